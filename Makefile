@@ -1,0 +1,38 @@
+# Every target sets up what it needs: a fresh machine needs Python 3.11 or newer and this file.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+
+.PHONY: setup serve predict test conformance bench lint clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+serve: setup
+	$(BIN)/trtnode serve --config configs/digits.yaml
+
+predict: setup
+	$(BIN)/python examples/digits/predict.py
+
+test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules
+
+conformance: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
+
+bench: setup
+	$(BIN)/trtnode bench examples/digits/digits.onnx --inputs examples/digits/test.npz
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist
