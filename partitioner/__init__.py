@@ -1,1 +1,48 @@
-"""."""
+"""From a model to its segments: graph view, clean-up, labels, cut, extraction, the TrtNode schema and the report."""
+
+from partitioner.errors import (
+    CompiledModelError,
+    ExternalDataError,
+    ModelFileError,
+    PartitionError,
+    UnknownOptionError,
+    UnlabelledNodeError,
+)
+from partitioner.extract import extract_model
+from partitioner.graph import Graph, Node, TensorSpec
+from partitioner.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict
+from partitioner.loading import load_model
+from partitioner.partition import Partition, partition_graph
+from partitioner.passes import clean_up
+from partitioner.report import Report
+from partitioner.segments import Segment, cut_segments
+from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_trtnode
+
+__all__ = [
+    "SUPPORTED",
+    "CompiledModelError",
+    "EmbeddedEngine",
+    "ExternalDataError",
+    "Graph",
+    "ModelFileError",
+    "Node",
+    "Partition",
+    "PartitionError",
+    "PartitionOptions",
+    "Predicate",
+    "ReasonCode",
+    "Report",
+    "Segment",
+    "TensorSpec",
+    "UnknownOptionError",
+    "UnlabelledNodeError",
+    "Verdict",
+    "clean_up",
+    "cut_segments",
+    "embed_engines",
+    "embedded_engine",
+    "extract_model",
+    "is_trtnode",
+    "load_model",
+    "partition_graph",
+]

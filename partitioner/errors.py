@@ -1,0 +1,55 @@
+"""What can go wrong between a model file and its segments."""
+
+from __future__ import annotations
+
+import pathlib
+
+
+class PartitionError(Exception):
+    """Base of every error of this package. Its text is complete and meant for the user."""
+
+
+class ModelFileError(PartitionError):
+    """A model file can't be read, is not ONNX, or asks for something that isn't there."""
+
+    def __init__(self, path: pathlib.Path, problem: str, advice: str) -> None:
+        super().__init__(f"{path}: {problem} {advice}")
+        self.path = path
+
+
+class ExternalDataError(ModelFileError):
+    """An initializer's external data is missing, too short, or outside the model's folder."""
+
+    def __init__(self, path: pathlib.Path, tensor: str, location: str, problem: str) -> None:
+        super().__init__(
+            path,
+            f"the data of tensor {tensor!r} should be in {location!r}, but {problem}.",
+            "Put the data file back beside the model, or export the model again with its weights inside.",
+        )
+        self.tensor = tensor
+        self.location = location
+
+
+class UnlabelledNodeError(PartitionError):
+    """A node reached the cut without a label."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"Node {node!r} has no label. Label every node; native nodes are labelled too.")
+        self.node = node
+
+
+class UnknownOptionError(PartitionError):
+    """A partition option names something that the model doesn't have."""
+
+    def __init__(self, option: str, value: str, known: str) -> None:
+        super().__init__(f"{option}: {value!r} matches nothing in this model; it has {known}.")
+        self.option = option
+        self.value = value
+
+
+class CompiledModelError(PartitionError):
+    """A model says that it was compiled, but its TrtNodes can't be read."""
+
+    def __init__(self, node: str, problem: str) -> None:
+        super().__init__(f"TrtNode {node!r}: {problem}. Compile the model again.")
+        self.node = node

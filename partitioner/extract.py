@@ -1,0 +1,80 @@
+"""Takes nodes out of a graph as a standalone ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.graph import Graph, Node, is_constant, read_values, serialize_value
+
+
+def extract_model(
+    graph: Graph, nodes: Sequence[Node], *, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+) -> onnx.ModelProto:
+    """Copy nodes, with the initializers that they read, into a model of their own.
+
+    Args:
+        graph: Where the nodes are.
+        nodes: In topological order.
+        inputs: Run-time values that the nodes read from outside; they become the model's inputs, in this order.
+        outputs: Values that the nodes produce for others; they become the model's outputs, in this order.
+
+    Returns:
+        A model at the source's opsets, with the same node and value names.
+    """
+    proto = empty_model(graph.model)
+    body = proto.graph
+    body.name = graph.model.graph.name or "segment"
+    body.input.extend(serialize_value(v) for v in inputs)
+    body.output.extend(serialize_value(v) for v in outputs)
+    body.node.extend(ir.serde.serialize_node(n.op) for n in nodes)
+    body.initializer.extend(serialize_constant(v) for v in constants_of([n.op for n in nodes], inputs))
+    body.value_info.extend(typed_values(nodes, {v.name for v in outputs}))
+    return proto
+
+
+def empty_model(model: ir.Model) -> onnx.ModelProto:
+    """A model without a graph, at another's IR version and opsets."""
+    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode")
+    imports = model.graph.opset_imports.items()
+    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    return proto
+
+
+def single_node_model(op: ir.Node) -> onnx.ModelProto:
+    """A model of one node; every input, constant or not, is an input of the model."""
+    assert op.graph is not None
+    proto = onnx.ModelProto(ir_version=10)
+    imports = op.graph.opset_imports.items()
+    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    proto.graph.name = "node"
+    proto.graph.node.append(ir.serde.serialize_node(op))
+    proto.graph.input.extend(serialize_value(v) for v in dict.fromkeys(v for v in op.inputs if v is not None))
+    proto.graph.output.extend(serialize_value(v) for v in op.outputs)
+    return proto
+
+
+def constants_of(ops: Iterable[ir.Node], inputs: Sequence[ir.Value] = ()) -> list[ir.Value]:
+    """The initializers that nodes and their bodies read, in order of first use, less those in ``inputs``."""
+    given = set(inputs)
+    return list(dict.fromkeys(v for op in ops for v in read_values(op) if is_constant(v) and v not in given))
+
+
+def serialize_constant(value: ir.Value) -> onnx.TensorProto:
+    """An initializer with its bytes inside, wherever they were."""
+    assert value.const_value is not None
+    tensor = value.const_value
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
+    proto = ir.serde.serialize_tensor(tensor)
+    proto.name = value.name or ""
+    return proto
+
+
+def typed_values(nodes: Sequence[Node], without: Iterable[str | None]) -> list[onnx.ValueInfoProto]:
+    """``value_info`` of what nodes produce, where a type is known."""
+    skip = set(without)
+    produced = (v for n in nodes for v in n.op.outputs)
+    return [serialize_value(v) for v in produced if v.name and v.type is not None and v.name not in skip]

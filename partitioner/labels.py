@@ -1,0 +1,175 @@
+"""Decides for each node whether the engine takes it, and why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.errors import UnknownOptionError
+from partitioner.graph import Graph, Node, bodies
+
+
+class ReasonCode(enum.StrEnum):
+    """Why a node runs natively."""
+
+    UNSUPPORTED_OP = "UNSUPPORTED_OP"
+    UNSUPPORTED_ATTRIBUTE = "UNSUPPORTED_ATTRIBUTE"
+    UNSUPPORTED_DTYPE = "UNSUPPORTED_DTYPE"
+    UNSUPPORTED_RANK = "UNSUPPORTED_RANK"
+    UNSUPPORTED_INPUT = "UNSUPPORTED_INPUT"
+    DYNAMIC_SHAPE = "DYNAMIC_SHAPE"
+    DATA_DEPENDENT = "DATA_DEPENDENT"
+    UNKNOWN_SHAPE = "UNKNOWN_SHAPE"
+    CONTROL_FLOW = "CONTROL_FLOW"
+    FOREIGN_DOMAIN = "FOREIGN_DOMAIN"
+    USER_EXCLUDED = "USER_EXCLUDED"
+    ATOMIC_GROUP = "ATOMIC_GROUP"
+    TOO_SMALL = "TOO_SMALL"
+    NOT_FASTER = "NOT_FASTER"
+    BUILD_FAILED = "BUILD_FAILED"
+    INACCURATE = "INACCURATE"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an engine takes a node.
+
+    Attributes:
+        code: None where it does; else the reason.
+        detail: One sentence for the user, empty where the node is taken.
+    """
+
+    code: ReasonCode | None = None
+    detail: str = ""
+
+    @property
+    def supported(self) -> bool:
+        """Whether the engine takes the node."""
+        return self.code is None
+
+
+SUPPORTED = Verdict()
+
+Predicate = Callable[[Node], Verdict]
+"""A backend's own rule. Without side effects."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOptions:
+    """What the user says about where nodes run."""
+
+    native_ops: tuple[str, ...] = ()
+    """Operator types that run natively."""
+    native_nodes: tuple[str, ...] = ()
+    """Globs over node identities that run natively."""
+    engine_ops: tuple[str, ...] | None = None
+    """If given, only these operator types may run in an engine."""
+    min_segment_nodes: int = 1
+    """Smaller segments run natively."""
+
+
+def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) -> dict[str, Verdict]:
+    """Label every node: the user's wishes first, then what holds for any engine, then the backend's own rule.
+
+    Args:
+        graph: The cleaned graph.
+        supports: The backend's rule.
+        options: The user's wishes.
+
+    Returns:
+        A verdict for each node, by node identity.
+
+    Raises:
+        UnknownOptionError: If ``options`` lists an operator that neither the model nor ONNX has.
+    """
+    _check_options(graph, options)
+    rules = (_excluded_by(options), _common_rule, supports)
+    return {node.name: _first_refusal(node, rules) for node in graph.nodes}
+
+
+def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Refuse nodes that compute from constants alone but whose result no engine node reads.
+
+    The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
+    """
+    result = dict(labels)
+    wanted: set[str] = set()
+    fed = _fed_at_run_time(graph)
+    for node in reversed(graph.nodes):
+        if result[node.name].supported:
+            if node.name not in fed and node.name not in wanted:
+                detail = "It computes from constants alone, so it runs once, when the model is loaded."
+                result[node.name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+                continue
+            wanted.update(node.predecessors)
+    return result
+
+
+def _fed_at_run_time(graph: Graph) -> set[str]:
+    fed: set[str] = set()
+    for node in graph.nodes:
+        if any(v.producer() is None for v in node.reads) or any(p in fed for p in node.predecessors):
+            fed.add(node.name)
+    return fed
+
+
+def _first_refusal(node: Node, rules: Iterable[Predicate]) -> Verdict:
+    verdicts = (rule(node) for rule in rules)
+    return next((v for v in verdicts if not v.supported), SUPPORTED)
+
+
+def _excluded_by(options: PartitionOptions) -> Predicate:
+    def rule(node: Node) -> Verdict:
+        if node.op_type in options.native_ops:
+            return Verdict(ReasonCode.USER_EXCLUDED, f"native_ops lists {node.op_type}.")
+        if options.engine_ops is not None and node.op_type not in options.engine_ops:
+            return Verdict(ReasonCode.USER_EXCLUDED, f"engine_ops does not list {node.op_type}.")
+        for glob in options.native_nodes:
+            if fnmatch.fnmatchcase(node.name, glob):
+                return Verdict(ReasonCode.USER_EXCLUDED, f"native_nodes has {glob!r}, which matches it.")
+        return SUPPORTED
+
+    return rule
+
+
+def _common_rule(node: Node) -> Verdict:
+    """What keeps a node out of every engine."""
+    if node.domain not in ("", "ai.onnx"):
+        return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} belongs to domain {node.domain!r}, not to ONNX.")
+    if any(True for _ in bodies(node.op)):
+        return Verdict(ReasonCode.CONTROL_FLOW, f"{node.op_type} has bodies, which run natively.")
+    if not onnx.defs.has(node.op_type, node.opset, ""):
+        # Inside a model-local function such a node has no schema to be resolved by, which crashes onnxruntime.
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"ONNX opset {node.opset} has no operator {node.op_type}.")
+    for value in (*node.op.inputs, *node.op.outputs):
+        if value is not None and value.name:
+            verdict = _check_value(value)
+            if not verdict.supported:
+                return verdict
+    return SUPPORTED
+
+
+def _check_value(value: ir.Value) -> Verdict:
+    if value.const_value is not None and value.is_initializer():
+        return SUPPORTED
+    if value.type is None:
+        return Verdict(ReasonCode.UNKNOWN_SHAPE, f"The type of {value.name!r} can't be inferred.")
+    if not isinstance(value.type, ir.TensorType):
+        kind = type(value.type).__name__.removesuffix("Type").lower()
+        return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"{value.name!r} is a {kind}, not a tensor.")
+    if value.shape is None:
+        return Verdict(ReasonCode.UNKNOWN_SHAPE, f"The rank of {value.name!r} can't be inferred.")
+    return SUPPORTED
+
+
+def _check_options(graph: Graph, options: PartitionOptions) -> None:
+    ops = {node.op_type for node in graph.nodes}
+    for option, values in (("native_ops", options.native_ops), ("engine_ops", options.engine_ops or ())):
+        for value in values:
+            if value not in ops and not onnx.defs.has(value):
+                raise UnknownOptionError(option, value, f"the operators {', '.join(sorted(ops)) or '(none)'}")

@@ -1,0 +1,81 @@
+"""Clean-ups before labelling: inlining, constants, shape arithmetic, identities, dead nodes, order, shapes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from partitioner.folding import fold_constants
+from partitioner.graph import Graph
+from partitioner.shapes import infer_shapes
+
+logger = logging.getLogger(__name__)
+
+FIRST_IR_WITH_DEFAULTS = 4
+"""Below IR version 4 every initializer had to be a graph input as well, without being a default."""
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace calls of model-local functions by their nodes."""
+    if model.functions:
+        common.InlinePass()(model)
+        common.RemoveUnusedFunctionsPass()(model)
+
+
+def lift_constants(model: ir.Model) -> None:
+    """Turn Constant nodes into initializers, and initializers of old IR versions into constants."""
+    if model.ir_version < FIRST_IR_WITH_DEFAULTS:
+        common.RemoveInitializersFromInputsPass()(model)
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+
+
+def remove_identities(model: ir.Model) -> None:
+    """Drop Identity nodes, except where an input or a constant is itself an output, or one tensor is two outputs."""
+    outputs = set(model.graph.outputs)
+    for op in list(model.graph):
+        if op.op_type != "Identity" or op.domain or len(op.inputs) != 1 or op.inputs[0] is None:
+            continue
+        source, result = op.inputs[0], op.outputs[0]
+        if result in outputs:
+            continue
+        ir.convenience.replace_all_uses_with(result, source)
+        model.graph.remove(op, safe=True)
+
+
+def remove_dead_nodes(model: ir.Model) -> None:
+    """Drop nodes and initializers that no output needs."""
+    common.RemoveUnusedNodesPass()(model)
+
+
+def sort_nodes(model: ir.Model) -> None:
+    """Put nodes in topological order."""
+    common.TopologicalSortPass()(model)
+
+
+PASSES: tuple[Callable[[ir.Model], None], ...] = (
+    inline_functions,
+    sort_nodes,
+    lift_constants,
+    remove_identities,
+    infer_shapes,
+    fold_constants,
+    remove_dead_nodes,
+    infer_shapes,
+)
+"""In the order in which they run. Shapes are inferred again once folded values have made more of them static."""
+
+
+def clean_up(model: ir.Model) -> Graph:
+    """Run every pass over a model, in place, and view the result.
+
+    Returns:
+        The cleaned graph. Inputs, outputs and the values of all outputs are as before.
+    """
+    for run in PASSES:
+        before = len(model.graph)
+        run(model)
+        logger.debug("%s: %d nodes before, %d after", run.__name__, before, len(model.graph))
+    return Graph.of(model)

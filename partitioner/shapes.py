@@ -1,0 +1,78 @@
+"""Static and symbolic dimensions of every tensor, by ONNX's own inference."""
+
+from __future__ import annotations
+
+import logging
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.extract import serialize_constant
+from partitioner.graph import holds_map, serialize_value
+
+logger = logging.getLogger(__name__)
+
+SMALL_INITIALIZER_ELEMENTS = 1024
+"""Larger initializers can't carry a shape; inference then sees only their type, so weights are never copied."""
+
+
+def infer_shapes(model: ir.Model) -> None:
+    """Write the element type and shape of every value of the top-level graph into the model, in place.
+
+    Inference never fails here: a value that ONNX's rules say nothing about stays without a type.
+    """
+    inferred = _infer(_skeleton(model))
+    known = {v.name: v.type for v in [*inferred.graph.value_info, *inferred.graph.output]}
+    for op in model.graph:
+        for value in op.outputs:
+            if value.name in known:
+                _set_type(value, known[value.name])
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer, and where the file's own ``value_info`` contradicts ONNX's rules, believe the rules."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        logger.info("Shapes stored in the model are wrong (%s); they are inferred anew", error)
+    del proto.graph.value_info[:]
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        logger.warning("Shapes can't be inferred: %s", error)
+        return proto
+
+
+def _skeleton(model: ir.Model) -> onnx.ModelProto:
+    """The model without the bytes of its large initializers, which become inputs of the same type."""
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    proto.opset_import.extend(
+        onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in model.graph.opset_imports.items()
+    )
+    graph = proto.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(ir.serde.serialize_node(op) for op in model.graph)
+    graph.input.extend(serialize_value(v) for v in model.graph.inputs)
+    graph.output.extend(serialize_value(v) for v in model.graph.outputs)
+    declared = {v.name for v in graph.input} | {v.name for v in graph.output}
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and tensor.size <= SMALL_INITIALIZER_ELEMENTS:
+            graph.initializer.append(serialize_constant(value))
+        elif value.name not in declared:
+            graph.input.append(serialize_value(value))
+    for op in model.graph:
+        graph.value_info.extend(
+            serialize_value(v) for v in op.outputs if v.name and v.type is not None and v.name not in declared
+        )
+    return proto
+
+
+def _set_type(value: ir.Value, proto: onnx.TypeProto) -> None:
+    kind = None if holds_map(proto) else ir.serde.deserialize_type_proto_for_type(proto)
+    if kind is None:
+        return
+    value.type = kind
+    shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    if shape is not None:
+        value.shape = shape

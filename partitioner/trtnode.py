@@ -1,0 +1,171 @@
+"""The TrtNode: one ONNX node that carries an engine, and beside it a function that holds the nodes it replaced.
+
+The node has domain ``ai.trtnode`` and its segment's name as ``overload``. Its inputs are the segment's run-time
+inputs, then the initializers that the segment reads. The function of the same domain, name and overload makes the
+model complete without any engine: a runtime that knows nothing of TrtNodes runs the function's nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.errors import CompiledModelError
+from partitioner.extract import constants_of, empty_model, serialize_constant
+from partitioner.graph import Graph, Node, serialize_value
+from partitioner.segments import Segment
+
+DOMAIN = "ai.trtnode"
+DOMAIN_VERSION = 1
+OP_TYPE = "TrtNode"
+MINIMUM_IR_VERSION = 10
+"""The first IR version with function overloads."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedEngine:
+    """What a TrtNode carries.
+
+    Attributes:
+        envelope: JSON that says what the engine is and where it may run.
+        engine: The engine bytes; None where they are in a sidecar.
+        engine_file: Relative path of the sidecar; None where the bytes are inside.
+    """
+
+    envelope: str
+    engine: bytes | None = None
+    engine_file: str | None = None
+
+
+def is_trtnode(op: ir.Node) -> bool:
+    """Whether a node is a TrtNode."""
+    return op.domain == DOMAIN and op.op_type == OP_TYPE
+
+
+def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:
+    """Write a graph with each segment replaced by its TrtNode.
+
+    Args:
+        graph: The cleaned graph.
+        segments: In execution order.
+        engines: What each TrtNode carries, by segment name.
+
+    Returns:
+        A model with the source's inputs, outputs and initializers, nodes in topological order.
+    """
+    proto = empty_model(graph.model)
+    proto.ir_version = max(graph.model.ir_version, MINIMUM_IR_VERSION)
+    proto.opset_import.append(onnx.OperatorSetIdProto(domain=DOMAIN, version=DOMAIN_VERSION))
+    body = proto.graph
+    body.name = graph.model.graph.name or "graph"
+    if graph.model.graph.doc_string:
+        body.doc_string = graph.model.graph.doc_string
+    body.input.extend(serialize_value(v) for v in graph.inputs)
+    body.output.extend(serialize_value(v) for v in graph.outputs)
+    body.initializer.extend(serialize_constant(v) for v in graph.model.graph.initializers.values())
+    body.node.extend(_ordered_nodes(graph, segments, engines))
+    body.value_info.extend(_boundary_types(graph, segments))
+    proto.functions.extend(_function(graph, segment) for segment in segments)
+    return proto
+
+
+def embedded_engine(op: ir.Node) -> EmbeddedEngine:
+    """Read what a TrtNode carries.
+
+    Raises:
+        CompiledModelError: The node has no envelope, or neither an engine nor a sidecar's path.
+    """
+    name = op.overload or op.name or ""
+    attributes = op.attributes
+    try:
+        envelope = attributes.get_string("envelope")
+        engine_file = attributes.get_string("engine_file")
+        tensor = attributes.get_tensor("engine") if "engine" in attributes else None
+    except (TypeError, ValueError) as error:
+        raise CompiledModelError(name, f"an attribute has the wrong type ({error})") from error
+    if envelope is None:
+        raise CompiledModelError(name, "it has no envelope")
+    if tensor is None and engine_file is None:
+        raise CompiledModelError(name, "it has neither an engine nor the path of a sidecar")
+    return EmbeddedEngine(
+        envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
+    )
+
+
+def _ordered_nodes(
+    graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]
+) -> list[onnx.NodeProto]:
+    """Native nodes in their own order, and each TrtNode where its segment's turn comes: in order of levels."""
+    inside = {node.name: segment for segment in segments for node in segment.nodes}
+    waiting = list(segments)
+    available = {v for v in graph.inputs}
+    remaining = [node for node in graph.nodes if node.name not in inside]
+    result = []
+    while waiting or remaining:
+        ready, remaining = _split_ready(remaining, available)
+        result.extend(ir.serde.serialize_node(node.op) for node in ready)
+        if waiting:
+            segment = waiting.pop(0)
+            result.append(_trtnode(segment, engines[segment.name]))
+            available.update(segment.outputs)
+    return result
+
+
+def _split_ready(nodes: list[Node], available: set[ir.Value]) -> tuple[list[Node], list[Node]]:
+    ready, rest = [], []
+    for node in nodes:
+        if available.issuperset(node.reads):
+            ready.append(node)
+            available.update(node.op.outputs)
+        else:
+            rest.append(node)
+    return ready, rest
+
+
+def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
+    constants = constants_of(node.op for node in segment.nodes)
+    proto = onnx.NodeProto(
+        op_type=OP_TYPE,
+        domain=DOMAIN,
+        overload=segment.name,
+        name=segment.name,
+        input=[v.name for v in (*segment.inputs, *constants)],
+        output=[v.name for v in segment.outputs],
+    )
+    if content.engine is not None:
+        tensor = onnx.TensorProto(
+            name="engine", data_type=onnx.TensorProto.UINT8, dims=[len(content.engine)], raw_data=content.engine
+        )
+        proto.attribute.append(onnx.AttributeProto(name="engine", type=onnx.AttributeProto.TENSOR, t=tensor))
+    else:
+        assert content.engine_file is not None
+        proto.attribute.append(onnx.helper.make_attribute("engine_file", content.engine_file))
+    proto.attribute.append(onnx.helper.make_attribute("envelope", content.envelope))
+    return proto
+
+
+def _function(graph: Graph, segment: Segment) -> onnx.FunctionProto:
+    domains = {"" if node.domain == "ai.onnx" else node.domain for node in segment.nodes}
+    imports = graph.model.graph.opset_imports
+    constants = constants_of(node.op for node in segment.nodes)
+    return onnx.FunctionProto(
+        name=OP_TYPE,
+        domain=DOMAIN,
+        overload=segment.name,
+        input=[v.name for v in (*segment.inputs, *constants)],
+        output=[v.name for v in segment.outputs],
+        node=[ir.serde.serialize_node(node.op) for node in segment.nodes],
+        opset_import=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports.items() if d in domains],
+    )
+
+
+def _boundary_types(graph: Graph, segments: Sequence[Segment]) -> list[onnx.ValueInfoProto]:
+    declared = {v.name for v in (*graph.inputs, *graph.outputs)}
+    inside = {node.name for segment in segments for node in segment.nodes}
+    native = (v for node in graph.nodes if node.name not in inside for v in node.op.outputs)
+    boundary = (v for segment in segments for v in segment.outputs)
+    typed = (v for v in (*native, *boundary) if v.name and v.type is not None and v.name not in declared)
+    return [serialize_value(v) for v in typed]
