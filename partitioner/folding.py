@@ -72,7 +72,7 @@ def _whole(op: ir.Node, elements: Elements | None) -> np.ndarray | None:
 
 
 def _evaluate(op: ir.Node) -> np.ndarray | None:
-    feeds = {v.name: _array(v) for v in op.inputs if v is not None}
+    feeds = {v.name or "": _array(v) for v in op.inputs if v is not None}
     try:
         (result,) = ReferenceEvaluator(single_node_model(op)).run(None, feeds)
     except Exception:  # the reference refuses what it doesn't know; the node then runs as it is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -132,6 +132,11 @@ def is_constant(value: ir.Value) -> bool:
     return value.is_initializer() and not value.is_graph_input()
 
 
+def names_of(values: Iterable[ir.Value]) -> list[str]:
+    """Names of values that are all named."""
+    return [v.name or "" for v in values]
+
+
 def serialize_value(value: ir.Value) -> onnx.ValueInfoProto:
     """A value's name and type as protobuf."""
     proto = ir.serde.serialize_value(value)
@@ -175,7 +180,7 @@ def _captured(body: ir.Graph) -> Iterator[ir.Value]:
 
 def _identities(graph: ir.Graph) -> dict[ir.Node, str]:
     counts = collections.Counter(op.name for op in graph if op.name)
-    return {op: _identity(op, unique=bool(op.name) and counts[op.name] == 1) for op in graph}
+    return {op: _identity(op, unique=counts[op.name or ""] == 1) for op in graph}
 
 
 def _identity(op: ir.Node, *, unique: bool) -> str:

@@ -54,9 +54,8 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ModelFileError(
-            path, f"can't be read ({error.strerror}).", "Check the path and its permissions."
-        ) from None
+        problem = f"can't be read ({error.strerror})."
+        raise ModelFileError(path, problem, "Check the path and its permissions.") from None
     try:
         proto = onnx.ModelProto.FromString(data)
     except DecodeError:

@@ -22,7 +22,7 @@ def inline_functions(model: ir.Model) -> None:
     """Replace calls of model-local functions by their nodes."""
     if model.functions:
         common.InlinePass()(model)
-        common.RemoveUnusedFunctionsPass()(model)
+        common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
 
 
 def lift_constants(model: ir.Model) -> None:

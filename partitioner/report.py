@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,7 +83,7 @@ def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
     levels = assign_levels(graph, {node.name: node.name in owner for node in graph.nodes})
     by_name = {node.name: node for node in graph.nodes}
     splits = []
-    for before, after in zip(segments, segments[1:], strict=False):
+    for before, after in itertools.pairwise(segments):
         for node in after.nodes:
             path = _path_back(node, before, by_name, owner, levels)
             if path:

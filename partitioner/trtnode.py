@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from partitioner.errors import CompiledModelError
 from partitioner.extract import constants_of, empty_model, serialize_constant
-from partitioner.graph import Graph, Node, serialize_value
+from partitioner.graph import Graph, Node, names_of, serialize_value
 from partitioner.segments import Segment
 
 DOMAIN = "ai.trtnode"
@@ -101,9 +101,9 @@ def _ordered_nodes(
     """Native nodes in their own order, and each TrtNode where its segment's turn comes: in order of levels."""
     inside = {node.name: segment for segment in segments for node in segment.nodes}
     waiting = list(segments)
-    available = {v for v in graph.inputs}
+    available = set(graph.inputs)
     remaining = [node for node in graph.nodes if node.name not in inside]
-    result = []
+    result: list[onnx.NodeProto] = []
     while waiting or remaining:
         ready, remaining = _split_ready(remaining, available)
         result.extend(ir.serde.serialize_node(node.op) for node in ready)
@@ -132,8 +132,8 @@ def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
         domain=DOMAIN,
         overload=segment.name,
         name=segment.name,
-        input=[v.name for v in (*segment.inputs, *constants)],
-        output=[v.name for v in segment.outputs],
+        input=names_of((*segment.inputs, *constants)),
+        output=names_of(segment.outputs),
     )
     if content.engine is not None:
         tensor = onnx.TensorProto(
@@ -155,8 +155,8 @@ def _function(graph: Graph, segment: Segment) -> onnx.FunctionProto:
         name=OP_TYPE,
         domain=DOMAIN,
         overload=segment.name,
-        input=[v.name for v in (*segment.inputs, *constants)],
-        output=[v.name for v in segment.outputs],
+        input=names_of((*segment.inputs, *constants)),
+        output=names_of(segment.outputs),
         node=[ir.serde.serialize_node(node.op) for node in segment.nodes],
         opset_import=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports.items() if d in domains],
     )
