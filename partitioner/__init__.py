@@ -16,7 +16,7 @@ from partitioner.partition import Partition, partition_graph
 from partitioner.passes import clean_up
 from partitioner.report import Report
 from partitioner.segments import Segment, cut_segments
-from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_trtnode
+from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_trtnode, segment_hash
 
 __all__ = [
     "SUPPORTED",
@@ -45,4 +45,5 @@ __all__ = [
     "is_trtnode",
     "load_model",
     "partition_graph",
+    "segment_hash",
 ]

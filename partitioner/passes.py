@@ -29,6 +29,7 @@ def lift_constants(model: ir.Model) -> None:
     """Turn Constant nodes into initializers, and initializers of old IR versions into constants."""
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
         common.RemoveInitializersFromInputsPass()(model)
+        model.ir_version = FIRST_IR_WITH_DEFAULTS
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 

@@ -8,6 +8,7 @@ model complete without any engine: a runtime that knows nothing of TrtNodes runs
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -68,6 +69,9 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     body.initializer.extend(serialize_constant(v) for v in graph.model.graph.initializers.values())
     body.node.extend(_ordered_nodes(graph, segments, engines))
     body.value_info.extend(_boundary_types(graph, segments))
+    proto.metadata_props.extend(
+        onnx.StringStringEntryProto(key=k, value=v) for k, v in graph.model.metadata_props.items()
+    )
     proto.functions.extend(_function(graph, segment) for segment in segments)
     return proto
 
@@ -93,6 +97,22 @@ def embedded_engine(op: ir.Node) -> EmbeddedEngine:
     return EmbeddedEngine(
         envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
     )
+
+
+def segment_hash(graph: Graph, segment: Segment) -> str:
+    """Hash of what a segment computes.
+
+    Returns:
+        sha256 over its function, serialized deterministically, then each initializer's element type, shape and bytes
+        in input order.
+    """
+    digest = hashlib.sha256(_function(graph, segment).SerializeToString(deterministic=True))
+    for value in constants_of(node.op for node in segment.nodes):
+        assert value.const_value is not None
+        tensor = value.const_value
+        digest.update(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()
 
 
 def _ordered_nodes(

@@ -1,0 +1,95 @@
+"""The two interfaces that every engine library is reduced to."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from engines.envelope import Device, Envelope
+from engines.options import BuildOptions
+from partitioner import Node, TensorSpec, Verdict
+
+Buffer = np.ndarray
+"""Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
+
+
+class Engine(Protocol):
+    """A built segment, ready to run. Runs one request at a time; ``fork`` gives another for concurrent ones.
+
+    Attributes:
+        inputs: In binding order.
+        outputs: In binding order.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Set where ``run`` reads and writes. The buffers must live until the next ``bind``.
+
+        Args:
+            inputs: One buffer an input.
+            outputs: One buffer an output; None lets the engine allocate them, for shapes that only a run reveals.
+        """
+        ...
+
+    def run(self) -> Sequence[Buffer]:
+        """Run once on the bound buffers.
+
+        Returns:
+            The outputs; where the engine allocated them, they hold until the next run.
+
+        Raises:
+            OutOfRangeError: The inputs hold values that this engine can't compute with.
+            ExecutionError: The library failed.
+        """
+        ...
+
+    def fork(self) -> Engine:
+        """An engine that shares the weights of this one and has bindings of its own."""
+        ...
+
+
+class Backend(Protocol):
+    """One engine library.
+
+    Attributes:
+        name: As in options and envelopes.
+    """
+
+    name: str
+
+    def version(self) -> str:
+        """Full version of the library; engines of another version are refused."""
+        ...
+
+    def device(self) -> Device:
+        """What engines built here are built for."""
+        ...
+
+    def label(self, node: Node) -> Verdict:
+        """Whether the library computes this node, and computes it right."""
+        ...
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """The library's settings for these options, by its own names. They go into the envelope."""
+        ...
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Build the ONNX model in a file into engine bytes.
+
+        Raises:
+            BuildError: The library refuses the model, or changed its inputs or outputs.
+        """
+        ...
+
+    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> Engine:
+        """Load engine bytes that ``envelope.verify`` has accepted.
+
+        Raises:
+            EngineRejectedError: The library refuses the bytes.
+        """
+        ...

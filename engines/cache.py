@@ -1,0 +1,106 @@
+"""Engines that were built before, keyed by everything that decides what would be built now."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import pathlib
+
+from engines.errors import OutputFileError
+from engines.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+LAYOUT_VERSION = "1"
+"""Part of every key; raised when a cached verdict no longer means what it meant."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A segment that a backend refused, or computed wrong; to be built again would give the same."""
+
+    code: str
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CachedEngine:
+    """An engine that was built and checked."""
+
+    envelope: str
+    engine: bytes
+
+
+def engine_key(**parts: str) -> str:
+    """Key of an engine: a hash over named parts, each of which changes what is built.
+
+    Args:
+        **parts: For example the model's hash, options, backend, version, device.
+    """
+    digest = hashlib.sha256()
+    for name, part in sorted({**parts, "layout": LAYOUT_VERSION}.items()):
+        part_hash = hashlib.sha256(part.encode()).hexdigest()
+        logger.debug("Engine key part %s: %s", name, part_hash[:16])
+        digest.update(f"{name}={part_hash}\n".encode())
+    return digest.hexdigest()
+
+
+class EngineCache:
+    """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing."""
+
+    def __init__(self, directory: pathlib.Path, max_bytes: int) -> None:
+        """Use a folder, which is made on the first write.
+
+        Args:
+            directory: The folder.
+            max_bytes: The least recently used entries are dropped beyond this size.
+        """
+        self._directory = directory
+        self._max_bytes = max_bytes
+
+    def get(self, key: str) -> CachedEngine | Refusal | None:
+        """Look an engine up. None if it isn't there, or is damaged."""
+        record = self._directory / f"{key}.json"
+        try:
+            fields = json.loads(record.read_text(encoding="utf-8"))
+            if "refusal" in fields:
+                return Refusal(**fields["refusal"])
+            engine = (self._directory / f"{key}.engine").read_bytes()
+            if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
+                raise ValueError("its sha256 differs")
+            os.utime(record)
+            return CachedEngine(envelope=fields["envelope"], engine=engine)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+            return None
+
+    def put(self, key: str, entry: CachedEngine | Refusal) -> None:
+        """Store an engine or a refusal. A cache that can't be written is a warning, not a failure."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if isinstance(entry, Refusal):
+                fields: dict[str, object] = {"refusal": dataclasses.asdict(entry)}
+            else:
+                write_atomically(self._directory / f"{key}.engine", entry.engine)
+                fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
+            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
+            self._evict()
+        except (OSError, OutputFileError) as error:
+            logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+
+    def _evict(self) -> None:
+        records = sorted(self._directory.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)
+        total = 0
+        for record in records:
+            engine = record.with_suffix(".engine")
+            total += record.stat().st_size + (engine.stat().st_size if engine.exists() else 0)
+            if total > self._max_bytes:
+                for path in (record, engine):
+                    with contextlib.suppress(FileNotFoundError):
+                        path.unlink()

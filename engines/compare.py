@@ -1,0 +1,65 @@
+"""Whether an engine's results are the native ones, up to the rounding of a different order of operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+RELATIVE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-3}
+"""Allowed difference as a part of the expected element."""
+
+OF_LARGEST = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
+"""Allowed difference as a part of the tensor's largest element: sums lose the digits of their small terms."""
+
+QUANTIZED_COSINE = 0.99
+"""Quantized networks have no single right answer: every runtime rounds their steps differently."""
+
+
+def find_difference(expected: Any, actual: Any, *, quantized: bool = False) -> str | None:
+    """Compare one result.
+
+    Args:
+        expected: What native execution gives.
+        actual: What the engine gives.
+        quantized: Whether the nodes between quantize.
+
+    Returns:
+        None if they agree, else a sentence.
+    """
+    if not isinstance(expected, np.ndarray):
+        return None if repr(expected) == repr(actual) else "a value that is no tensor differs"
+    if expected.shape != actual.shape:
+        return f"its shape is {list(actual.shape)}, not {list(expected.shape)}"
+    if expected.dtype != actual.dtype:
+        return f"its type is {actual.dtype}, not {expected.dtype}"
+    if quantized:
+        return _compare_direction(expected, actual)
+    if expected.dtype not in RELATIVE:
+        wrong = int(np.count_nonzero(expected != actual))
+        return f"{wrong} of {expected.size} elements differ" if wrong else None
+    return _compare_floats(expected, actual)
+
+
+def _compare_floats(expected: np.ndarray, actual: np.ndarray) -> str | None:
+    reference, result = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.abs(reference[np.isfinite(reference)])
+    largest = float(finite.max()) if finite.size else 0.0
+    close = np.isclose(
+        result,
+        reference,
+        rtol=RELATIVE[expected.dtype],
+        atol=OF_LARGEST[expected.dtype] * largest + 1e-7,
+        equal_nan=True,
+    )
+    if close.all():
+        return None
+    worst = float(np.nanmax(np.abs(np.where(close, 0, np.nan_to_num(result) - np.nan_to_num(reference)))))
+    return f"{int((~close).sum())} of {close.size} elements differ, by up to {worst:.3g} (largest value {largest:.3g})"
+
+
+def _compare_direction(expected: np.ndarray, actual: np.ndarray) -> str | None:
+    a, b = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    cosine = float(a @ b) / norms if norms else float(np.array_equal(a, b))
+    return None if cosine >= QUANTIZED_COSINE else f"the cosine with the native result is {cosine:.4f}"

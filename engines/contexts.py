@@ -1,0 +1,212 @@
+"""Execution contexts: what one run at a time of a plan needs for itself. Several contexts run at the same time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from engines.base import Engine
+from engines.buffers import Lifetime, allocate
+from engines.errors import OutOfRangeError
+from engines.onnxruntime_backend import NativeSession, as_array, runs_as_array
+from engines.plan import Stage, last_uses, specs
+from partitioner import TensorSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A plan whose stages are loaded.
+
+    Attributes:
+        stages: In order.
+        engines: The engine of each engine stage, by stage name.
+        sessions: The session of each native stage, by stage name.
+        inputs: Of the model.
+        outputs: Of the model.
+        constants: Values of outputs, and defaults of inputs, that no stage computes.
+    """
+
+    stages: tuple[Stage, ...]
+    engines: Mapping[str, Engine]
+    sessions: Mapping[str, NativeSession]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    constants: Mapping[str, np.ndarray]
+
+
+class Context(Protocol):
+    """Runs a pipeline, one request at a time."""
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run on checked inputs. The results belong to the caller."""
+        ...
+
+
+def new_context(pipeline: Pipeline) -> Context:
+    """The fastest context that fits: fixed buffers where every shape is known beforehand."""
+    boundary = [s for stage in pipeline.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
+    fixed = (
+        s.static_shape
+        for s in (*boundary, *pipeline.inputs, *pipeline.outputs)
+        if s.name not in _only_constants(pipeline)
+    )
+    if all(runs_as_array(s) for s in boundary) and all(shape is not None and 0 not in shape for shape in fixed):
+        return BoundContext(pipeline)
+    return DynamicContext(pipeline)
+
+
+class BoundContext:
+    """Every boundary tensor has a buffer of its own, bound once; a run copies inputs in and outputs out."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        buffers = allocate(_lifetimes(pipeline))
+        self._inputs = [
+            (s.name, buffers[s.name], pipeline.constants.get(s.name)) for s in pipeline.inputs if s.name in buffers
+        ]
+        produced = [s.name for s in pipeline.outputs if s.name in buffers]
+        self._outputs = [(name, buffers[name]) for name in produced]
+        self._constants = {s.name: pipeline.constants[s.name] for s in pipeline.outputs if s.name not in buffers}
+        self._steps = [_bound_step(pipeline, stage, buffers) for stage in pipeline.stages]
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run on checked inputs."""
+        for name, buffer, default in self._inputs:
+            np.copyto(buffer, feeds.get(name, default))
+        for step in self._steps:
+            step()
+        results = {name: buffer.copy() for name, buffer in self._outputs}
+        results.update(self._constants)
+        return results
+
+
+class DynamicContext:
+    """Boundary tensors are made as shapes become known, handed on without copies, and freed after their last use."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        outputs = [s.name for s in pipeline.outputs]
+        self._pipeline = pipeline
+        self._outputs = outputs
+        self._staging: dict[str, np.ndarray] = {}
+        native = native_only_values(pipeline)
+        self._steps = [
+            (self._engine_step(stage) if stage.is_engine else self._native_step(stage, native), freed)
+            for stage, freed in zip(pipeline.stages, last_uses(pipeline.stages, frozenset(outputs)), strict=True)
+        ]
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run on checked inputs."""
+        values = {**self._pipeline.constants, **feeds}
+        for step, freed in self._steps:
+            step(values)
+            for name in freed:
+                del values[name]
+        return {name: _owned(values[name]) for name in self._outputs}
+
+    def _engine_step(self, stage: Stage) -> Callable[[dict[str, Any]], None]:
+        engine = self._pipeline.engines[stage.name].fork()
+        inputs = [s.name for s in specs(stage.inputs)]
+        outputs = [s.name for s in specs(stage.outputs)]
+
+        def step(values: dict[str, Any]) -> None:
+            engine.bind([self._staged(name, as_array(_plain(values[name]))) for name in inputs], None)
+            values.update(zip(outputs, (_View(v) for v in engine.run()), strict=True))
+
+        return step
+
+    def _native_step(self, stage: Stage, native: set[str]) -> Callable[[dict[str, Any]], None]:
+        session = self._pipeline.sessions[stage.name]
+        exotic = not native.isdisjoint(session.inputs) or not native.isdisjoint(session.outputs)
+
+        def step(values: dict[str, Any]) -> None:
+            feeds = {name: _plain(values[name]) for name in session.inputs}
+            results = session.run_objects(feeds) if exotic else session.run_tensors(feeds)
+            values.update(zip(session.outputs, results, strict=True))
+
+        return step
+
+    def _staged(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Copy an engine's input to memory that stays bound while its shape stays the same."""
+        if array.size == 0:
+            raise OutOfRangeError("empty_tensor", f"{name!r} has no elements; engines need at least one.")
+        buffer = self._staging.get(name)
+        if buffer is None or buffer.shape != array.shape:
+            buffer = np.empty(array.shape, array.dtype)
+            self._staging[name] = buffer
+        np.copyto(buffer, array)
+        return buffer
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _View:
+    """Memory that belongs to an engine and changes with its next run."""
+
+    array: np.ndarray
+
+
+def native_only_values(pipeline: Pipeline) -> set[str]:
+    """Values that only ONNX Runtime's slow path takes: strings, sequences, optionals and maps from or to the caller.
+
+    Such a value comes as a Python object from the caller, so every native stage that reads it must use that path, and
+    then whatever else of this kind that stage produces is a Python object too.
+    """
+    exotic = {s.name for s in (*pipeline.inputs, *pipeline.outputs) if not runs_as_array(s)}
+    for stage in pipeline.stages:
+        names = {v.name or "" for v in (*stage.inputs, *stage.outputs)}
+        if not stage.is_engine and names & exotic:
+            exotic |= {s.name for s in specs(stage.outputs) if not runs_as_array(s)}
+    return exotic
+
+
+def _bound_step(pipeline: Pipeline, stage: Stage, buffers: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+    if stage.is_engine:
+        engine = pipeline.engines[stage.name].fork()
+        engine.bind(_pick(buffers, specs(stage.inputs)), _pick(buffers, specs(stage.outputs)))
+        return engine.run
+    return pipeline.sessions[stage.name].bound_run(buffers, buffers)
+
+
+def _pick(buffers: Mapping[str, np.ndarray], wanted: Sequence[TensorSpec]) -> list[np.ndarray]:
+    return [buffers[s.name] for s in wanted]
+
+
+def _lifetimes(pipeline: Pipeline) -> dict[str, Lifetime]:
+    """When each boundary tensor is alive: from the stage that writes it to the last that reads it."""
+    first: dict[str, int] = {s.name: -1 for s in pipeline.inputs if s.name not in _only_constants(pipeline)}
+    last: dict[str, int] = dict(first)
+    tensors = {s.name: s for s in pipeline.inputs}
+    for index, stage in enumerate(pipeline.stages):
+        for spec in specs(stage.outputs):
+            first[spec.name] = index
+        for spec in (*specs(stage.inputs), *specs(stage.outputs)):
+            last[spec.name] = index
+            tensors[spec.name] = spec
+    last.update({s.name: len(pipeline.stages) for s in pipeline.outputs if s.name in first})
+    return {name: _lifetime(tensors[name], first[name], last[name]) for name in first}
+
+
+def _lifetime(spec: TensorSpec, first: int, last: int) -> Lifetime:
+    shape = spec.static_shape
+    assert spec.dtype is not None
+    assert shape is not None
+    return Lifetime(dtype=spec.dtype.numpy(), shape=shape, first=first, last=last)
+
+
+def _only_constants(pipeline: Pipeline) -> set[str]:
+    """Outputs of the model that are constants."""
+    produced = {s.name for s in pipeline.inputs}
+    produced.update(v.name or "" for stage in pipeline.stages for v in stage.outputs)
+    return {s.name for s in pipeline.outputs} - produced
+
+
+def _plain(value: Any) -> Any:
+    return value.array if isinstance(value, _View) else value
+
+
+def _owned(value: Any) -> Any:
+    """A result that outlives the run."""
+    if isinstance(value, _View):
+        return value.array.copy()
+    return value.numpy() if hasattr(value, "data_ptr") else value

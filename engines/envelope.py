@@ -1,0 +1,137 @@
+"""The envelope: what an engine is, and where it may run. It is checked before a library sees any engine byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from engines.errors import EngineRejectedError
+from partitioner import TensorSpec
+
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """The processor that an engine is built for.
+
+    Attributes:
+        features: What must be equal for the engine to run: the instruction set or compute capability.
+        name: Marketing name; differs between machines that can share engines.
+    """
+
+    features: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What travels with engine bytes.
+
+    Attributes:
+        backend: Name of the library.
+        backend_version: Full version of the library.
+        platform: Operating system and machine.
+        device: Processor.
+        precision_asked: What the user asked for.
+        precision_effective: What the engine computes in.
+        options: Properties of the library, by name; they are set again at load.
+        inputs: Run-time inputs in binding order.
+        outputs: In binding order.
+        engine_sha256: Of the engine bytes.
+        segment_sha256: Of the segment's nodes and weights; see ``segment_hash``.
+        builder_version: Version of this project that built the engine.
+        profiles: Shape profiles; none for engines that take any shape their inputs declare.
+        format_version: Of the envelope itself.
+        signature: Signature over the rest; None for engines that need none.
+    """
+
+    backend: str
+    backend_version: str
+    platform: str
+    device: Device
+    precision_asked: str
+    precision_effective: str
+    options: Mapping[str, str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    engine_sha256: str
+    segment_sha256: str
+    builder_version: str
+    profiles: tuple[Mapping[str, Any], ...] = ()
+    format_version: int = FORMAT_VERSION
+    signature: str | None = None
+
+    def to_json(self) -> str:
+        """Canonical JSON: UTF-8, sorted keys, no spaces."""
+        fields = dataclasses.asdict(self)
+        fields["inputs"] = [_spec_to_json(s) for s in self.inputs]
+        fields["outputs"] = [_spec_to_json(s) for s in self.outputs]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, segment: str) -> Envelope:
+        """Read an envelope.
+
+        Raises:
+            EngineRejectedError: The text is no envelope, or one of a newer format.
+        """
+        try:
+            fields = json.loads(text)
+            version = fields["format_version"]
+            if version != FORMAT_VERSION:
+                raise EngineRejectedError(segment, f"its envelope has format {version}, this program reads 1.")
+            fields["device"] = Device(**fields["device"])
+            for key in ("inputs", "outputs"):
+                fields[key] = tuple(_spec_from_json(s) for s in fields[key])
+            fields["profiles"] = tuple(fields["profiles"])
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError) as error:
+            raise EngineRejectedError(segment, f"its envelope can't be read ({error}).") from error
+
+    def verify(self, engine: bytes, segment: str, *, version: str, device: Device) -> None:
+        """Refuse an engine that is damaged or was made for something else. The hash comes first.
+
+        Args:
+            engine: The engine bytes.
+            segment: For the message.
+            version: The library's version here.
+            device: The processor here.
+
+        Raises:
+            EngineRejectedError: Says what differs.
+        """
+        if hashlib.sha256(engine).hexdigest() != self.engine_sha256:
+            raise EngineRejectedError(segment, "its bytes are damaged (sha256 differs).")
+        _compare(segment, f"{self.backend} version", self.backend_version, version)
+        _compare(segment, "platform", self.platform, current_platform())
+        _compare(segment, "processor", self.device.features, device.features)
+
+
+def current_platform() -> str:
+    """Operating system and machine, for example ``linux-x86_64``."""
+    return f"{platform.system()}-{platform.machine()}".lower()
+
+
+def _compare(segment: str, what: str, built: str, here: str) -> None:
+    if built != here:
+        raise EngineRejectedError(segment, f"it was built for {what} {built!r}; here it is {here!r}.")
+
+
+def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype and spec.dtype.name, "shape": spec.shape and list(spec.shape)}
+
+
+def _spec_from_json(fields: Mapping[str, Any]) -> TensorSpec:
+    shape: Sequence[int | str | None] | None = fields["shape"]
+    return TensorSpec(
+        name=fields["name"],
+        dtype=ir.DataType[fields["dtype"]] if fields["dtype"] else None,
+        shape=None if shape is None else tuple(shape),
+    )

@@ -1,0 +1,74 @@
+"""What can go wrong between a segment and the answer to a request."""
+
+from __future__ import annotations
+
+import pathlib
+
+
+class EngineError(Exception):
+    """Base of every error of this package. Its text is complete and meant for the user."""
+
+
+class UnknownBackendError(EngineError):
+    """A name that is no backend's."""
+
+    def __init__(self, name: str, known: str) -> None:
+        super().__init__(f"There is no engine {name!r}. Use one of: {known}.")
+
+
+class ModelLoadError(EngineError):
+    """The native executor refuses a model, so there is no way to run it."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"{model}: onnxruntime can't load this model: {reason}")
+
+
+class AlreadyCompiledError(EngineError):
+    """A model to compile holds TrtNodes already."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__(f"{path}: this model is compiled already. Compile the model that it was made from.")
+
+
+class BuildError(EngineError):
+    """A backend refused to build an engine. The library is fine and may build others."""
+
+
+class EngineRejectedError(EngineError):
+    """An engine may not run here: damaged, or made by another version or for another machine."""
+
+    def __init__(self, segment: str, reason: str) -> None:
+        super().__init__(f"The engine of {segment} can't be used: {reason}")
+        self.segment = segment
+        self.reason = reason
+
+
+class InvalidInputError(EngineError):
+    """A caller's inputs do not fit the model."""
+
+
+class ExecutionError(EngineError):
+    """A run failed although its inputs fit the model's declared types."""
+
+
+class OutOfRangeError(ExecutionError):
+    """An engine can't compute with these values; the native path can.
+
+    Attributes:
+        reason: Short name for logs and metrics.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class WorkerError(EngineError):
+    """The child process that builds and checks engines crashed or did not finish in time."""
+
+
+class OutputFileError(EngineError):
+    """A result can't be written."""
+
+    def __init__(self, path: pathlib.Path, reason: str) -> None:
+        super().__init__(f"{path}: can't be written ({reason}). Check the folder, its permissions and free space.")

@@ -1,0 +1,248 @@
+"""Runs a compiled model: engines where they were built, ONNX Runtime for the rest, and for everything where need be."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from engines.base import Engine
+from engines.contexts import Context, Pipeline, new_context
+from engines.envelope import Envelope
+from engines.errors import EngineError, EngineRejectedError, ExecutionError, OutOfRangeError
+from engines.onnxruntime_backend import NativeSession
+from engines.plan import native_stage_model, plan_stages, specs
+from engines.registry import get_backend
+from engines.signature import Signature
+from partitioner import EmbeddedEngine, Graph, embedded_engine, is_trtnode
+
+logger = logging.getLogger(__name__)
+
+
+class Executable:
+    """A model that is ready to run. Several threads may call ``run`` at the same time.
+
+    Attributes:
+        inputs: What ``run`` takes.
+        outputs: What ``run`` gives.
+        description: Facts for metadata: engine, segments, native nodes, precision asked and effective.
+        on_fallback: Called with a short reason whenever a request is answered natively instead of by engines.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        pipeline: Pipeline | None,
+        open_native: Callable[[], NativeSession],
+        description: dict[str, Any],
+    ) -> None:
+        self.inputs = signature.inputs
+        self.outputs = signature.outputs
+        self.description = description
+        self.on_fallback: Callable[[str], None] = lambda _: None
+        self._signature = signature
+        self._pipeline = pipeline
+        self._open_native = open_native
+        self._native: NativeSession | None = None
+        self._native_lock = threading.Lock()
+        self._idle: list[Context] = []
+        if pipeline is None:
+            self._native = open_native()
+        else:
+            self._idle.append(new_context(pipeline))
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Answer one request.
+
+        Args:
+            feeds: An array for each input that has no default. Strings are arrays of ``str``; sequences are lists.
+            outputs: Names of the outputs to give; None gives all.
+
+        Returns:
+            Arrays by output name, in the model's order. They belong to the caller.
+
+        Raises:
+            InvalidInputError: The inputs do not fit the model.
+            ExecutionError: The run failed natively as well.
+        """
+        checked = self._signature.check(feeds, outputs)
+        if self._pipeline is None:
+            return self._run_natively(checked, outputs)
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = new_context(self._pipeline)
+        try:
+            results = context.run(checked)
+        except ExecutionError as error:
+            return self._fall_back(error, checked, outputs)
+        finally:
+            self._idle.append(context)
+        return results if outputs is None else {s.name: results[s.name] for s in self.outputs if s.name in outputs}
+
+    def close(self) -> None:
+        """Let go of engines and sessions. Runs that are under way finish."""
+        self._idle.clear()
+        self._pipeline = None
+        self._native = None
+
+    def _fall_back(
+        self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
+    ) -> dict[str, Any]:
+        reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
+        logger.warning("Request answered natively (%s): %s", reason, error)
+        results = self._run_natively(feeds, outputs)
+        self.on_fallback(reason)
+        return results
+
+    def _run_natively(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+        session = self._native
+        if session is None:
+            with self._native_lock:
+                session = self._native = self._native or self._open_native()
+        if outputs is None:
+            return dict(zip(session.outputs, session.run(feeds), strict=True))
+        wanted = [name for name in session.outputs if name in outputs]
+        return dict(zip(wanted, session.run(feeds, wanted), strict=True))
+
+
+def open_executable(
+    model: ir.Model,
+    native: pathlib.Path,
+    *,
+    folder: pathlib.Path,
+    threads: int | None = None,
+    shares_cores: bool = False,
+    use_engines: bool = True,
+) -> Executable:
+    """Load a compiled model, or one without any TrtNode.
+
+    Args:
+        model: The model; its TrtNodes' engines are loaded from it.
+        native: A file that ONNX Runtime loads and that gives the same answers without engines.
+        folder: Where sidecars are.
+        threads: Threads of each engine and session; None leaves it to the libraries.
+        shares_cores: Whether other models compute on the same cores.
+        use_engines: Whether to load engines at all.
+
+    Returns:
+        An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
+        nodes, with a warning.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    graph = Graph.of(model)
+    signature = _signature(graph)
+    engines, envelopes, rejected = _load_engines(graph, folder, threads) if use_engines else ({}, {}, [])
+    pipeline = None
+    if engines:
+        try:
+            pipeline = _open_pipeline(graph, signature, engines, threads)
+        except EngineError as error:
+            rejected.append(str(error))
+            logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
+
+    def open_native() -> NativeSession:
+        sharing = shares_cores or pipeline is not None
+        return NativeSession(native, threads=threads, shares_cores=sharing, name=str(native))
+
+    description = _describe(graph, envelopes if pipeline else {}, rejected)
+    return Executable(signature, pipeline, open_native, description)
+
+
+def _signature(graph: Graph) -> Signature:
+    """Inputs and outputs of a model; before IR version 4 every initializer is listed as an input without being one."""
+    inputs = graph.inputs if graph.model.ir_version >= 4 else tuple(v for v in graph.inputs if not v.is_initializer())
+    return Signature(specs(inputs), specs(graph.outputs))
+
+
+def _load_engines(
+    graph: Graph, folder: pathlib.Path, threads: int | None
+) -> tuple[dict[str, Engine], dict[str, Envelope], list[str]]:
+    engines: dict[str, Engine] = {}
+    envelopes: dict[str, Envelope] = {}
+    rejected: list[str] = []
+    for node in graph.nodes:
+        if not is_trtnode(node.op):
+            continue
+        try:
+            content = embedded_engine(node.op)
+            envelope = Envelope.from_json(content.envelope, node.name)
+            engines[node.name] = load_engine(node.name, envelope, _engine_bytes(node.name, content, folder), threads)
+            envelopes[node.name] = envelope
+        except EngineError as error:
+            rejected.append(str(error))
+            logger.warning("%s Its nodes run natively; compile the model again on this machine.", error)
+    return engines, envelopes, rejected
+
+
+def load_engine(segment: str, envelope: Envelope, engine: bytes, threads: int | None) -> Engine:
+    """Check an envelope, then load the engine.
+
+    Raises:
+        EngineRejectedError: The engine is damaged, or was made for another version or machine.
+        UnknownBackendError: The envelope names no backend that is built in.
+    """
+    backend = get_backend(envelope.backend)
+    envelope.verify(engine, segment, version=backend.version(), device=backend.device())
+    return backend.load(engine, envelope, threads=threads)
+
+
+def _engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
+    if content.engine is not None:
+        return content.engine
+    assert content.engine_file is not None
+    root = folder.resolve()
+    target = (root / content.engine_file).resolve()
+    if not target.is_relative_to(root):
+        raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} is outside the model's folder.")
+    try:
+        return target.read_bytes()
+    except OSError as error:
+        raise EngineRejectedError(
+            segment, f"its sidecar {content.engine_file!r} can't be read ({error.strerror})."
+        ) from error
+
+
+def _open_pipeline(graph: Graph, signature: Signature, engines: Mapping[str, Engine], threads: int | None) -> Pipeline:
+    usable = {node.name: node.name in engines for node in graph.nodes}
+    stages = plan_stages(graph, usable)
+    sessions = {
+        stage.name: NativeSession(native_stage_model(graph, stage), threads=threads, name=stage.name)
+        for stage in stages
+        if not stage.is_engine
+    }
+    return Pipeline(
+        stages=tuple(stages),
+        engines=engines,
+        sessions=sessions,
+        inputs=signature.inputs,
+        outputs=signature.outputs,
+        constants=_constants(graph),
+    )
+
+
+def _constants(graph: Graph) -> dict[str, np.ndarray]:
+    """Values of outputs, and defaults of inputs, that are initializers."""
+    values = (v for v in (*graph.inputs, *graph.outputs) if v.is_initializer())
+    return {v.name or "": v.const_value.numpy() for v in values if v.const_value is not None}
+
+
+def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[str]) -> dict[str, Any]:
+    first = next(iter(envelopes.values()), None)
+    return {
+        "engine": first.backend if first else "native",
+        "segments": len(envelopes),
+        "native_nodes": sum(not is_trtnode(node.op) for node in graph.nodes),
+        "precision": {
+            "asked": first.precision_asked if first else "fp32",
+            "effective": first.precision_effective if first else "fp32",
+        },
+        "rejected": rejected,
+    }

@@ -1,0 +1,135 @@
+"""What the worker process does: everything that runs a library on something it has not run yet.
+
+Each job is a function of plain values, so that it can be sent to another process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from engines.compare import find_difference
+from engines.envelope import Envelope
+from engines.errors import EngineError
+from engines.executor import load_engine, open_executable
+from engines.onnxruntime_backend import NativeSession
+from engines.options import BuildOptions
+from engines.registry import get_backend
+from engines.samples import Feeds, find_samples
+from partitioner import TensorSpec, load_model
+
+UNCHECKED = (
+    "It could not be compared with native execution: the model runs on no generated input. "
+    "Give inputs that it runs on (compile --inputs IN.npz)."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltSegment:
+    """An engine on disk, waiting for its check."""
+
+    name: str
+    engine: pathlib.Path
+    envelope: str
+    quantized: bool
+
+
+def output_types(model: pathlib.Path) -> dict[str, tuple[str, Sequence[int | str | None]]]:
+    """Load a model natively and give the type and shape of its outputs.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return NativeSession(model, name=str(model)).value_types()
+
+
+def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: BuildOptions) -> None:
+    """Build the model in one file into the engine bytes of another.
+
+    Raises:
+        BuildError: The library refuses the model.
+    """
+    engine.write_bytes(get_backend(backend).build(model, options))
+
+
+def check_segments(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
+    """Run each engine once on what it would get inside the model, and compare with native execution.
+
+    Args:
+        model: The cleaned model, with every boundary tensor as an output.
+        inputs: Of the model.
+        segments: What to check.
+        given: The user's own inputs, if any.
+
+    Returns:
+        A sentence for each segment that differs, by segment name.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+        InvalidInputError: The model does not run on the given inputs.
+    """
+    session = NativeSession(model, name="the cleaned model")
+    samples = find_samples(session, inputs, given)
+    if not samples:
+        return {segment.name: UNCHECKED for segment in segments}
+    values = [{**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))} for feeds in samples]
+    problems = {segment.name: _check_segment(segment, values) for segment in segments}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def check_compiled(
+    compiled: pathlib.Path, source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+) -> str | None:
+    """Load a compiled file in plain ONNX Runtime and with its engines, run both, and compare with its source.
+
+    Returns:
+        None if all agree, else a sentence.
+    """
+    native = NativeSession(source, name=str(source))
+    samples = find_samples(native, inputs, given)
+    try:
+        plain = NativeSession(compiled, name="the compiled model")
+        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
+        if not executable.description["segments"]:
+            return "; ".join(executable.description["rejected"])
+        fallbacks: list[str] = []
+        executable.on_fallback = fallbacks.append
+        for feeds in samples:
+            expected = dict(zip(native.outputs, native.run(feeds), strict=True))
+            repeated = dict(zip(native.outputs, native.run(feeds), strict=True))
+            steady = [n for n in expected if find_difference(expected[n], repeated[n]) is None]
+            for actual in (dict(zip(plain.outputs, plain.run(feeds), strict=True)), executable.run(feeds)):
+                for name in steady:
+                    problem = find_difference(expected[name], actual[name], quantized=_is_quantized(compiled))
+                    if problem:
+                        return f"output {name!r}: {problem}"
+    except EngineError as error:
+        return str(error)
+    return f"its engines refuse sample inputs ({fallbacks[0]})" if fallbacks else None
+
+
+def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarray]]) -> str | None:
+    envelope = Envelope.from_json(segment.envelope, segment.name)
+    try:
+        engine = load_engine(segment.name, envelope, segment.engine.read_bytes(), None)
+        for sample in values:
+            engine.bind([np.array(sample[s.name], copy=True, order="C") for s in engine.inputs], None)
+            for spec, actual in zip(engine.outputs, engine.run(), strict=True):
+                problem = find_difference(sample[spec.name], actual, quantized=segment.quantized)
+                if problem:
+                    return f"{spec.name!r} is not what native execution gives: {problem}."
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def _is_quantized(compiled: pathlib.Path) -> bool:
+    return any(n.op_type in ("QuantizeLinear", "DequantizeLinear") for n in load_model(compiled).graph.all_nodes())
+
+
+__all__ = ["BuiltSegment", "Feeds", "build", "check_compiled", "check_segments", "output_types"]

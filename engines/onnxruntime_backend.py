@@ -1,0 +1,176 @@
+"""ONNX Runtime: runs every node that no engine takes, and every model whole where engines can't answer."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
+
+from engines.errors import ExecutionError, ModelLoadError
+from partitioner import TensorSpec
+
+TensorValue = Any
+"""A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
+
+onnxruntime.set_default_logger_severity(4)  # its errors reach the caller as exceptions; its warnings are noise here
+
+
+class NativeSession:
+    """One model, or one native stage of a model, in ONNX Runtime. Safe for concurrent runs."""
+
+    def __init__(
+        self,
+        model: pathlib.Path | onnx.ModelProto,
+        *,
+        threads: int | None = None,
+        shares_cores: bool = True,
+        name: str = "model",
+    ) -> None:
+        """Load a model.
+
+        Args:
+            model: A file, or a model small enough for one protobuf message.
+            threads: Threads within an operator; None leaves it to the library.
+            shares_cores: Whether something else computes on the same cores between runs. Without this, the
+                session's threads keep spinning after a run and starve the next engine for milliseconds.
+            name: For messages.
+
+        Raises:
+            ModelLoadError: ONNX Runtime refuses the model.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        if shares_cores:
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
+        try:
+            session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the binding has a class of its own for each status code
+            raise ModelLoadError(name, clean_message(error)) from error
+        self._session = session
+        # The public wrappers cost more than a small model's whole run: about 35 us against 2 us.
+        self._raw = session._sess
+        self.inputs: tuple[str, ...] = tuple(v.name for v in session.get_inputs())
+        self.outputs: tuple[str, ...] = tuple(v.name for v in session.get_outputs())
+
+    def value_types(self) -> dict[str, tuple[str, Sequence[int | str | None]]]:
+        """Type (for example ``tensor(float)``) and shape of every output, as ONNX Runtime infers them."""
+        return {v.name: (v.type, v.shape) for v in self._session.get_outputs()}
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Run on numpy arrays, and lists or None for sequences and optionals.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        try:
+            result: list[Any] = self._raw.run(self.outputs if outputs is None else outputs, feeds, None)
+        except Exception as error:
+            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+        return result
+
+    def run_objects(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """As ``run``, on a mixture of Python objects and values that ``run_tensors`` has given."""
+        return self.run({n: onnxruntime.OrtValue(v) if isinstance(v, ort_c.OrtValue) else v for n, v in feeds.items()})
+
+    def run_tensors(self, feeds: Mapping[str, TensorValue]) -> list[Any]:
+        """Run without copying: on arrays or ``OrtValue``s, giving ``OrtValue``s.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        try:
+            return list(
+                self._raw.run_with_ort_values({n: as_ort_value(v) for n, v in feeds.items()}, self.outputs, None)
+            )
+        except Exception as error:
+            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+
+    def bound_run(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Callable[[], None]:
+        """A call without arguments that runs on fixed buffers, which must outlive it.
+
+        Returns:
+            The call. It raises ExecutionError where ONNX Runtime fails.
+        """
+        binding = self._session.io_binding()
+        for name in self.inputs:
+            _bind(binding.bind_input, name, inputs[name])
+        for name in self.outputs:
+            _bind(binding.bind_output, name, outputs[name])
+        raw, raw_binding = self._raw, binding._iobinding
+
+        def run() -> None:
+            try:
+                raw.run_with_iobinding(raw_binding, None)
+            except Exception as error:
+                raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+
+        return run
+
+
+def as_ort_value(value: TensorValue) -> Any:
+    """Wrap an array without copying it; an ``OrtValue`` stays as it is. The array must outlive the result."""
+    if isinstance(value, np.ndarray):
+        return ort_c.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), _CPU)
+    return value
+
+
+def as_array(value: TensorValue) -> np.ndarray:
+    """View an ``OrtValue`` as an array without copying it; an array stays as it is."""
+    return value if isinstance(value, np.ndarray) else value.numpy()
+
+
+def native_signature(model: pathlib.Path | onnx.ModelProto) -> dict[str, tuple[str, Sequence[int | str | None]]]:
+    """Types and shapes of a model's outputs as ONNX Runtime infers them.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return NativeSession(model).value_types()
+
+
+def runs_as_array(spec: TensorSpec) -> bool:
+    """Whether ONNX Runtime's Python binding can share a value's memory with numpy."""
+    return spec.dtype is not None and spec.dtype in _NUMERIC
+
+
+def clean_message(error: Exception) -> str:
+    """ONNX Runtime's message without source paths, function names and its own prefix."""
+    text = str(error).split("Stacktrace:")[0]
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"/\S+\.(?:cc|h):\d+ [^\n]*?\) (?:const )?", "", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines)[:500] or type(error).__name__
+
+
+_CPU = ort_c.OrtDevice(ort_c.OrtDevice.cpu(), ort_c.OrtDevice.default_memory(), 0)
+
+_NUMERIC = frozenset(
+    {
+        ir.DataType.BOOL,
+        ir.DataType.DOUBLE,
+        ir.DataType.FLOAT,
+        ir.DataType.FLOAT16,
+        ir.DataType.INT8,
+        ir.DataType.INT16,
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+        ir.DataType.UINT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT32,
+        ir.DataType.UINT64,
+    }
+)
+
+
+def _bind(bind: Callable[..., None], name: str, buffer: np.ndarray) -> None:
+    bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)

@@ -1,0 +1,272 @@
+"""Which ONNX nodes OpenVINO's CPU plugin computes, and computes right.
+
+The library has no call that lists the operators of its ONNX front end, and what it accepts it may still compute
+differently. The tables below come from running the onnx package's own backend tests through OpenVINO and comparing;
+each refusal names what goes wrong. Everything else about a node is left to the build and to the check after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner import SUPPORTED, Node, ReasonCode, Verdict
+
+SUPPORTED_OPS = frozenset(
+    "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip"
+    " Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Expand"
+    " Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater"
+    " GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LSTM"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization MatMul Max MaxPool Mean Min Mish"
+    " Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear RMSNormalization RNN Reciprocal ReduceL1 ReduceL2 ReduceLogSum"
+    " ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round"
+    " ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign"
+    " SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze"
+    " Where Xor".split()
+)
+
+EXACT_DTYPES = frozenset(
+    {
+        ir.DataType.FLOAT,
+        ir.DataType.FLOAT16,
+        ir.DataType.INT8,
+        ir.DataType.UINT8,
+        ir.DataType.INT32,
+        ir.DataType.BOOL,
+    }
+)
+"""Element types that the CPU plugin keeps. float64 is computed in float32, int64 in int32."""
+
+INT64_MOVERS = frozenset(
+    "Concat Equal Expand Flatten Gather GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max"
+    " Min Reshape ScatterElements ScatterND Slice Split Squeeze Tile Transpose Unsqueeze Where Shape Size ArgMax"
+    " ArgMin TopK OneHot".split()
+)
+"""Operators whose int64 results are elements of their inputs or are bounded by a dimension: 32 bits are enough as
+long as the values that enter the engine fit, which is checked for each request."""
+
+INT64_ROUND_TRIP = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32, ir.DataType.BOOL})
+"""Types that Cast can turn into int64 without leaving the range of int32."""
+
+CONSTANT_INPUTS = {
+    "Expand": (1,),
+    "Pad": (1, 2, 3),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceSumSquare": (1,),
+    "CumSum": (1,),
+    "QuantizeLinear": (1, 2),
+    "DequantizeLinear": (1, 2),
+}
+"""Inputs that decide about a result's rank or layout. OpenVINO needs them as constants, or as shape arithmetic."""
+
+SHAPE_FED = frozenset({"Reshape", "Expand", "Slice", "Resize"})
+"""Operators that also take their constant inputs from shape arithmetic inside the engine."""
+
+INT32_RANGE = (np.iinfo(np.int32).min, np.iinfo(np.int32).max)
+
+
+def label(node: Node) -> Verdict:
+    """Whether OpenVINO's CPU plugin computes this node right."""
+    if node.op_type not in SUPPORTED_OPS:
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO has no {node.op_type} that passes the ONNX tests.")
+    for rule in (_check_dtypes, _check_empty, _check_int64, _check_constant_inputs, _check_attributes):
+        verdict = rule(node)
+        if not verdict.supported:
+            return verdict
+    return SUPPORTED
+
+
+def _check_dtypes(node: Node) -> Verdict:
+    for value in _values(node):
+        if value.dtype in EXACT_DTYPES or value.dtype == ir.DataType.INT64:
+            continue
+        name = value.dtype.name.lower() if value.dtype else "an unknown type"
+        return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"{value.name!r} is {name}, which OpenVINO computes differently.")
+    return SUPPORTED
+
+
+def _check_empty(node: Node) -> Verdict:
+    for value in _values(node):
+        if value.shape is not None and any(d == 0 for d in value.shape):
+            return Verdict(ReasonCode.UNSUPPORTED_RANK, f"{value.name!r} has no elements.")
+    return SUPPORTED
+
+
+def _check_int64(node: Node) -> Verdict:
+    if not any(v.dtype == ir.DataType.INT64 for v in _data(node)) or _is_shape_arithmetic(node):
+        return SUPPORTED
+    if node.op_type == "Cast":
+        return _check_cast(node)
+    if node.op_type not in INT64_MOVERS and any(v.dtype == ir.DataType.INT64 for v in node.op.outputs):
+        return Verdict(
+            ReasonCode.UNSUPPORTED_DTYPE, f"{node.op_type} on int64 would be computed in 32 bits and could overflow."
+        )
+    return SUPPORTED
+
+
+def _check_cast(node: Node) -> Verdict:
+    source, result = node.op.inputs[0], node.op.outputs[0]
+    assert source is not None
+    if result.dtype == ir.DataType.INT64 and source.dtype not in {*INT64_ROUND_TRIP, ir.DataType.INT64}:
+        return Verdict(ReasonCode.UNSUPPORTED_DTYPE, "Cast to int64 would stop at the range of int32.")
+    return SUPPORTED
+
+
+def _check_constant_inputs(node: Node) -> Verdict:
+    for index in CONSTANT_INPUTS.get(node.op_type, ()):
+        value = node.op.inputs[index] if index < len(node.op.inputs) else None
+        if value is None or value.const_value is not None:
+            continue
+        if node.op_type in SHAPE_FED and _from_shape(value):
+            continue
+        return Verdict(
+            ReasonCode.UNSUPPORTED_INPUT, f"Input {index} ({value.name!r}) of {node.op_type} must be a constant."
+        )
+    return _check_constant_range(node)
+
+
+def _check_constant_range(node: Node) -> Verdict:
+    if node.op_type in CONSTANT_INPUTS:
+        return SUPPORTED
+    for value in node.op.inputs:
+        if value is None or value.const_value is None or value.dtype != ir.DataType.INT64:
+            continue
+        array = value.const_value.numpy()
+        if array.size and (array.min() < INT32_RANGE[0] or array.max() > INT32_RANGE[1]):
+            return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"Constant {value.name!r} does not fit into 32 bits.")
+    return SUPPORTED
+
+
+def _check_attributes(node: Node) -> Verdict:
+    rule = ATTRIBUTE_RULES.get(node.op_type)
+    problem = rule(node) if rule else None
+    return Verdict(ReasonCode.UNSUPPORTED_ATTRIBUTE, problem) if problem else SUPPORTED
+
+
+def _values(node: Node) -> list[ir.Value]:
+    return [v for v in (*node.op.inputs, *node.op.outputs) if v is not None and v.name]
+
+
+def _data(node: Node) -> list[ir.Value]:
+    return [v for v in _values(node) if v.const_value is None]
+
+
+def _is_shape_arithmetic(node: Node) -> bool:
+    """Whether an integer node computes only from dimensions and constants, which always fit into 32 bits."""
+    return all(_from_shape(v) for v in node.op.outputs)
+
+
+def _from_shape(value: ir.Value) -> bool:
+    """Whether a value comes from Shape or Size through integer operators and constants alone."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        current = pending.pop()
+        if current.const_value is not None or current in seen:
+            continue
+        seen.add(current)
+        producer = current.producer()
+        if producer is None or current.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+            return False
+        if producer.op_type not in ("Shape", "Size"):
+            pending.extend(v for v in producer.inputs if v is not None)
+    return True
+
+
+def _text(node: Node, name: str, default: str) -> str:
+    return node.op.attributes.get_string(name, default) or default
+
+
+def _rank(node: Node, index: int = 0) -> int:
+    value = node.op.inputs[index]
+    return len(value.shape) if value is not None and value.shape is not None else -1
+
+
+def _resize(node: Node) -> str | None:
+    if node.op.attributes.get_int("antialias", 0):
+        return "OpenVINO computes Resize with antialias differently."
+    if node.op.attributes.get_int("exclude_outside", 0):
+        return "OpenVINO computes Resize with exclude_outside differently."
+    if _text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+        return "OpenVINO has no keep_aspect_ratio_policy for Resize."
+    if _text(node, "coordinate_transformation_mode", "half_pixel") not in (
+        "half_pixel",
+        "align_corners",
+        "asymmetric",
+        "pytorch_half_pixel",
+    ):
+        return "OpenVINO has no such coordinate_transformation_mode for Resize."
+    if _text(node, "mode", "nearest") == "cubic":
+        return "OpenVINO computes cubic Resize differently."
+    return "Resize along chosen axes is not converted right." if "axes" in node.op.attributes else None
+
+
+def _recurrent(node: Node) -> str | None:
+    if node.op.attributes.get_int("layout", 0):
+        return f"OpenVINO computes {node.op_type} with layout=1 differently."
+    if node.op_type == "LSTM" and len(node.op.inputs) > 7 and node.op.inputs[7] is not None:
+        return "OpenVINO drops the peephole weights of LSTM."
+    return None
+
+
+def _pool(node: Node) -> str | None:
+    if node.op.attributes.get_int("ceil_mode", 0):
+        return "OpenVINO rounds the output size of ceil_mode differently."
+    if len(node.op.outputs) > 1 and node.op.outputs[1].name:
+        return "The indices of MaxPool differ for several channels."
+    return None
+
+
+def _mod(node: Node) -> str | None:
+    return None if node.op.attributes.get_int("fmod", 0) else "OpenVINO converts Mod only with fmod=1."
+
+
+def _quantize(node: Node) -> str | None:
+    kinds = {v.dtype for v in _values(node)}
+    if not kinds <= {ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32}:
+        return "Only 8-bit quantization of float32 is converted right."
+    blocked = node.op.attributes.get_int("block_size", 0)
+    return "OpenVINO does not convert blocked quantization." if blocked else None
+
+
+def _batch_norm(node: Node) -> str | None:
+    training = node.op.attributes.get_int("training_mode", 0) or sum(bool(v.name) for v in node.op.outputs) > 1
+    return "OpenVINO has only the inference form of BatchNormalization." if training else None
+
+
+def _pad(node: Node) -> str | None:
+    return "OpenVINO has no wrap mode for Pad." if _text(node, "mode", "constant") == "wrap" else None
+
+
+ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
+    "AveragePool": _pool,
+    "BatchNormalization": _batch_norm,
+    "DequantizeLinear": _quantize,
+    "GRU": _recurrent,
+    "LSTM": _recurrent,
+    "MaxPool": _pool,
+    "Mod": _mod,
+    "Pad": _pad,
+    "QuantizeLinear": _quantize,
+    "RNN": _recurrent,
+    "Resize": _resize,
+}
+"""What OpenVINO does wrong for some attributes, by operator; None where nothing is wrong."""

@@ -1,0 +1,101 @@
+"""The execution plan: a compiled model as stages in order, engines and native parts in turn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode
+from partitioner.segments import assign_levels, values_leaving, values_read
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What runs as one call of one library.
+
+    Attributes:
+        name: The TrtNode's name, or ``native_<level>``.
+        nodes: The one TrtNode of an engine stage, or the nodes of a native stage.
+        is_engine: Whether an engine runs it.
+        inputs: Run-time values that it reads, in binding order.
+        outputs: Values that later stages or the caller read, in binding order.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    is_engine: bool
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+
+def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[Stage]:
+    """Order a compiled graph into stages: native 0, engines of level 1, native 1, engines of level 2, and so on.
+
+    Args:
+        graph: A compiled model. TrtNodes whose engine can't be used run natively, as the functions that they are.
+        usable: Whether a TrtNode's engine can be used, by node identity.
+
+    Returns:
+        Stages that leave nothing out, each after everything that it reads.
+    """
+    on_engine = {node.name: is_trtnode(node.op) and usable[node.name] for node in graph.nodes}
+    levels = assign_levels(graph, on_engine)
+    stages: list[Stage] = []
+    for level in range(max(levels.values(), default=0) + 1):
+        here = [node for node in graph.nodes if levels[node.name] == level]
+        stages.extend(_engine_stage(node) for node in here if on_engine[node.name])
+        native = [node for node in here if not on_engine[node.name]]
+        if native:
+            stages.append(_native_stage(graph, f"native_{level}", native))
+    return stages
+
+
+def native_stage_model(graph: Graph, stage: Stage) -> onnx.ModelProto:
+    """A native stage as a standalone model; TrtNodes in it come with their functions and without their engines."""
+    proto = extract_model(graph, stage.nodes, inputs=stage.inputs, outputs=stage.outputs)
+    for node in proto.graph.node:
+        kept = [a for a in node.attribute if a.name not in ("engine", "engine_file", "envelope")]
+        if len(kept) < len(node.attribute):
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    called = {node.op.op_identifier() for node in stage.nodes}
+    functions = graph.model.functions.items()
+    proto.functions.extend(ir.serde.serialize_function(f) for key, f in functions if key in called)
+    return proto
+
+
+def last_uses(stages: Sequence[Stage], outputs: frozenset[str]) -> list[tuple[str, ...]]:
+    """Names of the values that nothing reads after each stage, outputs of the model left out."""
+    last: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        for value in (*stage.inputs, *stage.outputs):
+            last[value.name or ""] = index
+    return [tuple(n for n, at in last.items() if at == index and n not in outputs) for index in range(len(stages))]
+
+
+def specs(values: tuple[ir.Value, ...]) -> tuple[TensorSpec, ...]:
+    """Describe values."""
+    return tuple(TensorSpec.of(v) for v in values)
+
+
+def _engine_stage(node: Node) -> Stage:
+    return Stage(
+        name=node.name,
+        nodes=(node,),
+        is_engine=True,
+        inputs=node.reads,
+        outputs=tuple(node.op.outputs),
+    )
+
+
+def _native_stage(graph: Graph, name: str, nodes: list[Node]) -> Stage:
+    return Stage(
+        name=name,
+        nodes=tuple(nodes),
+        is_engine=False,
+        inputs=values_read(nodes),
+        outputs=values_leaving(graph, nodes),
+    )

@@ -1,0 +1,67 @@
+"""From a model file to something that runs: loads what is compiled, compiles what isn't."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+
+from engines.cache import EngineCache
+from engines.compiler import compile_model
+from engines.executor import Executable, open_executable
+from engines.options import CompileOptions
+from engines.registry import NATIVE, resolve_engine
+from partitioner import is_trtnode, load_model
+from partitioner.loading import view_model
+
+logger = logging.getLogger(__name__)
+
+
+def load_executable(path: pathlib.Path, *, threads: int | None = None, native: bool = False) -> Executable:
+    """Load a model file as it is: its TrtNodes with their engines, everything else natively.
+
+    Args:
+        path: A compiled model, or any ONNX model.
+        threads: Threads of each engine and session; None leaves it to the libraries.
+        native: Whether to leave the engines alone and run every node natively.
+
+    Raises:
+        PartitionError: The file is no model.
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return open_executable(load_model(path), path, folder=path.parent, threads=threads, use_engines=not native)
+
+
+def prepare_model(
+    path: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None = None,
+    *,
+    threads: int | None = None,
+    shares_cores: bool = True,
+) -> Executable:
+    """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
+
+    Args:
+        path: The model.
+        options: How to compile it, if it isn't compiled yet.
+        cache: Where engines are looked up and kept.
+        threads: Threads of each engine and session; None leaves it to the libraries.
+        shares_cores: Whether other models compute on the same cores.
+
+    Raises:
+        PartitionError: The file is no model, or an option doesn't fit it.
+        EngineError: The model can't be compiled or loaded.
+    """
+    model = load_model(path)
+    engine = resolve_engine(options.engine)
+    built = 0
+    if engine != NATIVE and not any(is_trtnode(op) for op in model.graph):
+        compiled = compile_model(path, options, cache=cache)
+        built = compiled.engines_built
+        if compiled.report.segments:
+            model = view_model(compiled.model, path)
+    executable = open_executable(
+        model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE
+    )
+    executable.description["engines_built"] = built
+    return executable

@@ -1,0 +1,106 @@
+"""onnx.reference as a backend: slow, needs no library beyond onnx, and follows the specification to the letter.
+
+Its engine bytes are the segment's ONNX model. Tests compare every other backend with it, and run the parts above a
+backend on it.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from engines.base import Buffer
+from engines.envelope import Device, Envelope
+from engines.errors import BuildError, EngineRejectedError, ExecutionError
+from engines.options import BuildOptions
+from partitioner import SUPPORTED, Node, ReasonCode, TensorSpec, Verdict
+
+
+class ReferenceBackend:
+    """Runs segments with the onnx package's own reference implementation."""
+
+    name = "reference"
+
+    def version(self) -> str:
+        """Version of the onnx package."""
+        return onnx.__version__
+
+    def device(self) -> Device:
+        """Python runs anywhere."""
+        return Device(features="python", name="python")
+
+    def label(self, node: Node) -> Verdict:
+        """The reference knows nearly every operator; random ones have no single right answer."""
+        if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
+        return SUPPORTED
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """The reference has no settings."""
+        return {}
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Check that the reference can load the model, and keep the model itself.
+
+        Raises:
+            BuildError: It can't.
+        """
+        proto = onnx.load(model)
+        try:
+            ReferenceEvaluator(proto)
+        except Exception as error:
+            raise BuildError(str(error)) from error
+        return proto.SerializeToString(deterministic=True)
+
+    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> ReferenceEngine:
+        """Load the model again.
+
+        Raises:
+            EngineRejectedError: The bytes are no model.
+        """
+        try:
+            return ReferenceEngine(ReferenceEvaluator(engine), envelope.inputs, envelope.outputs)
+        except Exception as error:
+            raise EngineRejectedError("onnx.reference", str(error)) from error
+
+
+class ReferenceEngine:
+    """A model in onnx.reference."""
+
+    def __init__(
+        self, evaluator: ReferenceEvaluator, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._evaluator = evaluator
+        self._inputs: Sequence[Buffer] = ()
+        self._outputs: Sequence[Buffer] | None = None
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Remember the buffers."""
+        self._inputs, self._outputs = inputs, outputs
+
+    def run(self) -> Sequence[Buffer]:
+        """Evaluate node by node.
+
+        Raises:
+            ExecutionError: The reference failed.
+        """
+        feeds = {spec.name: buffer for spec, buffer in zip(self.inputs, self._inputs, strict=True)}
+        try:
+            results = self._evaluator.run(None, feeds)
+        except Exception as error:
+            raise ExecutionError(f"onnx.reference: {error}") from error
+        if self._outputs is None:
+            return [np.ascontiguousarray(r) for r in results]
+        for buffer, result in zip(self._outputs, results, strict=True):
+            np.copyto(buffer, result)
+        return self._outputs
+
+    def fork(self) -> ReferenceEngine:
+        """The evaluator keeps no state between runs, so it is shared."""
+        return ReferenceEngine(self._evaluator, self.inputs, self.outputs)

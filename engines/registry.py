@@ -1,0 +1,51 @@
+"""Finds a backend by name, importing its library only then."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+from engines.base import Backend
+from engines.errors import UnknownBackendError
+
+BACKENDS = {
+    "openvino": ("engines.openvino_backend", "OpenVinoBackend"),
+    "reference": ("engines.reference_backend", "ReferenceBackend"),
+}
+"""Module and class of each backend, by name."""
+
+NATIVE = "native"
+"""The name that asks for no engine at all."""
+
+AUTO_ORDER = ("openvino",)
+"""Backends that ``auto`` tries, the best first."""
+
+ENGINE_NAMES = ("auto", *AUTO_ORDER, NATIVE)
+"""What a user may ask for."""
+
+
+def resolve_engine(name: str) -> str:
+    """Turn ``auto`` into the name of the backend to use here.
+
+    Raises:
+        UnknownBackendError: The name is no backend's.
+    """
+    if name == "auto":
+        return AUTO_ORDER[0]
+    if name != NATIVE and name not in BACKENDS:
+        raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
+    return name
+
+
+@functools.cache
+def get_backend(name: str) -> Backend:
+    """Import and make a backend; one instance a process.
+
+    Raises:
+        UnknownBackendError: The name is no backend's.
+    """
+    if name not in BACKENDS:
+        raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
+    module, attribute = BACKENDS[name]
+    backend: Backend = getattr(importlib.import_module(module), attribute)()
+    return backend

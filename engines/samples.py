@@ -1,0 +1,102 @@
+"""Inputs to check engines with: given ones, or generated ones that the model runs on."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from engines.errors import EngineError, ExecutionError, InvalidInputError
+from engines.onnxruntime_backend import NativeSession
+from partitioner import TensorSpec
+
+Feeds = Mapping[str, np.ndarray]
+
+UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
+"""Tried in turn for dimensions without a size, until the model runs."""
+
+INTEGERS = ("bits", "zeros", "ones")
+"""Tried in turn for integer inputs: they may be indices, lengths or masks, so only small values are safe."""
+
+SEED = 20240229
+
+
+def load_samples(path: pathlib.Path) -> Feeds:
+    """Read inputs from an .npz file.
+
+    Raises:
+        EngineError: The file is missing or not an .npz of plain arrays.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise EngineError(f"{path}: not an .npz file of arrays ({error}). Write one with numpy.savez.") from error
+
+
+def find_samples(session: NativeSession, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> list[Feeds]:
+    """Inputs on which a model runs natively.
+
+    Args:
+        session: The model.
+        inputs: What it takes.
+        given: The user's own inputs, if any.
+
+    Returns:
+        The given inputs; else two generated sets of the same shapes, one with normal and one with positive
+        numbers; empty if the model runs on nothing that is generated.
+
+    Raises:
+        InvalidInputError: The model does not run on the given inputs.
+    """
+    if given is not None:
+        feeds = load_samples(given)
+        try:
+            session.run(feeds)
+        except ExecutionError as error:
+            raise InvalidInputError(f"{given}: the model does not run on these inputs: {error}") from error
+        return [feeds]
+    accepted: list[Feeds] = []
+    for size, integers in itertools.product(UNKNOWN_SIZES, INTEGERS):
+        feeds_by_kind = list(_generate(inputs, size, integers))
+        if not feeds_by_kind:
+            return []
+        empty = _runs(session, feeds_by_kind[0])
+        if empty is False:
+            return feeds_by_kind
+        if empty and not accepted:
+            accepted = feeds_by_kind
+    return accepted
+
+
+def _runs(session: NativeSession, feeds: Feeds) -> bool | None:
+    """None if the model refuses the inputs; else whether one of its outputs has no elements."""
+    try:
+        return any(isinstance(r, np.ndarray) and r.size == 0 for r in session.run(feeds))
+    except ExecutionError:
+        return None
+
+
+def _generate(inputs: Sequence[TensorSpec], size: int, integers: str) -> Iterator[Feeds]:
+    if any(s.dtype is None or s.shape is None for s in inputs if not s.optional):
+        return
+    for positive in (False, True):
+        rng = np.random.default_rng(SEED + positive)
+        yield {s.name: _tensor(s, size, integers, rng, positive) for s in inputs if not s.optional}
+
+
+def _tensor(spec: TensorSpec, size: int, integers: str, rng: np.random.Generator, positive: bool) -> np.ndarray:
+    assert spec.dtype is not None
+    assert spec.shape is not None
+    shape = tuple(d if isinstance(d, int) else size for d in spec.shape)
+    if spec.dtype == ir.DataType.STRING:
+        return np.full(shape, "a", dtype=object)
+    if spec.dtype.is_floating_point():
+        values = rng.uniform(0.05, 1.0, shape) if positive else rng.standard_normal(shape)
+        return values.astype(spec.dtype.numpy())
+    if integers == "bits":
+        return rng.integers(0, 2, shape).astype(spec.dtype.numpy())
+    return np.full(shape, integers == "ones", dtype=spec.dtype.numpy())

@@ -1,0 +1,107 @@
+"""What a model takes and gives, and the check of a caller's inputs against it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from engines.errors import InvalidInputError
+from partitioner import TensorSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """Inputs and outputs of a model, in order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    _expected: dict[str, _Expected] = dataclasses.field(init=False, repr=False, compare=False)
+    _required: tuple[str, ...] = dataclasses.field(init=False, repr=False, compare=False)
+    _names: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_expected", {s.name: _Expected.of(s) for s in self.inputs})
+        object.__setattr__(self, "_required", tuple(s.name for s in self.inputs if _is_required(s)))
+        object.__setattr__(self, "_names", frozenset(s.name for s in self.outputs))
+
+    def check(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> Mapping[str, Any]:
+        """Check a caller's inputs and wanted outputs.
+
+        Returns:
+            The inputs, with everything that should be an array turned into one.
+
+        Raises:
+            InvalidInputError: Names the input and what it must be.
+        """
+        for name in self._required:
+            if name not in feeds:
+                raise InvalidInputError(f"Input {name!r} is missing. The model takes {self._listed()}.")
+        checked = feeds
+        for name, value in feeds.items():
+            expected = self._expected.get(name)
+            if expected is None:
+                raise InvalidInputError(f"There is no input {name!r}. The model takes {self._listed()}.")
+            if expected.dtype is None:
+                continue
+            if not isinstance(value, np.ndarray):
+                value = np.asarray(value)
+                checked = {**checked, name: value}
+            if value.shape != expected.static_shape or value.dtype != expected.dtype:
+                expected.check(name, value)
+        if outputs is not None and not self._names.issuperset(outputs):
+            unknown = next(name for name in outputs if name not in self._names)
+            raise InvalidInputError(
+                f"There is no output {unknown!r}. The model gives {', '.join(sorted(self._names))}."
+            )
+        return checked
+
+    def _listed(self) -> str:
+        return ", ".join(f"{s.name} {describe(s)}" for s in self.inputs) or "no inputs"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Expected:
+    spec: TensorSpec
+    dtype: np.dtype | None
+    static_shape: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, spec: TensorSpec) -> _Expected:
+        return cls(spec, None if spec.dtype is None else spec.dtype.numpy(), spec.static_shape)
+
+    def check(self, name: str, value: np.ndarray) -> None:
+        if not (_same_type(self.spec, value) and _fits(self.spec, value.shape)):
+            given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+            raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is {given}.")
+
+
+def describe(spec: TensorSpec) -> str:
+    """A tensor's type as people write it, for example ``float32[N, 3, 224, 224]``."""
+    dtype = (
+        "any type" if spec.dtype is None else str(spec.dtype.numpy()) if spec.dtype != ir.DataType.STRING else "string"
+    )
+    if spec.shape is None:
+        return f"{dtype} of any shape"
+    return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
+
+
+def _is_required(spec: TensorSpec) -> bool:
+    return not spec.optional and spec.dtype is not None
+
+
+def _same_type(spec: TensorSpec, value: np.ndarray) -> bool:
+    if spec.dtype == ir.DataType.STRING:
+        return value.dtype.kind in "OUST"
+    return spec.dtype is not None and value.dtype == spec.dtype.numpy()
+
+
+def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    if spec.shape is None:
+        return True
+    return len(shape) == len(spec.shape) and all(
+        not isinstance(d, int) or d == size for d, size in zip(spec.shape, shape, strict=True)
+    )

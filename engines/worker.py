@@ -1,0 +1,139 @@
+"""One reusable child process for work that may crash or never end: building and checking engines."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing.connection
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from engines.errors import EngineError, WorkerError
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STOP_SECONDS = 5.0
+
+CHILD = "import sys; from engines.worker import serve; serve(int(sys.argv[1]))"
+
+
+class Worker:
+    """Runs functions in a child process, which is started on first use and again after a crash.
+
+    The child is a fresh interpreter, never a fork: gRPC's and the engine libraries' threads do not survive one. Only
+    this process talks to it, over a socket pair, so sending Python objects is safe.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: multiprocessing.connection.Connection | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, function: Callable[P, R], timeout_s: float, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a module-level function in the child.
+
+        Args:
+            function: What to run. Its arguments and result are sent as they are.
+            timeout_s: The child is killed after this many seconds.
+            *args: For the function.
+            **kwargs: For the function.
+
+        Raises:
+            WorkerError: The child crashed, or was killed because it took too long.
+            EngineError: Whatever subclass the function raised.
+        """
+        with self._lock:
+            connection = self._start()
+            try:
+                connection.send((function, args, kwargs))
+                if not connection.poll(timeout_s):
+                    self._kill()
+                    raise WorkerError(f"{function.__name__} took longer than {timeout_s:g} s and was stopped.")
+                succeeded, result = connection.recv()
+            except (EOFError, OSError) as error:
+                code = self._kill()
+                raise WorkerError(f"The process that ran {function.__name__} crashed (exit code {code}).") from error
+        if succeeded:
+            answer: R = result
+            return answer
+        raise result if isinstance(result, EngineError) else WorkerError(f"{function.__name__} failed: {result}")
+
+    def close(self) -> None:
+        """Stop the child, if there is one."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(STOP_SECONDS)
+            self._kill()
+
+    def _start(self) -> multiprocessing.connection.Connection:
+        if self._connection is not None and self._process is not None and self._process.poll() is None:
+            return self._connection
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603  (this interpreter, and our own code)
+                [sys.executable, "-c", CHILD, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)},
+            )
+        self._connection = multiprocessing.connection.Connection(ours.detach())
+        logger.debug("Started worker process %d", self._process.pid)
+        return self._connection
+
+    def _kill(self) -> int | None:
+        process, self._process, self._connection = self._process, None, None
+        if process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(0.2)  # a child that crashed has its own exit code in a moment
+        process.kill()
+        return process.wait()
+
+
+def serve(descriptor: int) -> None:
+    """Answer calls until the other end closes."""
+    connection = multiprocessing.connection.Connection(descriptor)
+    while True:
+        try:
+            function, args, kwargs = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            answer: tuple[bool, Any] = (True, function(*args, **kwargs))
+        except EngineError as error:
+            answer = (False, error)
+        except Exception as error:
+            logger.exception("%s failed", function.__name__)
+            answer = (False, f"{type(error).__name__}: {error}")
+        try:
+            connection.send(answer)
+        except ConnectionError:
+            return
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        return bool(stream.fileno() >= 0)
+    except (AttributeError, OSError, ValueError):
+        return False
