@@ -17,6 +17,7 @@ import onnx
 from engines import jobs
 from engines.base import Backend
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
+from engines.compare import accumulates_quantized
 from engines.envelope import Envelope, current_platform
 from engines.errors import AlreadyCompiledError, BuildError, ModelLoadError, WorkerError
 from engines.files import sha256_of_file, write_model
@@ -50,7 +51,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CHECK_TIMEOUT_S = 600.0
-QUANTIZING_OPS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,13 +234,13 @@ class _Compilation:
         graph = partition.graph
         model = self._folder / "observed.onnx"
         boundary = list(dict.fromkeys(v for s in new for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
-        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary), model)
+        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
         built = [
             jobs.BuiltSegment(
                 name=s.name,
                 engine=accepted[s.name].path,
                 envelope=accepted[s.name].envelope,
-                quantized=_is_quantized(s),
+                quantized=accumulates_quantized(node.op_type for node in s.nodes),
             )
             for s in new
         ]
@@ -387,7 +387,3 @@ def _predicate(engine: str) -> Predicate:
 def _verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:
     verdict = Verdict(ReasonCode(refusal.code), refusal.detail)
     return {node.name: verdict for node in segment.nodes}
-
-
-def _is_quantized(segment: Segment) -> bool:
-    return any(node.op_type in QUANTIZING_OPS for node in segment.nodes)

@@ -74,7 +74,10 @@ class BoundContext:
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run on checked inputs."""
         for name, buffer, default in self._inputs:
-            np.copyto(buffer, feeds.get(name, default))
+            array = feeds.get(name, default)
+            if array.shape != buffer.shape:
+                raise OutOfRangeError("undeclared_shape", f"{name!r} is declared as a scalar; it is {array.shape}.")
+            np.copyto(buffer, array)
         for step in self._steps:
             step()
         results = {name: buffer.copy() for name, buffer in self._outputs}
@@ -107,11 +110,11 @@ class DynamicContext:
 
     def _engine_step(self, stage: Stage) -> Callable[[dict[str, Any]], None]:
         engine = self._pipeline.engines[stage.name].fork()
-        inputs = [s.name for s in specs(stage.inputs)]
+        inputs = [(s.name, s.dtype.numpy()) for s in specs(stage.inputs) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
 
         def step(values: dict[str, Any]) -> None:
-            engine.bind([self._staged(name, as_array(_plain(values[name]))) for name in inputs], None)
+            engine.bind([self._staged(name, dtype, as_array(_plain(values[name]))) for name, dtype in inputs], None)
             values.update(zip(outputs, (_View(v) for v in engine.run()), strict=True))
 
         return step
@@ -127,13 +130,13 @@ class DynamicContext:
 
         return step
 
-    def _staged(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _staged(self, name: str, dtype: np.dtype, array: np.ndarray) -> np.ndarray:
         """Copy an engine's input to memory that stays bound while its shape stays the same."""
         if array.size == 0:
             raise OutOfRangeError("empty_tensor", f"{name!r} has no elements; engines need at least one.")
         buffer = self._staging.get(name)
         if buffer is None or buffer.shape != array.shape:
-            buffer = np.empty(array.shape, array.dtype)
+            buffer = np.empty(array.shape, dtype)
             self._staging[name] = buffer
         np.copyto(buffer, array)
         return buffer

@@ -8,6 +8,17 @@ import pathlib
 class EngineError(Exception):
     """Base of every error of this package. Its text is complete and meant for the user."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross to another process without calling ``__init__``, which takes facts instead of the finished text."""
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(kind: type[EngineError], args: tuple[object, ...], fields: dict[str, object]) -> EngineError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
 
 class UnknownBackendError(EngineError):
     """A name that is no backend's."""

@@ -45,7 +45,7 @@ def complete_types(graph: Graph, ask: Callable[[pathlib.Path], OutputTypes], fol
     if not untyped:
         return
     path = folder / "untyped.onnx"
-    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=untyped), path)
+    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=untyped, keep_defaults=True), path)
     try:
         known = ask(path)
     except ModelLoadError:

@@ -31,6 +31,7 @@ class NativeSession:
         *,
         threads: int | None = None,
         shares_cores: bool = True,
+        optimize: bool = True,
         name: str = "model",
     ) -> None:
         """Load a model.
@@ -40,6 +41,7 @@ class NativeSession:
             threads: Threads within an operator; None leaves it to the library.
             shares_cores: Whether something else computes on the same cores between runs. Without this, the
                 session's threads keep spinning after a run and starve the next engine for milliseconds.
+            optimize: Whether ONNX Runtime may rewrite the graph. Convolutions are several times slower without.
             name: For messages.
 
         Raises:
@@ -49,6 +51,8 @@ class NativeSession:
         options.log_severity_level = 4
         if threads is not None:
             options.intra_op_num_threads = threads
+        if not optimize:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if shares_cores:
             options.add_session_config_entry("session.force_spinning_stop", "1")
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()

@@ -119,14 +119,20 @@ class OpenVinoEngine:
         self._bound_outputs: Sequence[Buffer] | None = None
 
     def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
-        """Point the request at buffers. A buffer that is bound already costs nothing."""
-        for index, buffer in enumerate(inputs):
-            if buffer is not self._bound_inputs[index]:
-                self._request.set_input_tensor(index, ov.Tensor(buffer, shared_memory=True))
-                self._bound_inputs[index] = buffer
-        if outputs is not None:
-            for index, buffer in enumerate(outputs):
+        """Point the request at buffers. A buffer that is bound already costs nothing.
+
+        Raises:
+            ExecutionError: A buffer does not fit what the engine was built for.
+        """
+        try:
+            for index, buffer in enumerate(inputs):
+                if buffer is not self._bound_inputs[index]:
+                    self._request.set_input_tensor(index, ov.Tensor(buffer, shared_memory=True))
+                    self._bound_inputs[index] = buffer
+            for index, buffer in enumerate(outputs or ()):
                 self._request.set_output_tensor(index, ov.Tensor(buffer, shared_memory=True))
+        except RuntimeError as error:
+            raise ExecutionError(f"OpenVINO: {_first_line(error)}") from error
         self._bound_outputs = outputs
         self._wide_buffers = [inputs[index] for index in self._wide]
 

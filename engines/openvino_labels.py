@@ -16,7 +16,7 @@ from partitioner import SUPPORTED, Node, ReasonCode, Verdict
 
 SUPPORTED_OPS = frozenset(
     "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip"
-    " Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Expand"
+    " Concat ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu Equal Erf Exp Expand"
     " Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater"
     " GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LSTM"
     " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization MatMul Max MaxPool Mean Min Mish"
@@ -51,6 +51,7 @@ INT64_ROUND_TRIP = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.I
 """Types that Cast can turn into int64 without leaving the range of int32."""
 
 CONSTANT_INPUTS = {
+    "ConstantOfShape": (0,),
     "Expand": (1,),
     "Pad": (1, 2, 3),
     "Reshape": (1,),
@@ -78,7 +79,7 @@ CONSTANT_INPUTS = {
 }
 """Inputs that decide about a result's rank or layout. OpenVINO needs them as constants, or as shape arithmetic."""
 
-SHAPE_FED = frozenset({"Reshape", "Expand", "Slice", "Resize"})
+SHAPE_FED = frozenset({"ConstantOfShape", "Reshape", "Expand", "Slice", "Resize"})
 """Operators that also take their constant inputs from shape arithmetic inside the engine."""
 
 INT32_RANGE = (np.iinfo(np.int32).min, np.iinfo(np.int32).max)
@@ -105,7 +106,7 @@ def _check_dtypes(node: Node) -> Verdict:
 
 
 def _check_empty(node: Node) -> Verdict:
-    for value in _values(node):
+    for value in _data(node):
         if value.shape is not None and any(d == 0 for d in value.shape):
             return Verdict(ReasonCode.UNSUPPORTED_RANK, f"{value.name!r} has no elements.")
     return SUPPORTED
@@ -252,6 +253,12 @@ def _batch_norm(node: Node) -> str | None:
     return "OpenVINO has only the inference form of BatchNormalization." if training else None
 
 
+def _dropout(node: Node) -> str | None:
+    training = len(node.op.inputs) > 2 and node.op.inputs[2] is not None
+    masked = len(node.op.outputs) > 1 and bool(node.op.outputs[1].name)
+    return "OpenVINO has only the inference form of Dropout." if training or masked else None
+
+
 def _pad(node: Node) -> str | None:
     return "OpenVINO has no wrap mode for Pad." if _text(node, "mode", "constant") == "wrap" else None
 
@@ -260,6 +267,7 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "AveragePool": _pool,
     "BatchNormalization": _batch_norm,
     "DequantizeLinear": _quantize,
+    "Dropout": _dropout,
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "MaxPool": _pool,

@@ -100,8 +100,8 @@ def _same_type(spec: TensorSpec, value: np.ndarray) -> bool:
 
 
 def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    if spec.shape is None:
-        return True
+    if not spec.shape:
+        return True  # ONNX Runtime takes any shape where the model declares a scalar, and so do some exporters
     return len(shape) == len(spec.shape) and all(
         not isinstance(d, int) or d == size for d, size in zip(spec.shape, shape, strict=True)
     )

@@ -11,7 +11,12 @@ from partitioner.graph import Graph, Node, is_constant, read_values, serialize_v
 
 
 def extract_model(
-    graph: Graph, nodes: Sequence[Node], *, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+    graph: Graph,
+    nodes: Sequence[Node],
+    *,
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    keep_defaults: bool = False,
 ) -> onnx.ModelProto:
     """Copy nodes, with the initializers that they read, into a model of their own.
 
@@ -20,6 +25,7 @@ def extract_model(
         nodes: In topological order.
         inputs: Run-time values that the nodes read from outside; they become the model's inputs, in this order.
         outputs: Values that the nodes produce for others; they become the model's outputs, in this order.
+        keep_defaults: Whether inputs of the graph keep their defaults.
 
     Returns:
         A model at the source's opsets, with the same node and value names.
@@ -30,7 +36,9 @@ def extract_model(
     body.input.extend(serialize_value(v) for v in inputs)
     body.output.extend(serialize_value(v) for v in outputs)
     body.node.extend(ir.serde.serialize_node(n.op) for n in nodes)
-    body.initializer.extend(serialize_constant(v) for v in constants_of([n.op for n in nodes], inputs))
+    constants = constants_of([n.op for n in nodes], inputs)
+    defaults = [v for v in inputs if v.is_initializer()] if keep_defaults else []
+    body.initializer.extend(serialize_constant(v) for v in (*constants, *defaults))
     body.value_info.extend(typed_values(nodes, {v.name for v in outputs}))
     return proto
 

@@ -117,10 +117,10 @@ class Graph:
 
 
 def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:
-    """Shape of a value with plain entries: a size, a symbol, or None (some exporters write -1 for that)."""
+    """Shape of a value with plain entries: a size, a symbol, or None."""
     if value.shape is None:
         return None
-    return tuple((d if d >= 0 else None) if isinstance(d, int) else d.value for d in value.shape)
+    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
 
 
 def is_constant(value: ir.Value) -> bool:

@@ -141,6 +141,13 @@ def _common_rule(node: Node) -> Verdict:
     """What keeps a node out of every engine."""
     if node.domain not in ("", "ai.onnx"):
         return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} belongs to domain {node.domain!r}, not to ONNX.")
+    for value in node.reads:
+        if value.is_initializer():
+            return Verdict(
+                ReasonCode.UNSUPPORTED_INPUT,
+                f"A request may replace {value.name!r}, which is an initializer and a graph input. "
+                "Export the model with initializers that are not graph inputs.",
+            )
     if any(True for _ in bodies(node.op)):
         return Verdict(ReasonCode.CONTROL_FLOW, f"{node.op_type} has bodies, which run natively.")
     if not onnx.defs.has(node.op_type, node.opset, ""):

@@ -33,6 +33,8 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
     Raises:
         ModelFileError: The file at ``path`` holds something that contradicts the ONNX format.
     """
+    for value_info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        _forget_negative_sizes(value_info.type.tensor_type)
     declared = {v.name: _take_type(v) for v in (*proto.graph.input, *proto.graph.output) if holds_map(v.type)}
     try:
         model = ir.from_proto(proto)
@@ -88,6 +90,13 @@ def check_external_data(path: pathlib.Path, proto: onnx.ModelProto) -> None:
         if target.stat().st_size < needed:
             problem = f"that file has {target.stat().st_size} bytes of the {needed} that are needed"
             raise ExternalDataError(path, tensor.name, location, problem)
+
+
+def _forget_negative_sizes(kind: onnx.TypeProto.Tensor) -> None:
+    """Some exporters write an unknown dimension as -1; shape inference would calculate with it."""
+    for dimension in kind.shape.dim:
+        if dimension.dim_value < 0:
+            dimension.Clear()
 
 
 def _take_type(value: onnx.ValueInfoProto) -> onnx.TypeProto:

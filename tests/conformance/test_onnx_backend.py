@@ -1,0 +1,106 @@
+"""The onnx package's own backend test suite: whatever plain ONNX Runtime passes must pass compiled as well.
+
+``make test`` runs a sample of it, ``make conformance`` all of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pathlib
+import unittest
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx
+import onnx.backend.base
+import onnxruntime
+import pytest
+from onnx.backend.test.runner import Runner
+
+from engines import CompileOptions, Worker, compile_model, load_executable
+
+NATIVE_FAILS = "plain onnxruntime does not pass this case"
+SAMPLE_EVERY = 25
+
+
+class _Prepared:
+    """A model behind the suite's own interface: positional inputs, positional outputs."""
+
+    def __init__(self, model: onnx.ModelProto, run: Any) -> None:
+        constants = {t.name for t in model.graph.initializer}
+        self._names = [v.name for v in model.graph.input if v.name not in constants]
+        self._run = run
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        return list(self._run(dict(zip(self._names, inputs, strict=False))))
+
+
+class _PlainOnnxruntime(onnx.backend.base.Backend):
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        return _Prepared(model, lambda feeds: session.run(None, feeds))
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device == "CPU"
+
+
+class _Compiled(_PlainOnnxruntime):
+    """Compiles with OpenVINO, writes the file, reads it back, runs it."""
+
+    folder: pathlib.Path
+    worker: Worker
+    numbers = itertools.count()
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
+        number = next(cls.numbers)
+        source, compiled = cls.folder / f"{number}.onnx", cls.folder / f"{number}.compiled.onnx"
+        source.write_bytes(model.SerializeToString())
+        compile_model(source, CompileOptions(engine="openvino"), worker=cls.worker).save(compiled)
+        source.unlink()
+        executable = load_executable(compiled)
+        return _Prepared(model, lambda feeds: executable.run(feeds).values())
+
+
+@functools.cache
+def _suite(backend: type[onnx.backend.base.Backend]) -> dict[str, unittest.TestCase]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = Runner(backend, __name__).test_cases.values()
+    return {
+        name: case(name)
+        for case in cases
+        for name in unittest.defaultTestLoader.getTestCaseNames(case)
+        if name.endswith("_cpu")
+    }
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    names = sorted(_suite(_PlainOnnxruntime))
+    if metafunc.config.getoption("conformance") == "sample":
+        names = [name for name in names if zlib.crc32(name.encode()) % SAMPLE_EVERY == 0]
+    metafunc.parametrize("name", names)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    _Compiled.folder = tmp_path_factory.mktemp("conformance")
+    with Worker() as _Compiled.worker, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONNX_HOME", str(_Compiled.folder))  # the suite writes inputs of its larger models there
+        yield
+
+
+@pytest.mark.conformance
+@pytest.mark.filterwarnings("ignore")
+def test_case_passes_compiled_if_it_passes_natively(name: str) -> None:
+    try:
+        getattr(_suite(_PlainOnnxruntime)[name], name)()
+    except Exception as error:
+        pytest.skip(f"{NATIVE_FAILS}: {type(error).__name__}")
+
+    getattr(_suite(_Compiled)[name], name)()
