@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import pathlib
@@ -14,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.backend.base
 import onnxruntime
@@ -24,6 +26,35 @@ from engines import CompileOptions, Worker, compile_model, load_executable
 
 NATIVE_FAILS = "plain onnxruntime does not pass this case"
 SAMPLE_EVERY = 25
+
+
+SMALL_FLOATS = {
+    f"tensor({name})": onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, name.upper()))
+    for name in ("bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
+}
+
+
+def _run_natively(session: onnxruntime.InferenceSession, feeds: dict[str, Any]) -> list[Any]:
+    """Run as any user would; where a type has no counterpart in numpy itself, through ``OrtValue``."""
+    feeds = {name: np.asarray(v) if isinstance(v, np.generic) else v for name, v in feeds.items()}
+    if not any(v.type in SMALL_FLOATS for v in (*session.get_inputs(), *session.get_outputs())):
+        return list(session.run(None, feeds))
+    values = {name: _to_ort_value(value) for name, value in feeds.items()}
+    return [_from_ort_value(value) for value in session.run_with_ort_values(None, values)]
+
+
+def _to_ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
+    if array.dtype not in SMALL_FLOATS.values():
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
+
+
+def _from_ort_value(value: onnxruntime.OrtValue) -> np.ndarray:
+    if value.data_type() not in SMALL_FLOATS:
+        return value.numpy()
+    memory = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(memory, SMALL_FLOATS[value.data_type()]).reshape(value.shape())
 
 
 class _Prepared:
@@ -42,7 +73,7 @@ class _PlainOnnxruntime(onnx.backend.base.Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-        return _Prepared(model, lambda feeds: session.run(None, feeds))
+        return _Prepared(model, lambda feeds: _run_natively(session, feeds))
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
