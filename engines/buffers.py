@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from partitioner import TensorSpec
+
 ALIGNMENT = 64
 """Bytes; one cache line, and the widest vector register that the engine libraries load from."""
 
@@ -27,6 +29,14 @@ class Lifetime:
     shape: tuple[int, ...]
     first: int
     last: int
+
+    @classmethod
+    def of(cls, spec: TensorSpec, *, first: int, last: int) -> Lifetime:
+        """When a tensor of known type and shape is alive."""
+        shape = spec.static_shape
+        assert spec.dtype is not None
+        assert shape is not None
+        return cls(dtype=spec.dtype.numpy(), shape=shape, first=first, last=last)
 
     @property
     def size_bytes(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from engines.base import Engine
 from engines.buffers import Lifetime, allocate
 from engines.errors import OutOfRangeError
-from engines.onnxruntime_backend import NativeSession, as_array, runs_as_array
+from engines.onnxruntime_backend import BoundSession, NativeSession, as_array, runs_as_array
 from engines.plan import Stage, last_uses, specs
+from engines.results import ResultSlot
 from partitioner import TensorSpec
 
 
@@ -58,31 +60,80 @@ def new_context(pipeline: Pipeline) -> Context:
     return DynamicContext(pipeline)
 
 
+KEPT_SLOTS = 4
+"""Memory for results that a context keeps for later; a caller who holds more results than that gets new memory."""
+
+
+HAND_OUT_BYTES = 16_384
+"""Results from this size on are handed out without a copy; for smaller ones a copy costs less than keeping track."""
+
+
 class BoundContext:
-    """Every boundary tensor has a buffer of its own, bound once; a run copies inputs in and outputs out."""
+    """Every boundary tensor has a buffer of its own, bound once; a run copies inputs in, and small results out."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        buffers = allocate(_lifetimes(pipeline))
-        self._inputs = [
-            (s.name, buffers[s.name], pipeline.constants.get(s.name)) for s in pipeline.inputs if s.name in buffers
-        ]
-        produced = [s.name for s in pipeline.outputs if s.name in buffers]
-        self._outputs = [(name, buffers[name]) for name in produced]
-        self._constants = {s.name: pipeline.constants[s.name] for s in pipeline.outputs if s.name not in buffers}
-        self._steps = [_bound_step(pipeline, stage, buffers) for stage in pipeline.stages]
+        self._handed_out = _final_outputs(pipeline)
+        self._slots = [ResultSlot(self._handed_out)]
+        self._slot = self._slots[0]
+        handed_out = {s.name for s in self._handed_out}
+        buffers = allocate({n: t for n, t in _lifetimes(pipeline).items() if n not in handed_out})
+        self._inputs = [(s.name, buffers[s.name], pipeline.constants.get(s.name)) for s in pipeline.inputs]
+        self._slot_used = bool(handed_out)
+        others = [s.name for s in pipeline.outputs if s.name not in handed_out]
+        self._copied = [(name, buffers[name]) for name in others if name in buffers]
+        self._constants = {name: pipeline.constants[name] for name in others if name not in buffers}
+        self._order = [s.name for s in pipeline.outputs]
+        self._assembled = bool(self._constants) or bool(handed_out and self._copied)
+        bound = {**buffers, **self._slot.buffers}
+        self._stages = [_bound_stage(pipeline, stage, bound) for stage in pipeline.stages]
+        self._runs = [stage.run for stage in self._stages]
+        self._last = [s for s in self._stages if not handed_out.isdisjoint(s.outputs)]
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run on checked inputs."""
+        if self._slot_used and not self._slot.free:
+            self._change_slot()
         for name, buffer, default in self._inputs:
             array = feeds.get(name, default)
-            if array.shape != buffer.shape:
+            if not buffer.ndim and array.ndim:
                 raise OutOfRangeError("undeclared_shape", f"{name!r} is declared as a scalar; it is {array.shape}.")
             np.copyto(buffer, array)
-        for step in self._steps:
-            step()
-        results = {name: buffer.copy() for name, buffer in self._outputs}
-        results.update(self._constants)
-        return results
+        for run in self._runs:
+            run()
+        results = self._slot.hand_out() if self._slot_used else {n: b.copy() for n, b in self._copied}
+        return self._assemble(results) if self._assembled else results
+
+    def _assemble(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Add results of the other kinds, and put all in the model's order."""
+        results.update((name, buffer.copy()) for name, buffer in self._copied)
+        results.update((name, value.copy()) for name, value in self._constants.items())
+        return {name: results[name] for name in self._order}
+
+    def _change_slot(self) -> None:
+        """Write the next results elsewhere: the caller still holds the last ones."""
+        free = next((slot for slot in self._slots if slot.free), None)
+        self._slot = free or ResultSlot(self._handed_out)
+        if free is None:
+            self._slots = [*self._slots[1 - KEPT_SLOTS :], self._slot]
+        for stage in self._last:
+            stage.write_to(self._slot.buffers)
+
+
+class _BoundEngine:
+    """An engine stage with fixed buffers."""
+
+    def __init__(self, engine: Engine, stage: Stage, buffers: Mapping[str, np.ndarray]) -> None:
+        self.outputs = [s.name for s in specs(stage.outputs)]
+        self.run = engine.run
+        self._engine = engine
+        self._inputs = [buffers[s.name] for s in specs(stage.inputs)]
+        self._buffers = dict(buffers)
+        self.write_to(buffers)
+
+    def write_to(self, buffers: Mapping[str, np.ndarray]) -> None:
+        """Bind outputs to other buffers, where they are among these."""
+        self._buffers.update(buffers)
+        self._engine.bind(self._inputs, [self._buffers[name] for name in self.outputs])
 
 
 class DynamicContext:
@@ -92,6 +143,7 @@ class DynamicContext:
         outputs = [s.name for s in pipeline.outputs]
         self._pipeline = pipeline
         self._outputs = outputs
+        self._shared = {s.name for s in pipeline.inputs}.union(pipeline.constants)
         self._staging: dict[str, np.ndarray] = {}
         native = native_only_values(pipeline)
         self._steps = [
@@ -105,8 +157,8 @@ class DynamicContext:
         for step, freed in self._steps:
             step(values)
             for name in freed:
-                del values[name]
-        return {name: _owned(values[name]) for name in self._outputs}
+                values.pop(name, None)
+        return {name: _owned(values[name], shared=name in self._shared) for name in self._outputs}
 
     def _engine_step(self, stage: Stage) -> Callable[[dict[str, Any]], None]:
         engine = self._pipeline.engines[stage.name].fork()
@@ -124,7 +176,7 @@ class DynamicContext:
         exotic = not native.isdisjoint(session.inputs) or not native.isdisjoint(session.outputs)
 
         def step(values: dict[str, Any]) -> None:
-            feeds = {name: _plain(values[name]) for name in session.inputs}
+            feeds = {name: _plain(values[name]) for name in session.inputs if name in values}  # optionals may be absent
             results = session.run_objects(feeds) if exotic else session.run_tensors(feeds)
             values.update(zip(session.outputs, results, strict=True))
 
@@ -163,16 +215,17 @@ def native_only_values(pipeline: Pipeline) -> set[str]:
     return exotic
 
 
-def _bound_step(pipeline: Pipeline, stage: Stage, buffers: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+def _bound_stage(pipeline: Pipeline, stage: Stage, buffers: Mapping[str, np.ndarray]) -> _BoundEngine | BoundSession:
     if stage.is_engine:
-        engine = pipeline.engines[stage.name].fork()
-        engine.bind(_pick(buffers, specs(stage.inputs)), _pick(buffers, specs(stage.outputs)))
-        return engine.run
-    return pipeline.sessions[stage.name].bound_run(buffers, buffers)
+        return _BoundEngine(pipeline.engines[stage.name].fork(), stage, buffers)
+    return pipeline.sessions[stage.name].bind(buffers)
 
 
-def _pick(buffers: Mapping[str, np.ndarray], wanted: Sequence[TensorSpec]) -> list[np.ndarray]:
-    return [buffers[s.name] for s in wanted]
+def _final_outputs(pipeline: Pipeline) -> list[TensorSpec]:
+    """Large outputs that some stage computes and that no stage reads."""
+    computed = {v.name for stage in pipeline.stages for v in stage.outputs}
+    read = {v.name for stage in pipeline.stages for v in stage.inputs}
+    return [s for s in pipeline.outputs if s.name in computed - read and s.size_bytes >= HAND_OUT_BYTES]
 
 
 def _lifetimes(pipeline: Pipeline) -> dict[str, Lifetime]:
@@ -187,14 +240,7 @@ def _lifetimes(pipeline: Pipeline) -> dict[str, Lifetime]:
             last[spec.name] = index
             tensors[spec.name] = spec
     last.update({s.name: len(pipeline.stages) for s in pipeline.outputs if s.name in first})
-    return {name: _lifetime(tensors[name], first[name], last[name]) for name in first}
-
-
-def _lifetime(spec: TensorSpec, first: int, last: int) -> Lifetime:
-    shape = spec.static_shape
-    assert spec.dtype is not None
-    assert shape is not None
-    return Lifetime(dtype=spec.dtype.numpy(), shape=shape, first=first, last=last)
+    return {name: Lifetime.of(tensors[name], first=first[name], last=last[name]) for name in first}
 
 
 def _only_constants(pipeline: Pipeline) -> set[str]:
@@ -208,8 +254,10 @@ def _plain(value: Any) -> Any:
     return value.array if isinstance(value, _View) else value
 
 
-def _owned(value: Any) -> Any:
-    """A result that outlives the run."""
+def _owned(value: Any, *, shared: bool) -> Any:
+    """A result that belongs to the caller alone: no engine writes to it again, and no other run reads it."""
     if isinstance(value, _View):
         return value.array.copy()
-    return value.numpy() if hasattr(value, "data_ptr") else value
+    if hasattr(value, "data_ptr"):
+        return value.numpy()
+    return copy.deepcopy(value) if shared else value

@@ -98,48 +98,74 @@ class NativeSession:
         Raises:
             ExecutionError: ONNX Runtime failed.
         """
+        values, _owners = _wrapped(feeds)
         try:
-            return list(
-                self._raw.run_with_ort_values({n: as_ort_value(v) for n, v in feeds.items()}, self.outputs, None)
-            )
+            return list(self._raw.run_with_ort_values(values, self.outputs, None))
         except Exception as error:
             raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
 
     def _run_small_floats(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """The binding's own ``run`` knows no numpy type for bfloat16 and the 8-bit floats."""
-        values = {name: as_ort_value(value) for name, value in feeds.items()}
+        values, _owners = _wrapped(feeds)
         return [as_array(value).copy() for value in self._raw.run_with_ort_values(values, outputs, None)]
 
-    def bound_run(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Callable[[], None]:
-        """A call without arguments that runs on fixed buffers, which must outlive it.
+    def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
+        """Runs of this session on fixed buffers, among which are all its inputs and outputs."""
+        return BoundSession(self._session, self._raw, buffers)
 
-        Returns:
-            The call. It raises ExecutionError where ONNX Runtime fails.
-        """
-        binding = self._session.io_binding()
-        for name in self.inputs:
-            _bind(binding.bind_input, name, inputs[name])
+
+class BoundSession:
+    """A session's runs on fixed buffers.
+
+    Attributes:
+        outputs: Names of the outputs.
+    """
+
+    def __init__(self, session: Any, raw: Any, buffers: Mapping[str, np.ndarray]) -> None:
+        self.outputs = [v.name for v in session.get_outputs()]
+        self._binding = session.io_binding()
+        self._raw = raw
+        self._raw_binding = self._binding._iobinding
+        self._buffers: dict[str, np.ndarray] = {}  # the binding holds bare addresses
+        for name in (v.name for v in session.get_inputs()):
+            self._bind(self._binding.bind_input, name, buffers[name])
+        self.write_to(buffers)
+
+    def write_to(self, buffers: Mapping[str, np.ndarray]) -> None:
+        """Bind outputs to other buffers, where they are among these."""
         for name in self.outputs:
-            _bind(binding.bind_output, name, outputs[name])
-        raw, raw_binding = self._raw, binding._iobinding
+            if name in buffers:
+                self._bind(self._binding.bind_output, name, buffers[name])
 
-        def run() -> None:
-            try:
-                raw.run_with_iobinding(raw_binding, None)
-            except Exception as error:
-                raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+    def run(self) -> None:
+        """Run on the bound buffers.
 
-        return run
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        try:
+            self._raw.run_with_iobinding(self._raw_binding, None)
+        except Exception as error:
+            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+
+    def _bind(self, bind: Callable[..., None], name: str, buffer: np.ndarray) -> None:
+        bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
+        self._buffers[name] = buffer
+
+
+def _wrapped(feeds: Mapping[str, TensorValue]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """``OrtValue``s of feeds, and the arrays whose memory they use, which must outlive them."""
+    arrays = {n: np.ascontiguousarray(v) for n, v in feeds.items() if isinstance(v, np.ndarray)}
+    return {n: as_ort_value(v) for n, v in {**feeds, **arrays}.items()}, list(arrays.values())
 
 
 def as_ort_value(value: TensorValue) -> Any:
-    """Wrap an array without copying it; an ``OrtValue`` stays as it is. The array must outlive the result."""
+    """Wrap a contiguous array without copying it; an ``OrtValue`` stays as it is. The array must outlive the result."""
     if isinstance(value, np.ndarray):
         if value.dtype in _SMALL_FLOATS:
-            kind = _SMALL_FLOATS[value.dtype]
-            bits = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}")
-            return ort_c.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
-        return ort_c.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), _CPU)
+            bits = value.view(f"u{value.dtype.itemsize}")
+            return ort_c.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _SMALL_FLOATS[value.dtype])
+        return ort_c.OrtValue.ortvalue_from_numpy(value, _CPU)
     return value
 
 
@@ -149,7 +175,8 @@ def as_array(value: TensorValue) -> np.ndarray:
         return value
     dtype = SMALL_FLOATS_BY_TYPE.get(value.data_type())
     if dtype is None:
-        return value.numpy()
+        shared: np.ndarray = value.numpy()
+        return shared
     memory = (ctypes.c_uint8 * value.tensor_size_in_bytes()).from_address(value.data_ptr())
     return np.frombuffer(memory, dtype.numpy()).reshape(value.shape()).copy()
 
@@ -206,7 +233,3 @@ _NUMERIC = frozenset(
         ir.DataType.UINT64,
     }
 )
-
-
-def _bind(bind: Callable[..., None], name: str, buffer: np.ndarray) -> None:
-    bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)

@@ -16,19 +16,24 @@ from partitioner.loading import view_model
 logger = logging.getLogger(__name__)
 
 
-def load_executable(path: pathlib.Path, *, threads: int | None = None, native: bool = False) -> Executable:
+def load_executable(
+    path: pathlib.Path, *, threads: int | None = None, shares_cores: bool = False, native: bool = False
+) -> Executable:
     """Load a model file as it is: its TrtNodes with their engines, everything else natively.
 
     Args:
         path: A compiled model, or any ONNX model.
         threads: Threads of each engine and session; None leaves it to the libraries.
+        shares_cores: Whether other models compute on the same cores.
         native: Whether to leave the engines alone and run every node natively.
 
     Raises:
         PartitionError: The file is no model.
         ModelLoadError: ONNX Runtime refuses the model.
     """
-    return open_executable(load_model(path), path, folder=path.parent, threads=threads, use_engines=not native)
+    return open_executable(
+        load_model(path), path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=not native
+    )
 
 
 def prepare_model(

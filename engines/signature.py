@@ -22,10 +22,14 @@ class Signature:
     _expected: dict[str, _Expected] = dataclasses.field(init=False, repr=False, compare=False)
     _required: tuple[str, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _names: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False)
+    _exact: tuple[tuple[str, np.dtype, tuple[int, ...]], ...] | None = dataclasses.field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_expected", {s.name: _Expected.of(s) for s in self.inputs})
         object.__setattr__(self, "_required", tuple(s.name for s in self.inputs if _is_required(s)))
+        object.__setattr__(self, "_exact", _exact_inputs(self.inputs))
         object.__setattr__(self, "_names", frozenset(s.name for s in self.outputs))
 
     def check(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> Mapping[str, Any]:
@@ -37,6 +41,8 @@ class Signature:
         Raises:
             InvalidInputError: Names the input and what it must be.
         """
+        if outputs is None and self._matches(feeds):
+            return feeds
         for name in self._required:
             if name not in feeds:
                 raise InvalidInputError(f"Input {name!r} is missing. The model takes {self._listed()}.")
@@ -48,7 +54,7 @@ class Signature:
             if expected.dtype is None:
                 continue
             if not isinstance(value, np.ndarray):
-                value = np.asarray(value)
+                value = expected.as_array(name, value)
                 checked = {**checked, name: value}
             if value.shape != expected.static_shape or value.dtype != expected.dtype:
                 expected.check(name, value)
@@ -58,6 +64,16 @@ class Signature:
                 f"There is no output {unknown!r}. The model gives {', '.join(sorted(self._names))}."
             )
         return checked
+
+    def _matches(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether the inputs are exactly what a model of fixed shapes takes. Quick, and wrong only towards no."""
+        if self._exact is None or len(feeds) != len(self._exact):
+            return False
+        for name, dtype, shape in self._exact:
+            value = feeds.get(name)
+            if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                return False
+        return True
 
     def _listed(self) -> str:
         return ", ".join(f"{s.name} {describe(s)}" for s in self.inputs) or "no inputs"
@@ -72,6 +88,12 @@ class _Expected:
     @classmethod
     def of(cls, spec: TensorSpec) -> _Expected:
         return cls(spec, None if spec.dtype is None else spec.dtype.numpy(), spec.static_shape)
+
+    def as_array(self, name: str, value: Any) -> np.ndarray:
+        try:
+            return np.asarray(value)
+        except ValueError:
+            raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is no array.") from None
 
     def check(self, name: str, value: np.ndarray) -> None:
         if not (_same_type(self.spec, value) and _fits(self.spec, value.shape)):
@@ -89,13 +111,19 @@ def describe(spec: TensorSpec) -> str:
     return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
 
 
+def _exact_inputs(inputs: Sequence[TensorSpec]) -> tuple[tuple[str, np.dtype, tuple[int, ...]], ...] | None:
+    exact = [(s.name, s.dtype.numpy(), s.static_shape) for s in inputs if s.dtype is not None and not s.optional]
+    fixed = tuple((name, dtype, shape) for name, dtype, shape in exact if shape)
+    return fixed if len(fixed) == len(inputs) else None
+
+
 def _is_required(spec: TensorSpec) -> bool:
     return not spec.optional and spec.dtype is not None
 
 
 def _same_type(spec: TensorSpec, value: np.ndarray) -> bool:
     if spec.dtype == ir.DataType.STRING:
-        return value.dtype.kind in "OUST"
+        return value.dtype.kind in "OU"
     return spec.dtype is not None and value.dtype == spec.dtype.numpy()
 
 

@@ -41,6 +41,8 @@ class UnlabelledNodeError(PartitionError):
 class UnknownOptionError(PartitionError):
     """A partition option names something that the model doesn't have."""
 
+    exit_code = 2  # of a process that this error ends: its arguments are wrong
+
     def __init__(self, option: str, value: str, known: str) -> None:
         super().__init__(f"{option}: {value!r} matches nothing in this model; it has {known}.")
         self.option = option

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
 
-from partitioner.graph import Graph, Node, is_constant, read_values, serialize_value
+from partitioner.graph import TRTNODE_DOMAIN, Graph, Node, bodies, is_constant, read_values, serialize_value
 
 
 def extract_model(
@@ -28,7 +28,8 @@ def extract_model(
         keep_defaults: Whether inputs of the graph keep their defaults.
 
     Returns:
-        A model at the source's opsets, with the same node and value names.
+        A model at the source's opsets, with the same node and value names, and with the functions that the nodes call.
+        Only those of TrtNodes stay out.
     """
     proto = empty_model(graph.model)
     body = proto.graph
@@ -40,6 +41,7 @@ def extract_model(
     defaults = [v for v in inputs if v.is_initializer()] if keep_defaults else []
     body.initializer.extend(serialize_constant(v) for v in (*constants, *defaults))
     body.value_info.extend(typed_values(nodes, {v.name for v in outputs}))
+    proto.functions.extend(_called_functions(graph.model, [n.op for n in nodes]))
     return proto
 
 
@@ -86,3 +88,21 @@ def typed_values(nodes: Sequence[Node], without: Iterable[str | None]) -> list[o
     skip = set(without)
     produced = (v for n in nodes for v in n.op.outputs)
     return [serialize_value(v) for v in produced if v.name and v.type is not None and v.name not in skip]
+
+
+def _called_functions(model: ir.Model, ops: Iterable[ir.Node]) -> list[onnx.FunctionProto]:
+    found: dict[ir.OperatorIdentifier, ir.Function] = {}
+    waiting = list(_calls(ops))
+    while waiting:
+        key = waiting.pop()
+        if key in model.functions and key not in found and key[0] != TRTNODE_DOMAIN:
+            found[key] = model.functions[key]
+            waiting.extend(_calls(found[key]))
+    return [ir.serde.serialize_function(function) for function in found.values()]
+
+
+def _calls(ops: Iterable[ir.Node]) -> Iterator[ir.OperatorIdentifier]:
+    for op in ops:
+        yield op.op_identifier()
+        for body in bodies(op):
+            yield from _calls(body)

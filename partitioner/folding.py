@@ -7,6 +7,7 @@ Values are followed element by element, so that one unknown dimension doesn't hi
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,17 +28,22 @@ Elements = np.ndarray
 
 EXACT_OPS = frozenset(
     "Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater GreaterOrEqual Less LessOrEqual"
-    " Max Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Shape Size Slice Sqrt Squeeze"
-    " Sub Transpose Unsqueeze Where".split()
+    " Max Min Mod Mul Neg Not Or Reshape Shape Size Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
 )
 """Operators with one right answer for each input, so that folding can't differ from computing at run time."""
+
+EXACT_INTEGER_OPS = frozenset("Range ReduceMax ReduceMin ReduceProd ReduceSum".split())
+"""The same on integers alone: with floats, runtimes add in other orders and treat NaN in other ways."""
+
+INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+"""What shapes are made of."""
 
 
 def fold_constants(model: ir.Model) -> None:
     """Replace nodes whose result is known by initializers, in place.
 
     Elements of integer tensors are followed through the operators of ``PARTIAL_RULES``; everything in ``EXACT_OPS``
-    is computed with ``onnx.reference`` once all its inputs are known.
+    and, on integers, ``EXACT_INTEGER_OPS`` is computed with ``onnx.reference`` once all its inputs are known.
     """
     known: dict[ir.Value, Elements] = {}
     for op in list(model.graph):
@@ -64,11 +70,20 @@ def _whole(op: ir.Node, elements: Elements | None) -> np.ndarray | None:
     dtype = op.outputs[0].dtype
     if elements is not None and dtype is not None and all(e is not UNKNOWN for e in elements.flat):
         return elements.astype(dtype.numpy())
-    if op.op_type not in EXACT_OPS or not all(v is None or _is_small_constant(v) for v in op.inputs):
+    exact = op.op_type in EXACT_OPS or (op.op_type in EXACT_INTEGER_OPS and dtype in INTEGERS)
+    if not exact or not all(v is None or _is_small_constant(v) for v in op.inputs):
         return None
-    if op.op_type == "ConstantOfShape" and int(np.prod(_array(op.inputs[0]), dtype=np.int64)) > MAX_ELEMENTS:
-        return None
-    return _evaluate(op)
+    return None if _grows(op) else _evaluate(op)
+
+
+def _grows(op: ir.Node) -> bool:
+    """Whether small inputs ask for a large result, which must not even be computed."""
+    if op.op_type in ("ConstantOfShape", "Expand"):
+        return bool(math.prod(_array(op.inputs[-1]).tolist()) > MAX_ELEMENTS)
+    if op.op_type == "Range":
+        start, limit, delta = (_array(v).item() for v in op.inputs)
+        return bool(delta == 0 or (limit - start) / delta > MAX_ELEMENTS)
+    return False
 
 
 def _evaluate(op: ir.Node) -> np.ndarray | None:
@@ -83,7 +98,9 @@ def _evaluate(op: ir.Node) -> np.ndarray | None:
 
 def _replace(graph: ir.Graph, op: ir.Node, array: np.ndarray) -> None:
     result = op.outputs[0]
-    if result.is_graph_output() or result.dtype is None or ir.DataType.from_numpy(array.dtype) != result.dtype:
+    if result.is_graph_output() or result.dtype in (None, ir.DataType.STRING):
+        return
+    if ir.DataType.from_numpy(array.dtype) != result.dtype:
         return
     constant = ir.Value(
         name=result.name, type=ir.TensorType(result.dtype), shape=ir.Shape(array.shape), const_value=ir.tensor(array)
@@ -109,7 +126,7 @@ def _array(value: ir.Value | None) -> np.ndarray:
 def _elements(value: ir.Value | None, known: dict[ir.Value, Elements]) -> Elements | None:
     if value is None or value in known:
         return None if value is None else known[value]
-    if _is_small_constant(value) and value.dtype in (ir.DataType.INT32, ir.DataType.INT64):
+    if _is_small_constant(value) and value.dtype in INTEGERS:
         return _array(value).astype(object)
     return None
 
@@ -155,12 +172,17 @@ def _reshaped(op: ir.Node, inputs: Inputs) -> Elements | None:
         return None
     if op.op_type == "Squeeze":
         return data.reshape(()) if data.ndim <= 1 else None
-    return data.reshape((1,)) if data.ndim == 0 else None
+    axes = inputs[1] if len(inputs) > 1 else np.array(op.attributes.get_ints("axes"))
+    return data.reshape((1,)) if data.ndim == 0 and axes is not None and axes.size == 1 else None
 
 
 def _cast(op: ir.Node, inputs: Inputs) -> Elements | None:
-    integer = op.attributes.get_int("to", 0) in (ir.DataType.INT32, ir.DataType.INT64)
-    return inputs[0] if integer else None
+    to = op.attributes.get_int("to", 0)
+    if inputs[0] is None or to not in INTEGERS:
+        return None
+    limits = np.iinfo(np.int32 if to == ir.DataType.INT32 else np.int64)
+    fitting = [e if e is not UNKNOWN and limits.min <= e <= limits.max else UNKNOWN for e in inputs[0].flat]
+    return np.array(fitting, dtype=object).reshape(inputs[0].shape)
 
 
 PARTIAL_RULES: dict[str, Callable[[ir.Node, Inputs], Elements | None]] = {

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 
 import onnx
 import onnx_ir as ir
 
 Dimension = int | str | None
+
+TRTNODE_DOMAIN = "ai.trtnode"
+"""Domain of the nodes that carry engines, and of their functions."""
 
 DECLARED_TYPE = "trtnode.declared_type"
 """Key of ``ir.Value.meta``: the ``onnx.TypeProto`` of a value whose type onnx_ir can't hold."""
@@ -38,6 +42,12 @@ class TensorSpec:
             return None
         sizes = tuple(d for d in self.shape if isinstance(d, int))
         return sizes if len(sizes) == len(self.shape) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a tensor of this type and fixed shape; 0 where either is unknown."""
+        shape = self.static_shape
+        return 0 if shape is None or self.dtype is None else math.ceil(math.prod(shape) * self.dtype.itemsize)
 
     @classmethod
     def of(cls, value: ir.Value) -> TensorSpec:

@@ -141,11 +141,11 @@ def _common_rule(node: Node) -> Verdict:
     """What keeps a node out of every engine."""
     if node.domain not in ("", "ai.onnx"):
         return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} belongs to domain {node.domain!r}, not to ONNX.")
-    for value in node.reads:
-        if value.is_initializer():
+    for read in node.reads:
+        if read.is_initializer():
             return Verdict(
                 ReasonCode.UNSUPPORTED_INPUT,
-                f"A request may replace {value.name!r}, which is an initializer and a graph input. "
+                f"A request may replace {read.name!r}, which is an initializer and a graph input. "
                 "Export the model with initializers that are not graph inputs.",
             )
     if any(True for _ in bodies(node.op)):

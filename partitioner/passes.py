@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from partitioner.folding import fold_constants
-from partitioner.graph import Graph
+from partitioner.graph import TRTNODE_DOMAIN, Graph
 from partitioner.shapes import infer_shapes
 
 logger = logging.getLogger(__name__)
@@ -19,10 +19,29 @@ FIRST_IR_WITH_DEFAULTS = 4
 
 
 def inline_functions(model: ir.Model) -> None:
-    """Replace calls of model-local functions by their nodes."""
-    if model.functions:
-        common.InlinePass()(model)
+    """Replace calls of model-local functions by their nodes, where those mean the same in the model."""
+    apart = _functions_apart(model)
+    if len(apart) < len(model.functions):
+        common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
         common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+
+
+def _functions_apart(model: ir.Model) -> set[ir.OperatorIdentifier]:
+    """Functions of TrtNodes, those that import another version of a domain than the rest, and what they call."""
+    imports = dict(model.opset_imports)
+    waiting = []
+    for function in model.functions.values():
+        if function.domain != TRTNODE_DOMAIN and all(imports.get(d, v) == v for d, v in function.opset_imports.items()):
+            imports.update(function.opset_imports)
+        else:
+            waiting.append(function.identifier())
+    apart: set[ir.OperatorIdentifier] = set()
+    while waiting:
+        key = waiting.pop()
+        apart.add(key)
+        called = {op.op_identifier() for op in model.functions[key].all_nodes()}
+        waiting.extend((called & model.functions.keys()) - apart)
+    return apart
 
 
 def lift_constants(model: ir.Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
@@ -83,19 +84,21 @@ def cut_segments(graph: Graph, supported: Mapping[str, bool]) -> list[Segment]:
         UnlabelledNodeError: If a node of ``graph`` is missing from ``supported``.
     """
     levels = assign_levels(graph, supported)
+    taken = {node.name for node in graph.nodes}
+    names = (name for index in itertools.count() if (name := f"segment_{index}") not in taken)
     groups: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if supported[node.name]:
             groups.setdefault(levels[node.name], []).append(node)
     return [
         Segment(
-            name=f"segment_{index}",
+            name=next(names),
             level=level,
             nodes=tuple(groups[level]),
             inputs=values_read(groups[level]),
             outputs=values_leaving(graph, groups[level]),
         )
-        for index, level in enumerate(sorted(groups))
+        for level in sorted(groups)
     ]
 
 

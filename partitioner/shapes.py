@@ -49,6 +49,7 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
     proto.opset_import.extend(
         onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in model.graph.opset_imports.items()
     )
+    proto.functions.extend(ir.serde.serialize_function(f) for f in model.functions.values())
     graph = proto.graph
     graph.name = model.graph.name or "graph"
     graph.node.extend(ir.serde.serialize_node(op) for op in model.graph)

@@ -16,10 +16,9 @@ import onnx_ir as ir
 
 from partitioner.errors import CompiledModelError
 from partitioner.extract import constants_of, empty_model, serialize_constant
-from partitioner.graph import Graph, Node, names_of, serialize_value
+from partitioner.graph import TRTNODE_DOMAIN, Graph, Node, names_of, serialize_value
 from partitioner.segments import Segment
 
-DOMAIN = "ai.trtnode"
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"
 MINIMUM_IR_VERSION = 10
@@ -43,7 +42,7 @@ class EmbeddedEngine:
 
 def is_trtnode(op: ir.Node) -> bool:
     """Whether a node is a TrtNode."""
-    return op.domain == DOMAIN and op.op_type == OP_TYPE
+    return op.domain == TRTNODE_DOMAIN and op.op_type == OP_TYPE
 
 
 def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:
@@ -59,7 +58,7 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     """
     proto = empty_model(graph.model)
     proto.ir_version = max(graph.model.ir_version, MINIMUM_IR_VERSION)
-    proto.opset_import.append(onnx.OperatorSetIdProto(domain=DOMAIN, version=DOMAIN_VERSION))
+    proto.opset_import.append(onnx.OperatorSetIdProto(domain=TRTNODE_DOMAIN, version=DOMAIN_VERSION))
     body = proto.graph
     body.name = graph.model.graph.name or "graph"
     if graph.model.graph.doc_string:
@@ -72,6 +71,7 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     proto.metadata_props.extend(
         onnx.StringStringEntryProto(key=k, value=v) for k, v in graph.model.metadata_props.items()
     )
+    proto.functions.extend(ir.serde.serialize_function(f) for f in graph.model.functions.values())
     proto.functions.extend(_function(graph, segment) for segment in segments)
     return proto
 
@@ -149,7 +149,7 @@ def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
     constants = constants_of(node.op for node in segment.nodes)
     proto = onnx.NodeProto(
         op_type=OP_TYPE,
-        domain=DOMAIN,
+        domain=TRTNODE_DOMAIN,
         overload=segment.name,
         name=segment.name,
         input=names_of((*segment.inputs, *constants)),
@@ -173,7 +173,7 @@ def _function(graph: Graph, segment: Segment) -> onnx.FunctionProto:
     constants = constants_of(node.op for node in segment.nodes)
     return onnx.FunctionProto(
         name=OP_TYPE,
-        domain=DOMAIN,
+        domain=TRTNODE_DOMAIN,
         overload=segment.name,
         input=names_of((*segment.inputs, *constants)),
         output=names_of(segment.outputs),

@@ -1,0 +1,113 @@
+"""A server process to measure, and the least client that can talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from engines import Executable
+from protos import (
+    DESCRIPTOR,
+    ModelInferRequest,
+    ModelInferResponse,
+    ServerReadyRequest,
+    ServerReadyResponse,
+)
+from serving.signature import Signature
+from serving.tensors import to_raw
+
+SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+START_SECONDS = 120.0
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+@contextlib.contextmanager
+def running_server(models: Mapping[str, str], model: Path, folder: Path, threads: int | None) -> Iterator[grpc.Channel]:
+    """Serve one model file under several names, each with an engine of its own, and connect.
+
+    Args:
+        models: Engine by name.
+        model: The model file.
+        folder: Where the configuration and the engine cache may be written.
+        threads: Threads of each engine; None leaves it to the libraries.
+    """
+    port, http_port = _free_port(), _free_port()
+    config = folder / "servable.yaml"
+    config.write_text(_config(models, model.resolve(), folder, threads, port, http_port), encoding="utf-8")
+    server = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
+            _wait_until_ready(channel, server)
+            yield channel
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def inference_call(
+    channel: grpc.Channel, model: str, executable: Executable, feeds: Mapping[str, np.ndarray]
+) -> Callable[[], ModelInferResponse]:
+    """A call without arguments that sends the same request again and again.
+
+    Args:
+        channel: To the server.
+        model: Its name there.
+        executable: The same model here, for the types of its inputs.
+        feeds: The inputs.
+    """
+    tensors = Signature.of(model, executable.inputs, executable.outputs).inputs
+    request = ModelInferRequest(model_name=model)
+    for name, array in feeds.items():
+        request.inputs.add(name=name, datatype=tensors[name].datatype.name, shape=array.shape)
+        request.raw_input_contents.append(to_raw(tensors[name], array))
+    infer = channel.unary_unary(
+        f"/{SERVICE}/ModelInfer",
+        request_serializer=ModelInferRequest.SerializeToString,
+        response_deserializer=ModelInferResponse.FromString,
+    )
+    return lambda: infer(request)
+
+
+def _wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> None:
+    ready = channel.unary_unary(
+        f"/{SERVICE}/ServerReady",
+        request_serializer=ServerReadyRequest.SerializeToString,
+        response_deserializer=ServerReadyResponse.FromString,
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError(f"The server stopped with exit code {server.returncode}.")
+        with contextlib.suppress(grpc.RpcError):
+            if ready(ServerReadyRequest(), timeout=1.0).ready:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"The server was not ready within {START_SECONDS:g} s.")
+
+
+def _config(
+    models: Mapping[str, str], model: Path, folder: Path, threads: int | None, port: int, http_port: int
+) -> str:
+    entries = "\n".join(
+        f"  - {{name: {name}, path: {str(model)!r}, engine: {engine}, threads: {threads or 'null'}}}"
+        for name, engine in models.items()
+    )
+    return (
+        f"server:\n  grpc: {{port: {port}, max_message_mb: 1024}}\n  http: {{port: {http_port}}}\n"
+        f"  log: {{level: warning}}\ncache: {{dir: {str(folder / 'cache')!r}}}\nmodels:\n{entries}\n"
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

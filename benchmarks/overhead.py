@@ -1,0 +1,106 @@
+"""What this project adds to the libraries' own cheapest call: ``python -m benchmarks.overhead``.
+
+Engine: a model that is one TrtNode, against a raw OpenVINO request with preset tensors and a
+copy of its input. Native: a model without any
+engine, against onnxruntime's own ``run``. Both pairs interleaved, on the same inputs.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import onnxruntime
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.environment import describe_environment
+from benchmarks.latency import Latencies, measure
+from engines import CompileOptions, Executable, compile_model, load_executable
+from engines.registry import get_backend
+
+ENGINE_LIMIT_US, NATIVE_LIMIT_US = 15.0, 10.0
+SIZES = (16, 1024, 65_536)
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a limit is passed."""
+    console = Console()
+    environment = describe_environment()
+    console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
+    table = Table("elements", "pair", "raw", "this project", "added", "limit", title="Median microseconds of a run")
+    within = True
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
+        for size in SIZES:
+            for name, (raw, ours) in _pairs(pathlib.Path(folder), size).items():
+                limit = ENGINE_LIMIT_US if name == "engine" else NATIVE_LIMIT_US
+                added = _added_us(raw, ours)
+                within &= added <= limit
+                table.add_row(f"{size:,}", name, *(f"{x:.1f}" for x in (_us(raw), _us(ours), added, limit)))
+    console.print(table)
+    return 0 if within else 1
+
+
+def _pairs(folder: pathlib.Path, size: int) -> dict[str, tuple[Latencies, Latencies]]:
+    source = folder / f"relu_{size}.onnx"
+    onnx.save(_model(size), source)
+    compiled = folder / f"relu_{size}.compiled.onnx"
+    compile_model(source, CompileOptions(engine="openvino")).save(compiled)
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, size)).astype(np.float32)}
+    raw = {"engine": _raw_openvino(source, feeds["x"]), "native": lambda: session.run(None, feeds)}
+    ours = {"engine": load_executable(compiled), "native": load_executable(source)}
+    return {name: _measure_pair(raw[name], ours[name], feeds) for name in raw}
+
+
+def _measure_pair(
+    raw: Callable[[], object], executable: Executable, feeds: Mapping[str, np.ndarray]
+) -> tuple[Latencies, Latencies]:
+    times = measure({"raw": raw, "ours": lambda: executable.run(feeds)}, rounds=40, seconds_per_round=0.05)
+    return times["raw"], times["ours"]
+
+
+def _raw_openvino(source: pathlib.Path, x: np.ndarray) -> Callable[[], object]:
+    """Copy the input, then the cheapest call that OpenVINO's Python binding has."""
+    get_backend("openvino")  # blocks the package that would report usage over the network
+    import openvino as ov
+    from openvino._pyopenvino import InferRequest
+
+    properties = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
+    compiled = ov.Core().compile_model(ov.Core().read_model(str(source)), "CPU", properties)
+    request = compiled.create_infer_request()
+    output = np.empty_like(x)
+    bound, output = np.empty_like(x), np.empty_like(x)
+    request.set_input_tensor(0, ov.Tensor(bound, shared_memory=True))
+    request.set_output_tensor(0, ov.Tensor(output, shared_memory=True))
+
+    def call() -> np.ndarray:
+        np.copyto(bound, x)
+        InferRequest.infer(request, {}, share_outputs=True, decode_strings=False)
+        return output
+
+    return call
+
+
+def _model(size: int) -> onnx.ModelProto:
+    text = (
+        f'<ir_version: 10, opset_import: ["": 21]> relu (float[1, {size}] x) => (float[1, {size}] y) {{ y = Relu(x) }}'
+    )
+    return onnx.parser.parse_model(text)
+
+
+def _added_us(raw: Latencies, ours: Latencies) -> float:
+    """Median over rounds of the difference of their medians, in us."""
+    return float(np.median(ours.round_medians() - raw.round_medians())) * 1e3
+
+
+def _us(latencies: Latencies) -> float:
+    return latencies.percentile_ms(50) * 1e3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

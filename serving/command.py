@@ -1,0 +1,37 @@
+"""What a command of the ``trtnode`` program is."""
+
+import argparse
+import dataclasses
+import pkgutil
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command. Packages offer theirs under the entry-point group ``trtnode.commands``.
+
+    Attributes:
+        name: What the user types.
+        help: One line for the list of commands.
+        configure: Adds the command's arguments to its parser.
+        run: Does the work and returns the exit code. Errors of this project become one sentence on stderr.
+    """
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def lazy(target: str) -> Callable[[argparse.Namespace], int]:
+    """Return a ``run`` that imports ``module:function`` when it is called.
+
+    A module that defines commands is imported for the list of commands too, so what it needs to run them (OpenVINO,
+    gRPC, ...) stays in another module, named by this.
+    """
+
+    def run(arguments: argparse.Namespace) -> int:
+        function: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(target)
+        return function(arguments)
+
+    return run

@@ -1,0 +1,67 @@
+"""``trtnode run``: runs a model once on arrays from a file."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import pathlib
+import time
+import zipfile
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+
+from engines import load_executable
+from engines.files import write_atomically
+from engines.samples import load_samples
+
+logger = logging.getLogger(__name__)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run and write the outputs.
+
+    Raises:
+        PartitionError: The model can't be read.
+        EngineError: The model can't be loaded or run, or a file can't be read or written.
+    """
+    feeds = load_samples(arguments.inputs)
+    executable = load_executable(arguments.model, native=arguments.native)
+    wanted = {spec.name for spec in executable.inputs}
+    for name in feeds.keys() - wanted:
+        logger.warning("%s: array %r is no input of the model; it is left out", arguments.inputs, name)
+    start = time.perf_counter()
+    results = executable.run({name: array for name, array in feeds.items() if name in wanted})
+    milliseconds = (time.perf_counter() - start) * 1e3
+    _save(arguments.outputs, results)
+    console = Console()
+    for name, value in results.items():
+        console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
+    console.print(f"{milliseconds:.2f} ms, {executable.description['segments']} engine segments")
+    return 0
+
+
+def _save(path: pathlib.Path, results: dict[str, object]) -> None:
+    """Write an .npz; ``numpy.savez`` itself can't write arrays with names such as ``file``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, value in results.items():
+            for key, array in _arrays(name, value):
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    write_atomically(path, buffer.getvalue())
+
+
+def _arrays(name: str, value: object) -> Iterator[tuple[str, np.ndarray]]:
+    """An output as arrays that need no pickle: strings as unicode, elements of a sequence one by one."""
+    if isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from _arrays(f"{name}/{index}", element)
+    elif isinstance(value, dict):
+        yield from _arrays(f"{name}/keys", np.array(list(value)))
+        yield from _arrays(f"{name}/values", np.array(list(value.values())))
+    else:
+        array = np.asarray(value)
+        yield name, array.astype(str) if array.dtype == object else array

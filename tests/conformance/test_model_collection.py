@@ -1,0 +1,109 @@
+"""Real and odd models with stored inputs and outputs, where a collection of them lies beside the project.
+
+The folder is named by TRTNODE_MODEL_COLLECTION. Each case is a folder with a model, ``case.json`` that maps inputs
+and outputs to arrays, and one .npz a request. The features that these models exercise are covered by generated
+models elsewhere in the tests, so nothing depends on the folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import pathlib
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engines import CompileOptions, Worker, compile_model, load_executable
+from engines.compare import accumulates_quantized
+from partitioner import load_model
+
+ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
+COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
+GROUPS = ("models", "opencv_onnx", "ort_small")
+SAMPLE_EVERY = 8
+
+
+@functools.cache
+def _cases() -> dict[str, pathlib.Path]:
+    return {f"{g}/{p.parent.name}": p.parent for g in GROUPS for p in sorted((COLLECTION / g).glob("*/case.json"))}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    names = list(_cases())
+    if metafunc.config.getoption("conformance") == "sample":
+        names = [name for name in names if zlib.crc32(name.encode()) % SAMPLE_EVERY == 0]
+    absent = pytest.param("", marks=pytest.mark.skip(reason=f"there is no model collection in {COLLECTION.name!r}"))
+    metafunc.parametrize("name", names or [absent])
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker() as worker:
+        yield worker
+
+
+@pytest.mark.conformance
+def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_path: pathlib.Path) -> None:
+    folder = _cases()[name]
+    case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+    source = _unpacked(folder / case.get("model_file", "model.onnx"), tmp_path)
+    compiled = tmp_path / "compiled.onnx"
+
+    compile_model(source, CompileOptions(engine="openvino"), worker=worker).save(compiled)
+    executable = load_executable(compiled)
+
+    quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
+    for request in case["data"]:
+        with np.load(folder / request["file"], allow_pickle=False) as arrays:
+            results = executable.run({n: _value(arrays, entry) for n, entry in request["inputs"].items()})
+            for output, entry in _comparable(case, request["outputs"]).items():
+                expected = _value(arrays, entry)
+                floor = float((case["ort_optall_vs_optoff_maxabs"] or {}).get(output) or 0.0)
+                _assert_same(results[output], expected, floor=floor, quantized=quantized)
+
+
+def _unpacked(model: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    if model.suffix != ".gz":
+        return model
+    unpacked = folder / "model.onnx"
+    unpacked.write_bytes(gzip.decompress(model.read_bytes()))
+    return unpacked
+
+
+def _comparable(case: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs that are stored in a form that can be compared and that are not random."""
+    random = set(case["nondeterministic_outputs"] or ())
+    wanted = set(case["compare_only"] or outputs) - random
+    return {
+        name: entry for name, entry in outputs.items() if name in wanted and entry["kind"] in ("tensor", "sequence")
+    }
+
+
+def _value(arrays: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> Any:
+    if entry["kind"] == "sequence":
+        return [_value(arrays, item) for item in entry["items"]]
+    if entry["kind"] != "tensor":
+        return None
+    array = arrays[entry["key"]]
+    return array.astype(object) if array.dtype.kind == "U" else array
+
+
+def _assert_same(actual: Any, expected: Any, *, floor: float, quantized: bool) -> None:
+    if isinstance(expected, list):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
+            _assert_same(one, other, floor=floor, quantized=quantized)
+    elif expected.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, expected)
+    elif quantized and expected.ndim > 1 and expected.shape[-1] > 1:
+        # Runtimes round quantized sums differently, so decisions are compared, not values.
+        np.testing.assert_array_equal(actual.argmax(-1), expected.argmax(-1))
+    else:
+        largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=max(1e-4 * largest, 1e-5, floor))
