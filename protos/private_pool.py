@@ -1,0 +1,27 @@
+"""Message classes whose descriptors stay out of protobuf's default pool.
+
+The default pool holds each full name once a process. A client library that brings its own ``inference.*`` messages
+(tritonclient does) can't be imported next to another copy in that pool, so ours live in a pool of their own.
+"""
+
+from google.protobuf import descriptor_pool, message, message_factory
+from google.protobuf.descriptor import FileDescriptor
+
+
+def load_file(serialized: bytes, name: str) -> FileDescriptor:
+    """Add a serialized ``FileDescriptorProto`` to a new pool and return its descriptor, found by file ``name``."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(serialized)
+    return pool.FindFileByName(name)
+
+
+def message_classes(file: FileDescriptor, module: str) -> dict[str, type[message.Message]]:
+    """Return the classes of the file's top-level messages by name.
+
+    Frameworks that send a message to another process name its class by module and name, so ``module`` must be where
+    they can be imported from.
+    """
+    classes = {name: message_factory.GetMessageClass(item) for name, item in file.message_types_by_name.items()}
+    for cls in classes.values():
+        cls.__module__ = module
+    return classes

@@ -1,0 +1,120 @@
+"""What can go wrong between a servable.yaml, a request and its answer."""
+
+import dataclasses
+import os
+import pathlib
+import socket
+from collections.abc import Sequence
+
+
+class ServingError(Exception):
+    """Base of every error of this package. Its text is complete and meant for the user.
+
+    Attributes:
+        exit_code: What the process exits with when the error ends it.
+    """
+
+    exit_code = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of a configuration file.
+
+    Attributes:
+        text: What is wrong and what to do about it.
+        field: Where in the tree, such as ``models[0].path``; empty for the file as a whole.
+        line: Where in the file, from 1.
+    """
+
+    text: str
+    field: str = ""
+    line: int | None = None
+
+
+class ConfigError(ServingError):
+    """A configuration file can't be used. The text has one line a problem."""
+
+    exit_code = 2
+
+    def __init__(self, file: pathlib.Path, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(_sentence(file, problem) for problem in problems))
+        self.file = file
+        self.problems = tuple(problems)
+
+
+class AddressError(ServingError):
+    """The server can't listen where its configuration says."""
+
+    exit_code = 2
+
+    def __init__(self, section: str, host: str, port: int, error: Exception) -> None:
+        super().__init__(
+            f"can't listen on {host}:{port} ({_system_reason(error)}); "
+            f"change server.{section}.port or server.{section}.host, or stop what uses the port."
+        )
+        self.section = section
+        self.port = port
+
+
+class ModelLoadFailedError(ServingError):
+    """A required model didn't load."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"Model {model!r} is required but didn't load: {reason}")
+        self.model = model
+
+
+class UnservableModelError(ServingError):
+    """The protocol can't carry a model's tensors."""
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f"Model {model!r} can't be served: the protocol has {problem}. Run it with `trtnode run`.")
+        self.model = model
+
+
+class InvalidOutputError(ServingError):
+    """An executable gave another type than it declares."""
+
+
+class NotBuiltYetError(ServingError):
+    """An option is known, but what it asks for is not built yet."""
+
+    exit_code = 2
+
+    def __init__(self, option: str, advice: str) -> None:
+        super().__init__(f"{option} is not available yet. {advice}")
+
+
+class CommandLoadError(ServingError):
+    """An installed command can't be imported."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"Command {name!r} is installed but can't be loaded: {reason} Install the package again.")
+
+
+class InvalidRequestError(ServingError):
+    """The request is at fault; sending it again can't help."""
+
+
+class NotFoundError(ServingError):
+    """The request names a model or version that isn't served."""
+
+
+class UnavailableError(ServingError):
+    """The server can't take the request now; later, or elsewhere, it may succeed."""
+
+
+class UnsupportedError(ServingError):
+    """The request uses a part of the protocol that this server doesn't have."""
+
+
+def _system_reason(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):  # its numbers are not the system's error numbers
+        return str(error.strerror)
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
+def _sentence(file: pathlib.Path, problem: Problem) -> str:
+    place = str(file) if problem.line is None else f"{file}:{problem.line}"
+    return f"{place}: {problem.field}: {problem.text}" if problem.field else f"{place}: {problem.text}"

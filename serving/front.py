@@ -1,0 +1,158 @@
+"""The gRPC port: the inference service, health and reflection on grpcio's threaded server.
+
+A small thread pool beats asyncio here: measured on two cores, it answers a third more requests at one and at eight
+clients. Threads that run models are apart from those that answer everything else, so that health checks never wait for
+a slow model.
+"""
+
+import functools
+import logging
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+import protos
+from serving import health
+from serving.admission import Admission, InferencePool
+from serving.errors import AddressError
+from serving.schema import GrpcConfig, ServerConfig
+from serving.service import InferenceService
+from serving.servicer import INFER_METHOD, SERVICE_NAME, GrpcServicer, Handler
+
+logger = logging.getLogger(__name__)
+
+CONTROL_THREADS = 4
+REFLECTION_THREADS = 2
+FLUSH_S = 1.0
+"""How long answers that are already written may take to leave when the port closes."""
+
+
+class GrpcFront:
+    """The gRPC port of one server.
+
+    Attributes:
+        port: The port that it listens on, once started.
+    """
+
+    def __init__(self, config: ServerConfig, service: InferenceService, instances: int) -> None:
+        self.port = 0
+        self._config = config.grpc
+        self._pool = InferencePool(inference_threads(instances))
+        self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
+        # A client may hold a reflection stream, and with it a thread, for as long as it likes.
+        self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
+        self._health = health.HealthService()
+        servicer = GrpcServicer(service)
+        refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
+        self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
+        self._server = grpc.server(
+            self._control, interceptors=(self._admission,), options=_channel_options(config.grpc)
+        )
+        self._add_services(servicer.handlers())
+        self.show_ready(False)
+
+    @property
+    def in_flight(self) -> int:
+        """Inference requests that are accepted and not answered yet."""
+        return self._pool.in_flight
+
+    def start(self) -> None:
+        """Open the port.
+
+        Raises:
+            AddressError: It can't be opened.
+        """
+        host, port = self._config.host, self._config.port
+        try:
+            _probe(host, port)
+            self.port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except (OSError, RuntimeError) as error:
+            raise AddressError("grpc", host, port, error) from None
+        self._server.start()
+
+    def show_ready(self, ready: bool) -> None:
+        """Tell the clients of the health service."""
+        self._health.set((health.OVERALL, SERVICE_NAME), serving=ready)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Refuse new inference requests and wait for those in flight; return False if that takes longer."""
+        self._admission.closed = True
+        return self._pool.wait_idle(timeout_s)
+
+    def stop(self, timeout_s: float) -> None:
+        """Close the port; streams that clients hold open end."""
+        self._server.stop(min(FLUSH_S, timeout_s)).wait()
+        self._health.close()
+        for pool in (self._pool, self._control, self._reflection):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _add_services(self, handlers: Mapping[str, Handler]) -> None:
+        methods = {
+            name: _unary(name, _on(self._pool, handler) if name == "ModelInfer" else handler)
+            for name, handler in handlers.items()
+        }
+        self._server.add_registered_method_handlers(SERVICE_NAME, methods)
+        self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
+        reflector = reflection.ReflectionServicer(
+            (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
+        )
+        stream = grpc.stream_stream_rpc_method_handler(
+            _on(self._reflection, reflector.ServerReflectionInfo),
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
+
+
+def inference_threads(instances: int) -> int:
+    """Return how many threads run inference: enough to read and write some requests while all instances compute."""
+    return min(64, 2 * instances + 2)
+
+
+def _probe(host: str, port: int) -> None:
+    """Open and close the port once: the operating system says why it can't be had, gRPC only prints a stack of lines.
+
+    Raises:
+        OSError: It can't be opened.
+    """
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    socket.create_server(address[:2], family=family).close()
+
+
+def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
+    method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
+    request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
+    return grpc.unary_unary_rpc_method_handler(
+        handler, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+    )
+
+
+def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:
+    """Return the handler marked with the pool that grpcio is to run it in."""
+    marked: Any = functools.partial(handler)
+    marked.experimental_thread_pool = pool
+    return marked  # type: ignore[no-any-return]
+
+
+def _described_files() -> descriptor_pool.DescriptorPool:
+    """Return what reflection describes; our own messages aren't in the default pool."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in (protos.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(file.serialized_pb)
+    return pool
+
+
+def _channel_options(config: GrpcConfig) -> list[tuple[str, int]]:
+    size = config.max_message_mb << 20
+    return [
+        ("grpc.max_receive_message_length", size),
+        ("grpc.max_send_message_length", size),
+        ("grpc.so_reuseport", 0),  # else a second server on this port starts without a word and takes connections
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
+    ]

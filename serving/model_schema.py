@@ -1,0 +1,181 @@
+"""The section of servable.yaml that describes one model."""
+
+import re
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field, PositiveInt
+
+from serving.schema_types import ConfigPath, ListOf, NotBuilt, Section
+
+EngineName = Literal["auto", "tensorrt", "openvino", "native"]
+PrecisionName = Literal["fp32", "fp16", "bf16", "int8", "auto"]
+Shape = ListOf[Annotated[int, Field(ge=0)]]
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+
+
+class LatestVersions(Section):
+    """Serve the versions with the highest numbers."""
+
+    latest: PositiveInt = 1
+    """How many."""
+
+
+class PrecisionRule(Section):
+    """Another precision for some nodes."""
+
+    node: str | None = None
+    """Glob over node names."""
+    op: str | None = None
+    """Operator name."""
+    precision: PrecisionName
+    """The precision of these nodes."""
+
+
+class CalibrationConfig(Section):
+    """Where INT8 ranges come from."""
+
+    data: ConfigPath | None = None
+    """Samples of the inputs (.npz)."""
+    ranges: ConfigPath | None = None
+    """Ranges that were measured before (JSON)."""
+    method: Literal["minmax", "moving-average", "entropy", "percentile"] = "entropy"
+    """How ranges follow from samples."""
+    samples: PositiveInt = 200
+    """How many samples to use."""
+
+
+class BudgetConfig(Section):
+    """How far answers may move from FP32 before a precision is given up."""
+
+    min_cosine: float | None = Field(default=None, ge=-1, le=1)
+    """Smallest cosine similarity of any output."""
+    min_top1_agreement: float | None = Field(default=None, ge=0, le=1)
+    """Smallest share of samples whose best class stays."""
+    max_abs: float | None = Field(default=None, ge=0)
+    """Largest absolute difference of any element."""
+    metric: str | None = None
+    """A measure of your own, as module:function."""
+
+
+class PartitionConfig(Section):
+    """Which nodes an engine may take."""
+
+    native_ops: ListOf[str] = ()
+    """Operators that stay native."""
+    native_nodes: ListOf[str] = ()
+    """Globs over the names of nodes that stay native."""
+    engine_ops: ListOf[str] = ()
+    """Operators that engines may take; empty for all that they support."""
+    min_segment_nodes: PositiveInt = 1
+    """Segments with fewer nodes stay native."""
+    max_segments: Annotated[PositiveInt | None, NotBuilt("a limit on the number of segments is")] = None
+    """Most segments to build; null for no limit."""
+    connected: Annotated[bool, NotBuilt("splitting segments into connected parts is")] = False
+    """Whether a segment must be one connected part of the graph."""
+
+
+class ProfileConfig(Section):
+    """Shapes of one input."""
+
+    min: Shape
+    """Smallest."""
+    opt: Shape
+    """Most frequent."""
+    max: Shape
+    """Largest."""
+
+
+class BatchingConfig(Section):
+    """Joins requests on axis 0."""
+
+    max_batch_size: PositiveInt = 16
+    """Most rows of one execution."""
+    max_queue_delay_us: int = Field(default=500, ge=0)
+    """Longest wait for more requests, in microseconds."""
+    preferred_batch_sizes: ListOf[PositiveInt] = ()
+    """Sizes that run at once when reached."""
+    max_queue_size: PositiveInt = 256
+    """Requests that may wait; further ones are refused."""
+    timeout_ms: PositiveInt | None = None
+    """Longest time in the queue, in milliseconds."""
+    priority_levels: PositiveInt = 1
+    """Number of priorities that requests may name."""
+    adaptive: bool = False
+    """Choose delay and batch size from measured times."""
+    latency_target_ms: float | None = Field(default=None, gt=0)
+    """What adaptive batching keeps the 99th percentile under, in milliseconds."""
+
+
+class TensorRtConfig(Section):
+    """Options of TensorRT's builder."""
+
+    workspace_mb: PositiveInt | None = None
+    """Scratch memory; null for all there is."""
+    optimization_level: int = Field(default=3, ge=0, le=5)
+    """How long the builder searches."""
+    hardware_compatible: bool = False
+    """Build for other GPU generations too."""
+    version_compatible: bool = False
+    """Build for later TensorRT releases too."""
+    sparse: bool = False
+    """Use structured sparsity."""
+    cuda_graphs: bool = True
+    """Replay executions as CUDA graphs."""
+    build_timeout_s: PositiveInt = 1800
+    """When a build is given up, in seconds."""
+
+
+class ModelConfig(Section):
+    """One model to serve."""
+
+    name: str
+    """What requests call it: letters, digits, '.', '_' and '-'."""
+    path: ConfigPath
+    """An ONNX file, or one that `trtnode compile` wrote."""
+    versions: Annotated[
+        LatestVersions | Literal["all"] | ListOf[PositiveInt], NotBuilt("choosing versions of a model is")
+    ] = LatestVersions()
+    """Which version folders to serve: {latest: n}, all, or a list of numbers."""
+    watch: Annotated[bool, NotBuilt("reloading a model when its file changes is")] = False
+    """Load new versions as they appear."""
+    required: bool = True
+    """Whether the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
+    engine: Annotated[EngineName, NotBuilt("the engine 'tensorrt' is", but=("auto", "openvino", "native"))] = "auto"
+    """What runs the nodes that it supports; native runs all nodes in ONNX Runtime."""
+    precision: Annotated[PrecisionName, NotBuilt("precisions other than fp32 are", but=("fp32",))] = "fp32"
+    """Precision that engines compute in."""
+    precision_rules: Annotated[ListOf[PrecisionRule], NotBuilt("precision rules are")] = ()
+    """Exceptions from `precision`, the last one that fits a node counts."""
+    calibration: Annotated[CalibrationConfig | None, NotBuilt("calibration is")] = None
+    """Where INT8 ranges come from."""
+    budget: Annotated[BudgetConfig | None, NotBuilt("an accuracy budget is")] = None
+    """How far answers may move from FP32."""
+    tune: Annotated[bool, NotBuilt("tuning is")] = False
+    """Keep a segment only where it measures faster than native."""
+    partition: PartitionConfig = PartitionConfig()
+    """Which nodes an engine may take."""
+    shapes: Annotated[ListOf[dict[str, ProfileConfig]], NotBuilt("a list of shape profiles is")] = ()
+    """Shapes to build for, one entry a profile, by input name."""
+    batching: Annotated[BatchingConfig | None, NotBuilt("dynamic batching is")] = None
+    """Joins requests on axis 0."""
+    instances: PositiveInt = 1
+    """Requests that run at the same time."""
+    threads: PositiveInt | None = None
+    """Threads of one execution; null lets the engine choose."""
+    warmup: int = Field(default=2, ge=0)
+    """Executions on zeros before the model is ready."""
+    preprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("preprocessing is")] = ()
+    """Building blocks or ONNX files in front of the model, in order."""
+    postprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("postprocessing is")] = ()
+    """Building blocks or ONNX files behind the model, in order."""
+    tensorrt: Annotated[TensorRtConfig, NotBuilt("the engine 'tensorrt' is")] = TensorRtConfig()
+    """Options of TensorRT's builder."""
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        """Keep names out of trouble in URLs, metric labels and file names."""
+        if not _NAME.fullmatch(name):
+            raise ValueError("should be letters, digits, '.', '_' and '-', and not start with '.' or '-'")
+        return name

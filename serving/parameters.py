@@ -1,0 +1,34 @@
+"""Parameters of requests and tensors: the settings that the protocol leaves open.
+
+Unknown ones are meant for the model and ignored, as Triton does. What asks for a part of the protocol that this server
+doesn't have is refused.
+"""
+
+from collections.abc import Mapping
+
+from protos import InferParameter
+from serving.errors import InvalidRequestError, UnsupportedError
+
+
+def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
+    """Refuse parameters of a request that nothing here knows.
+
+    Raises:
+        InvalidRequestError: A name is reserved for the server.
+    """
+    for key in parameters:
+        if key.startswith("triton_"):
+            raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
+
+
+def check_tensor_parameters(name: str, parameters: Mapping[str, InferParameter]) -> None:
+    """Refuse parameters of an input or output that ask for what this server doesn't do.
+
+    Raises:
+        UnsupportedError: Shared memory, or a classification.
+    """
+    for key in parameters:
+        if key.startswith("shared_memory_"):
+            raise UnsupportedError(f"tensor {name!r} is in shared memory, which this server doesn't have; send it raw")
+        if key == "classification":
+            raise UnsupportedError(f"output {name!r} asks for a classification, which this server doesn't do")

@@ -1,0 +1,79 @@
+"""A server as the whole job of a process: signals, and the exit code."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+
+from serving.config import load_config
+from serving.loader import engine_loader
+from serving.schema import ServableConfig
+from serving.server import Server
+
+logger = logging.getLogger(__name__)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve ``arguments.config`` until a signal; return the exit code.
+
+    Raises:
+        ConfigError: The configuration can't be used.
+        AddressError: A port can't be opened.
+        ModelLoadFailedError: A required model didn't load.
+    """
+    config = load_config(arguments.config)
+    if arguments.log_level is None:
+        logging.getLogger().setLevel(config.server.log.level.upper())
+    return run_until_signal(config, Server(config, engine_loader(config)))
+
+
+def run_until_signal(config: ServableConfig, server: Server) -> int:
+    """Run a server until SIGTERM or SIGINT, then stop it within the configured time; a second signal ends it at once.
+
+    Returns:
+        0 if every accepted request was answered, else 1.
+
+    Raises:
+        AddressError: A port can't be opened.
+        ModelLoadFailedError: A required model didn't load.
+    """
+    _watch_signals(server)
+    server.start()
+    server.wait_for_stop()
+    drained = server.stop(config.server.shutdown_grace_s)
+    if server.failure is not None:
+        raise server.failure
+    logger.info("stopped")
+    code = 0 if drained else 1
+    if not server.at_rest:
+        _end_now(code)  # the interpreter would wait for the threads that are at work
+    return code
+
+
+def _watch_signals(server: Server) -> None:
+    """Let SIGTERM and SIGINT stop the server, whichever thread the system interrupts for them.
+
+    Python runs signal handlers in the main thread once that wakes up, which it doesn't while it waits for a lock and
+    the signal went to another thread. So a thread of its own reads the numbers that the interpreter writes to a pipe.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: None)
+    threading.Thread(target=_follow_signals, args=(reading, server), name="signals", daemon=True).start()
+
+
+def _follow_signals(reading: int, server: Server) -> None:
+    os.read(reading, 1)
+    server.ask_to_stop()
+    second = os.read(reading, 1)[0]
+    _end_now(128 + second)
+
+
+def _end_now(code: int) -> None:
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)

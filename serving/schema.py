@@ -1,0 +1,145 @@
+"""The tree of servable.yaml."""
+
+import pathlib
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from serving.model_schema import ModelConfig
+from serving.schema_types import ConfigPath, ListOf, NotBuilt, Section
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class TlsConfig(Section):
+    """Certificates of the gRPC port."""
+
+    cert: ConfigPath
+    """Certificate chain (PEM)."""
+    key: ConfigPath
+    """Private key (PEM)."""
+    client_ca: ConfigPath | None = None
+    """Clients must show a certificate that this authority signed (PEM)."""
+
+
+class GrpcConfig(Section):
+    """The gRPC port."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address to listen on; 0.0.0.0 for all."""
+    port: Port = 8001
+    """Port to listen on; 0 for any free one."""
+    max_message_mb: int = Field(default=64, ge=1, le=2047)
+    """Largest request and response, in MiB."""
+    workers: Annotated[PositiveInt, NotBuilt("more than one server process is")] = 1
+    """Server processes."""
+    tls: Annotated[TlsConfig | None, NotBuilt("TLS is")] = None
+    """Certificates; null serves in the clear."""
+
+
+class HttpConfig(Section):
+    """The HTTP port: /metrics, /livez and /readyz."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address to listen on; 0.0.0.0 for all."""
+    port: Port = 8002
+    """Port to listen on; 0 for any free one."""
+
+
+class AuthConfig(Section):
+    """Who may call."""
+
+    tokens_file: ConfigPath
+    """Bearer tokens and what each may do."""
+
+
+class AdminConfig(Section):
+    """RPCs that change the server."""
+
+    repository: Annotated[bool, NotBuilt("loading and unloading models by request is")] = False
+    """Allow loading and unloading models."""
+    shared_memory: Annotated[bool, NotBuilt("shared memory is")] = False
+    """Allow tensors in shared memory."""
+    settings: Annotated[bool, NotBuilt("changing log and trace settings by request is")] = False
+    """Allow changes of log and trace settings."""
+
+
+class LimitsConfig(Section):
+    """Bounds on what clients can use up."""
+
+    max_requests: PositiveInt = 1024
+    """Inference requests in the server at a time; further ones are refused."""
+    shared_memory_mb: Annotated[PositiveInt, NotBuilt("shared memory is")] = 1024
+    """Shared memory that clients may register, in MiB."""
+
+
+class LogConfig(Section):
+    """What the server writes to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is written."""
+    format: Annotated[Literal["text", "json"], NotBuilt("logging as JSON is", but=("text",))] = "text"
+    """Form of a line."""
+
+
+class TracingConfig(Section):
+    """Where spans go."""
+
+    otlp_endpoint: str
+    """URL of an OpenTelemetry collector."""
+
+
+class ServerConfig(Section):
+    """The process and its ports."""
+
+    grpc: GrpcConfig = GrpcConfig()
+    """The gRPC port."""
+    http: HttpConfig = HttpConfig()
+    """The HTTP port."""
+    auth: Annotated[AuthConfig | None, NotBuilt("authentication is")] = None
+    """Who may call; null for everyone who reaches the port."""
+    admin: AdminConfig = AdminConfig()
+    """RPCs that change the server."""
+    limits: LimitsConfig = LimitsConfig()
+    """Bounds on what clients can use up."""
+    startup: Annotated[Literal["wait", "native"], NotBuilt("answering natively during start is", but=("wait",))] = (
+        "wait"
+    )
+    """When the server is ready: wait, when engines are built."""
+    shutdown_grace_s: float = Field(default=30, ge=0)
+    """How long requests may still run after SIGTERM, in seconds."""
+    log: LogConfig = LogConfig()
+    """What the server writes to stderr."""
+    tracing: Annotated[TracingConfig | None, NotBuilt("tracing is")] = None
+    """Where spans go; null for nowhere."""
+
+
+class CacheConfig(Section):
+    """Built engines on disk."""
+
+    dir: ConfigPath = Field(default=pathlib.Path("~/.cache/trtnode"), validate_default=True)
+    """Their folder."""
+    max_gb: PositiveFloat = 20
+    """Size at which the least recently used ones are deleted, in GB."""
+
+
+class TrustConfig(Section):
+    """Whose engines may run."""
+
+    keys: Annotated[ListOf[str], NotBuilt("checking signatures is")] = ()
+    """Public keys; an engine must be signed by one of them."""
+    allow_unsigned: Annotated[ListOf[str], NotBuilt("a choice of engines that need no signature is")] = ("openvino",)
+    """Engine kinds that run without a signature."""
+
+
+class ServableConfig(Section):
+    """Configuration of `trtnode serve`."""
+
+    server: ServerConfig = ServerConfig()
+    """The process and its ports."""
+    cache: CacheConfig = CacheConfig()
+    """Built engines on disk."""
+    trust: TrustConfig = TrustConfig()
+    """Whose engines may run."""
+    models: ListOf[ModelConfig] = Field(json_schema_extra={"minItems": 1})
+    """The models to serve."""

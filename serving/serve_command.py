@@ -1,0 +1,29 @@
+"""The commands ``serve`` and ``config``. Light: their work is imported when they run."""
+
+import argparse
+import pathlib
+
+from serving.command import Command, lazy
+
+
+def _configure_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=pathlib.Path, required=True, metavar="FILE", help="the servable.yaml to serve")
+
+
+def _configure_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("schema",), help="schema: print the JSON Schema of servable.yaml")
+
+
+SERVE = Command(
+    name="serve",
+    help="serve models over gRPC (KServe V2)",
+    configure=_configure_serve,
+    run=lazy("serving.process:serve"),
+)
+
+CONFIG = Command(
+    name="config",
+    help="print the JSON Schema of servable.yaml",
+    configure=_configure_config,
+    run=lazy("serving.config:print_schema"),
+)

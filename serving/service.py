@@ -1,0 +1,175 @@
+"""The inference service: what every front answers. It knows no gRPC."""
+
+import dataclasses
+import importlib.metadata
+import time
+import types
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from serving.errors import InvalidRequestError, NotFoundError, UnavailableError, UnsupportedError
+from serving.metrics import Durations, FailureReason, Metrics, ModelCounts
+from serving.repository import ModelRepository
+from serving.servable import Servable, State
+from serving.signature import Signature, WireTensor
+
+SERVER_NAME = "trtnode"
+EXTENSIONS = ("binary_tensor_data",)
+"""Parts of the protocol beyond its base that this server has."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What clients learn about a model.
+
+    Attributes:
+        name: Its name.
+        versions: Those that are loaded.
+        platform: What runs it.
+        inputs: Those that requests must carry; inputs with a default are accepted, but not listed.
+        outputs: All.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[WireTensor, ...]
+    outputs: tuple[WireTensor, ...]
+
+
+class InferenceService:
+    """Answers about the server and its models, and runs them. Thread-safe."""
+
+    def __init__(self, repository: ModelRepository, metrics: Metrics) -> None:
+        self.draining = False
+        """Set once, when the server begins to stop."""
+        self.version = _installed_version()
+        self._repository = repository
+        self._metrics = metrics
+
+    def ready(self) -> bool:
+        """Whether every required model can answer and the server isn't stopping."""
+        return not self.draining and self._repository.ready()
+
+    def not_ready(self) -> list[str]:
+        """Say what the server waits for, one line a reason."""
+        reasons = ["the server is stopping"] if self.draining else []
+        models = [s for s in self._repository.servables() if s.required and s.state is not State.READY]
+        return [*reasons, *(f"model {model.name!r} is {model.state.lower()}" for model in models)]
+
+    def model_ready(self, name: str, version: str) -> bool:
+        """Whether a model can answer; an unknown one can't, which is no error.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+        """
+        try:
+            return self._repository.find(name, version).state is State.READY
+        except NotFoundError:
+            return False
+
+    def describe_model(self, name: str, version: str) -> ModelDescription:
+        """Return what clients learn about a model.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+            UnavailableError: The model isn't ready.
+        """
+        servable = self._repository.find(name, version)
+        signature = servable.signature
+        inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
+        return ModelDescription(servable.name, (servable.version,), servable.platform, inputs, signature.outputs)
+
+    def call(self, name: str, version: str) -> "Call":
+        """Open an inference request to a model; use it in a ``with`` statement, which counts how it ends.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+            UnavailableError: The model isn't ready.
+        """
+        try:
+            servable = self._repository.find(name, version)
+        except (InvalidRequestError, NotFoundError):
+            self._counts_of(name).add_failure(FailureReason.OTHER)
+            raise
+        try:
+            return Call(servable, servable.signature)
+        except UnavailableError:
+            servable.counts.add_failure(FailureReason.REJECTED)
+            raise
+
+    def refuse(self, name: str) -> UnavailableError:
+        """Count a request that the server has no room or no time left for, and return its error."""
+        self._counts_of(name).add_failure(FailureReason.REJECTED)
+        if self.draining:
+            return UnavailableError("the server is stopping; send the request to another one")
+        return UnavailableError("the server has as many requests as it may (server.limits.max_requests); try later")
+
+    def _counts_of(self, name: str) -> ModelCounts:
+        try:
+            return self._repository.find(name, "").counts
+        except NotFoundError:
+            return self._metrics.unknown_model
+
+
+class Call:
+    """One inference request, from its arrival to its answer.
+
+    Attributes:
+        servable: The model.
+        signature: Its inputs and outputs.
+    """
+
+    __slots__ = ("_durations", "_entered", "_ran", "servable", "signature")
+
+    def __init__(self, servable: Servable, signature: Signature) -> None:
+        self.servable = servable
+        self.signature = signature
+        self._durations = Durations()
+        self._entered = self._ran = 0
+
+    def __enter__(self) -> "Call":
+        self._entered = time.perf_counter_ns()
+        return self
+
+    def infer(
+        self, feeds: Mapping[str, np.ndarray], names: Sequence[str]
+    ) -> tuple[tuple[WireTensor, ...], list[np.ndarray]]:
+        """Run the model on arrays that fit its signature.
+
+        Returns:
+            The outputs called ``names`` (all, if it is empty) and their arrays, both in the model's order.
+
+        Raises:
+            InvalidRequestError: A name is unknown or stands twice, or the model refuses an input.
+            ExecutionError: The run failed.
+        """
+        outputs = self.signature.select(names)
+        self._durations.compute_input = time.perf_counter_ns() - self._entered
+        arrays = self.servable.infer(feeds, outputs, self._durations)
+        self._ran = time.perf_counter_ns()
+        return outputs, arrays
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        if error is None:
+            now, durations = time.perf_counter_ns(), self._durations
+            durations.compute_output, durations.total = now - self._ran, now - self._entered
+            self.servable.counts.add_success(durations)
+        else:
+            at_fault = isinstance(error, (InvalidRequestError, UnsupportedError))
+            self.servable.counts.add_failure(FailureReason.OTHER if at_fault else FailureReason.BACKEND)
+
+
+def _installed_version() -> str:
+    try:
+        return importlib.metadata.version("trtnode")
+    except importlib.metadata.PackageNotFoundError:  # running from a checkout that isn't installed
+        return "unknown"

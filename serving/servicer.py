@@ -1,0 +1,119 @@
+"""Protocol messages to calls of the service and back, and nothing else."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+
+from protos import (
+    DESCRIPTOR,
+    ModelInferRequest,
+    ModelInferResponse,
+    ModelMetadataRequest,
+    ModelMetadataResponse,
+    ModelReadyRequest,
+    ModelReadyResponse,
+    ServerLiveRequest,
+    ServerLiveResponse,
+    ServerMetadataRequest,
+    ServerMetadataResponse,
+    ServerReadyRequest,
+    ServerReadyResponse,
+)
+from serving import tensors
+from serving.parameters import check_request_parameters
+from serving.service import EXTENSIONS, SERVER_NAME, InferenceService
+from serving.signature import WireTensor
+from serving.status import status_of
+
+SERVICE_NAME = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+INFER_METHOD = f"/{SERVICE_NAME}/ModelInfer"
+
+Handler = Callable[[Any, grpc.ServicerContext], Any]
+"""Request and context to response."""
+
+
+class GrpcServicer:
+    """The RPCs of ``inference.GRPCInferenceService``."""
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each RPC, by its name; errors become statuses."""
+        methods: dict[str, Callable[[Any], Any]] = {
+            "ServerLive": self.server_live,
+            "ServerReady": self.server_ready,
+            "ServerMetadata": self.server_metadata,
+            "ModelReady": self.model_ready,
+            "ModelMetadata": self.model_metadata,
+            "ModelInfer": self.model_infer,
+        }
+        return {name: functools.partial(_answer, name, method) for name, method in methods.items()}
+
+    def refusal(self) -> Handler:
+        """Return what answers an inference request that there is no room or time for."""
+        return functools.partial(_answer, "ModelInfer", self.refuse_infer)
+
+    def server_live(self, _request: ServerLiveRequest) -> ServerLiveResponse:
+        """Say that the process answers."""
+        return ServerLiveResponse(live=True)
+
+    def server_ready(self, _request: ServerReadyRequest) -> ServerReadyResponse:
+        """Say whether the server can work."""
+        return ServerReadyResponse(ready=self._service.ready())
+
+    def server_metadata(self, _request: ServerMetadataRequest) -> ServerMetadataResponse:
+        """Say what the server is and can do."""
+        return ServerMetadataResponse(name=SERVER_NAME, version=self._service.version, extensions=EXTENSIONS)
+
+    def model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
+        """Say whether a model can answer."""
+        return ModelReadyResponse(ready=self._service.model_ready(request.name, request.version))
+
+    def model_metadata(self, request: ModelMetadataRequest) -> ModelMetadataResponse:
+        """Describe a model."""
+        model = self._service.describe_model(request.name, request.version)
+        return ModelMetadataResponse(
+            name=model.name,
+            versions=model.versions,
+            platform=model.platform,
+            inputs=_tensor_metadata(model.inputs),
+            outputs=_tensor_metadata(model.outputs),
+        )
+
+    def model_infer(self, request: ModelInferRequest) -> ModelInferResponse:
+        """Run a model once."""
+        with self._service.call(request.model_name, request.model_version) as call:
+            check_request_parameters(request.parameters)
+            feeds = tensors.read_inputs(request, call.signature)
+            outputs, arrays = call.infer(feeds, tensors.requested_outputs(request))
+            response = ModelInferResponse(
+                model_name=request.model_name, model_version=call.servable.version, id=request.id
+            )
+            tensors.write_outputs(response, outputs, arrays)
+        return response
+
+    def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
+        """Refuse a request whatever it asks for."""
+        raise self._service.refuse(request.model_name)
+
+
+def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+    try:
+        return method(request)
+    except Exception as error:
+        code, details = status_of(error, name)
+    return context.abort(code, details)  # raises; gRPC sends the status
+
+
+def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:
+    return [
+        ModelMetadataResponse.TensorMetadata(
+            name=tensor.name,
+            datatype=tensor.datatype.name,
+            shape=(-1,) if tensor.shape is None else tensor.shape,
+        )
+        for tensor in wire
+    ]

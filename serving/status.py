@@ -1,0 +1,49 @@
+"""Which gRPC status an error becomes."""
+
+import logging
+
+import grpc
+
+from engines import ExecutionError
+from serving.errors import (
+    InvalidOutputError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+logger = logging.getLogger(__name__)
+
+CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
+    (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (NotFoundError, grpc.StatusCode.NOT_FOUND),
+    (UnavailableError, grpc.StatusCode.UNAVAILABLE),
+    (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
+    (ExecutionError, grpc.StatusCode.INTERNAL),
+    (InvalidOutputError, grpc.StatusCode.INTERNAL),
+)
+"""The status of each error; the first entry whose class fits counts."""
+
+MAX_DETAILS = 1500
+"""Characters of a message. It travels in a header, and clients refuse headers beyond a few kilobytes."""
+
+
+def status_of(error: Exception, method: str) -> tuple[grpc.StatusCode, str]:
+    """Return the status code and message for a client; log what is the server's own fault.
+
+    Args:
+        error: What a handler raised.
+        method: Name of the RPC, for the log.
+    """
+    for kind, code in CODES:
+        if isinstance(error, kind):
+            if code is grpc.StatusCode.INTERNAL:
+                logger.error("%s failed: %s", method, error)
+            return code, _shortened(str(error))
+    logger.error("%s failed unexpectedly", method, exc_info=error)
+    return grpc.StatusCode.INTERNAL, f"the server failed unexpectedly in {method}; its log says why"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_DETAILS else f"{text[:MAX_DETAILS]}..."

@@ -1,0 +1,189 @@
+"""Wire tensors to numpy arrays and back."""
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
+from serving.errors import InvalidOutputError, InvalidRequestError
+from serving.parameters import check_tensor_parameters
+from serving.signature import BYTES, Signature, WireTensor
+
+_LENGTH = struct.Struct("<I")
+_NARROW_FIELDS = ("int_contents", "uint_contents")
+
+
+def read_inputs(request: ModelInferRequest, signature: Signature) -> dict[str, np.ndarray]:
+    """Return the request's arrays by input name.
+
+    Raw contents become read-only views of the message's bytes, without a copy.
+
+    Raises:
+        InvalidRequestError: An input is unknown, twice there or missing, or its type, shape or data don't fit.
+        UnsupportedError: An input's data are somewhere that this server doesn't look.
+    """
+    raw = request.raw_input_contents
+    feeds: dict[str, np.ndarray] = {}
+    for index, wire in enumerate(request.inputs):
+        name = wire.name
+        tensor = signature.inputs.get(name)
+        if tensor is None:
+            raise signature.unknown_input(name)
+        if name in feeds:
+            raise InvalidRequestError(f"{tensor.label} stands twice in the request")
+        if wire.parameters:
+            check_tensor_parameters(name, wire.parameters)
+        shape = tuple(wire.shape)
+        _check_declared(tensor, wire.datatype, shape)
+        if not raw:
+            feeds[name] = from_contents(tensor, shape, wire.contents)
+        elif wire.HasField("contents"):
+            raise InvalidRequestError(f"{tensor.label} has typed contents in a request with raw_input_contents")
+        elif index < len(raw):
+            feeds[name] = from_raw(tensor, shape, raw[index])
+        else:
+            count = f"{len(raw)} items for {len(request.inputs)} inputs"
+            raise InvalidRequestError(f"{tensor.label} has no data: raw_input_contents has {count}")
+    signature.check_present(feeds)
+    return feeds
+
+
+def requested_outputs(request: ModelInferRequest) -> list[str]:
+    """Return the names of the outputs that the request asks for, none for all.
+
+    Raises:
+        UnsupportedError: An output is wanted in a way that this server doesn't have.
+    """
+    names = []
+    for output in request.outputs:
+        if output.parameters:
+            check_tensor_parameters(output.name, output.parameters)
+        names.append(output.name)
+    return names
+
+
+def write_outputs(response: ModelInferResponse, tensors: Sequence[WireTensor], arrays: Sequence[np.ndarray]) -> None:
+    """Add the arrays to the response, as raw contents: numeric typed contents are not what clients read.
+
+    Raises:
+        InvalidOutputError: An array isn't of its tensor's type.
+    """
+    for tensor, array in zip(tensors, arrays, strict=True):
+        response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
+        response.raw_output_contents.append(to_raw(tensor, array))
+
+
+def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes) -> np.ndarray:
+    """Return the array that ``data`` holds: little-endian and row-major, or BYTES with a length before each element.
+
+    Raises:
+        InvalidRequestError: The size isn't that of the shape, or an element isn't valid.
+    """
+    if tensor.datatype is BYTES:
+        return _text_array(tensor, shape, _split_elements(tensor, shape, data))
+    dtype = tensor.datatype.numpy
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise InvalidRequestError(
+            f"{tensor.label} has {len(data)} bytes of data, but shape {list(shape)} of type {tensor.datatype.name} "
+            f"takes {expected}"
+        )
+    array = _shaped(tensor, np.frombuffer(data, dtype), shape)
+    if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+        raise InvalidRequestError(f"{tensor.label} has a byte other than 0 and 1 in its data")
+    return array
+
+
+def from_contents(tensor: WireTensor, shape: tuple[int, ...], contents: InferTensorContents) -> np.ndarray:
+    """Return the array that typed contents hold.
+
+    Raises:
+        InvalidRequestError: Another field than the type's own is filled, the number of elements isn't that of the
+            shape, or an element is outside the type's range.
+    """
+    datatype = tensor.datatype
+    filled = [field.name for field, _ in contents.ListFields()]
+    if any(name != datatype.contents for name in filled):
+        place = datatype.contents or "raw_input_contents only"
+        raise InvalidRequestError(f"{tensor.label} has {filled}, but type {datatype.name} goes into {place}")
+    values = getattr(contents, datatype.contents) if datatype.contents else []
+    _check_count(tensor, shape, len(values))
+    if datatype is BYTES:
+        return _text_array(tensor, shape, values)
+    if datatype.contents in _NARROW_FIELDS:
+        return _shaped(tensor, _narrow(tensor, np.array(values)), shape)
+    return _shaped(tensor, np.array(values, datatype.numpy), shape)
+
+
+def _check_declared(tensor: WireTensor, datatype: str, shape: tuple[int, ...]) -> None:
+    if datatype != tensor.datatype.name:
+        raise InvalidRequestError(f"{tensor.label} has type {datatype!r}, but takes {tensor.datatype.name}")
+    tensor.check_shape(shape)
+
+
+def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:
+    """Return an array's elements as raw contents.
+
+    Raises:
+        InvalidOutputError: The array isn't of the tensor's type.
+    """
+    if tensor.datatype is BYTES:
+        return b"".join(_with_lengths(array.ravel().tolist()))
+    if array.dtype != tensor.datatype.numpy:
+        raise InvalidOutputError(f"{tensor.label} came out as {array.dtype}, but is declared {tensor.datatype.name}")
+    return array.tobytes()
+
+
+def _with_lengths(elements: Iterable[str | bytes]) -> Iterable[bytes]:
+    for element in elements:
+        data = element.encode() if isinstance(element, str) else element
+        yield _LENGTH.pack(len(data))
+        yield data
+
+
+def _split_elements(tensor: WireTensor, shape: tuple[int, ...], data: bytes) -> list[bytes]:
+    elements: list[bytes] = []
+    count, position = math.prod(shape), 0
+    while position < len(data) and len(elements) <= count:  # one too many is enough to know
+        start = position + _LENGTH.size
+        if start > len(data):
+            raise InvalidRequestError(f"{tensor.label} ends inside the length of element {len(elements)}")
+        position = start + _LENGTH.unpack_from(data, position)[0]
+        if position > len(data):
+            raise InvalidRequestError(f"{tensor.label} ends inside element {len(elements)}")
+        elements.append(data[start:position])
+    return elements
+
+
+def _text_array(tensor: WireTensor, shape: tuple[int, ...], elements: Sequence[bytes]) -> np.ndarray:
+    _check_count(tensor, shape, len(elements))
+    array = np.empty(len(elements), object)
+    try:
+        # Text, because onnxruntime turns an object of any other type into its Python repr.
+        array[:] = [element.decode() for element in elements]
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"{tensor.label} has an element that is not UTF-8 text") from None
+    return _shaped(tensor, array, shape)
+
+
+def _check_count(tensor: WireTensor, shape: tuple[int, ...], found: int) -> None:
+    count = math.prod(shape)
+    if found != count:
+        relation = "fewer" if found < count else "more"
+        raise InvalidRequestError(f"{tensor.label} has {relation} elements than shape {list(shape)} takes ({count})")
+
+
+def _narrow(tensor: WireTensor, wide: np.ndarray) -> np.ndarray:
+    narrow = wide.astype(tensor.datatype.numpy)
+    if not np.array_equal(narrow, wide):
+        raise InvalidRequestError(f"{tensor.label} has an element outside the range of {tensor.datatype.name}")
+    return narrow
+
+
+def _shaped(tensor: WireTensor, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError) as error:  # numpy limits the rank, and the sizes beside a zero
+        raise InvalidRequestError(f"{tensor.label} has shape {list(shape)[:16]}: {error}") from None
