@@ -27,7 +27,7 @@ conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
 
 bench: setup
-	$(BIN)/trtnode bench examples/digits/digits.onnx --inputs examples/digits/test.npz
+	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz
 
 lint: setup
 	$(BIN)/ruff check .

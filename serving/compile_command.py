@@ -9,6 +9,7 @@ import time
 from rich.console import Console
 
 from engines import CompiledModel, EngineCache, compile_model
+from engines.errors import OutputFileError
 from serving.explain_command import options_from, print_report
 
 CACHE_BYTES = 20 * 10**9
@@ -23,6 +24,8 @@ def compile_(arguments: argparse.Namespace) -> int:
         NotBuiltYetError: A precision is not available yet.
     """
     start = time.perf_counter()
+    if not arguments.output.parent.is_dir():
+        raise OutputFileError(arguments.output, "there is no such folder")
     cache = None if arguments.no_cache else EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
     compiled = compile_model(arguments.model, options_from(arguments), cache=cache)
     compiled.save(arguments.output)

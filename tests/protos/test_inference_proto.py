@@ -1,0 +1,105 @@
+import ast
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import pytest
+import tritonclient.grpc as triton
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor
+
+import protos
+from protos import generate
+
+FOLDER = pathlib.Path(protos.__file__).parent
+MESSAGES = sorted(protos.DESCRIPTOR.message_types_by_name)
+
+
+def fields(descriptor: Descriptor) -> set[tuple[object, ...]]:
+    return {
+        (descriptor.full_name, field.number, field.name, field.type, field.is_repeated) for field in descriptor.fields
+    }.union(*[fields(nested) for nested in descriptor.nested_types])
+
+
+def stub_fields(text: str) -> dict[str, set[str]]:
+    """Names of all annotated attributes by qualified class name."""
+    found: dict[str, set[str]] = {}
+
+    def visit(node: ast.Module | ast.ClassDef, prefix: str) -> None:
+        for child in node.body:
+            if isinstance(child, ast.ClassDef):
+                found[f"{prefix}{child.name}"] = {
+                    item.target.id
+                    for item in child.body
+                    if isinstance(item, ast.AnnAssign) and not item.target.id.endswith("_FIELD_NUMBER")
+                }
+                visit(child, f"{prefix}{child.name}.")
+
+    visit(ast.parse(text), "")
+    return found
+
+
+def test_generated_module_is_up_to_date_with_the_proto() -> None:
+    texts = generate.generate(generate.SOURCE)
+
+    assert (FOLDER / "inference_pb2.py").read_text() == texts[FOLDER / "inference_pb2.py"]
+
+
+def test_generated_stub_names_the_fields_of_the_proto() -> None:
+    texts = generate.generate(generate.SOURCE)
+
+    assert stub_fields((FOLDER / "inference_pb2.pyi").read_text()) == stub_fields(texts[FOLDER / "inference_pb2.pyi"])
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_field_numbers_and_types_are_those_of_tritonclient(name: str) -> None:
+    theirs = getattr(triton.service_pb2, name).DESCRIPTOR
+
+    assert fields(getattr(protos, name).DESCRIPTOR) == fields(theirs)
+
+
+def test_every_message_is_exported() -> None:
+    assert set(protos.__all__) == {"DESCRIPTOR", *MESSAGES}
+
+
+def test_messages_stay_out_of_the_default_pool() -> None:
+    ours = protos.ModelInferRequest.DESCRIPTOR
+
+    assert descriptor_pool.Default().FindMessageTypeByName("inference.ModelInferRequest") is not ours
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param("import protos, tritonclient.grpc", id="ours-first"),
+        pytest.param("import tritonclient.grpc, protos", id="tritonclient-first"),
+    ],
+)
+def test_tritonclient_imports_in_the_same_process(order: str) -> None:
+    code = f"{order}; assert protos.ModelInferRequest(id='7').SerializeToString()"
+
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_survive_a_trip_to_another_process(name: str) -> None:
+    message = getattr(protos, name)()
+
+    assert pickle.loads(pickle.dumps(message)) == message
+
+
+def test_service_has_the_six_base_methods() -> None:
+    service = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+
+    assert service.full_name == "inference.GRPCInferenceService"
+    assert sorted(service.methods_by_name) == [
+        "ModelInfer",
+        "ModelMetadata",
+        "ModelReady",
+        "ServerLive",
+        "ServerMetadata",
+        "ServerReady",
+    ]

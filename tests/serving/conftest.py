@@ -1,0 +1,181 @@
+import dataclasses
+import pathlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+import tritonclient.grpc as triton
+from onnx import TensorProto, helper
+
+from partitioner import TensorSpec
+from serving.config import load_config
+from serving.loader import engine_loader
+from serving.servable import Loader
+from serving.server import Server
+
+READY_S = 60
+
+
+@dataclasses.dataclass
+class Running:
+    """A started server and a client of it."""
+
+    server: Server
+    client: triton.InferenceServerClient
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self.server.http_port}"
+
+
+class FakeExecutable:
+    """Adds 1 to ``x``; a test can hold it back or make it fail."""
+
+    def __init__(self) -> None:
+        self.inputs: tuple[TensorSpec, ...] = (spec("x", onnx_ir.DataType.FLOAT, (None,)),)
+        self.outputs: tuple[TensorSpec, ...] = (spec("y", onnx_ir.DataType.FLOAT, (None,)),)
+        self.description: dict[str, Any] = {
+            "engine": "native",
+            "segments": 0,
+            "native_nodes": 1,
+            "precision": {"asked": "fp32", "effective": "fp32"},
+            "rejected": [],
+        }
+        self.on_fallback: Callable[[str], None] = lambda reason: None
+        self.error: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Semaphore(0)
+        self.closed = False
+        self.runs = self.running = self.most_at_once = 0
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        self.runs += 1
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        self.started.release()
+        assert self.gate.wait(30)
+        self.running -= 1
+        if self.error is not None:
+            raise self.error
+        return {"y": feeds["x"] + np.float32(1)}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def spec(
+    name: str, dtype: onnx_ir.DataType | None, shape: tuple[int | str | None, ...] | None, **more: Any
+) -> TensorSpec:
+    return TensorSpec(name=name, dtype=dtype, shape=shape, **more)
+
+
+@pytest.fixture
+def fake() -> FakeExecutable:
+    return FakeExecutable()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder of small models: ``two`` (two inputs, three outputs), ``text`` and one identity an element type."""
+    folder = tmp_path_factory.mktemp("models")
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["sum"]),
+        helper.make_node("Mul", ["a", "b"], ["product"]),
+        helper.make_node("Shape", ["a"], ["size"]),
+    ]
+    inputs = [value("a", TensorProto.FLOAT, ["n", 3]), value("b", TensorProto.FLOAT, ["n", 3])]
+    outputs = [
+        value("sum", TensorProto.FLOAT, ["n", 3]),
+        value("product", TensorProto.FLOAT, ["n", 3]),
+        value("size", TensorProto.INT64, [2]),
+    ]
+    save(folder / "two.onnx", nodes, inputs, outputs)
+    for name in ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FLOAT16",
+                 "BFLOAT16", "FLOAT", "DOUBLE", "STRING"):  # fmt: skip
+        element = getattr(TensorProto, name)
+        node = helper.make_node("Identity", ["x"], ["y"])
+        save(folder / f"{name}.onnx", [node], [value("x", element, ["n", "m"])], [value("y", element, ["n", "m"])])
+    return folder
+
+
+def save(path: pathlib.Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> None:
+    graph = helper.make_graph(nodes, path.stem, inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+class Starter:
+    """Starts servers on free ports from the text of their ``models:`` list, and stops them."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._running: list[Running] = []
+
+    def __call__(
+        self,
+        models: str,
+        *,
+        ports: str = "grpc: {port: 0}, http: {port: 0}",
+        server: str = "",
+        loader: Loader | None = None,
+        wait: bool = True,
+    ) -> Running:
+        (self._folder / "fake.onnx").touch()
+        path = self._folder / f"servable{len(self._running)}.yaml"
+        path.write_text(f"server: {{{ports}, {server}}}\ncache: {{dir: cache}}\nmodels:\n{models}")
+        config = load_config(path)
+        built = Server(config, loader or engine_loader(config))
+        built.start()
+        one = Running(built, triton.InferenceServerClient(f"127.0.0.1:{built.port}"))
+        self._running.append(one)
+        if wait:
+            assert built.wait_ready(READY_S), built.failure
+        return one
+
+    def close(self) -> None:
+        for one in self._running:
+            one.client.close()
+            one.server.stop(5)
+
+
+@pytest.fixture
+def start(tmp_path: pathlib.Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path)
+    yield starter
+    starter.close()
+
+
+@pytest.fixture
+def start_fake(start: Starter, fake: FakeExecutable) -> Callable[..., Running]:
+    """Start a server whose only model, ``fake``, is the fixture of that name."""
+
+    def start_server(extra: str = "", server: str = "", wait: bool = True) -> Running:
+        models = f"- {{name: fake, path: fake.onnx, warmup: 0, {extra}}}\n"
+        return start(models, server=server, loader=lambda model: fake, wait=wait)
+
+    return start_server
+
+
+@pytest.fixture(scope="session")
+def shared(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server with all of ``models``, for tests that leave it as it is."""
+    starter = Starter(tmp_path_factory.mktemp("shared"))
+    entries = [f"- {{name: {path.stem}, path: {path}, engine: native}}\n" for path in sorted(models.glob("*.onnx"))]
+    yield starter("".join(entries))
+    starter.close()

@@ -1,0 +1,296 @@
+import json
+import pathlib
+import re
+
+import pytest
+
+from serving.config import config_schema, load_config
+from serving.errors import ConfigError
+
+MODEL = "models:\n- name: a\n  path: m.onnx\n"
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path):
+    (tmp_path / "m.onnx").touch()
+
+    def write_file(text: str | bytes) -> pathlib.Path:
+        path = tmp_path / "servable.yaml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write_file
+
+
+def faults(path: pathlib.Path, environment: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, environment or {})
+    return str(caught.value).replace(f"{path.parent}/", "")
+
+
+def test_everything_but_name_and_path_has_a_default(write) -> None:
+    path = write(MODEL)
+
+    config = load_config(path, {})
+
+    assert config.server.grpc.port == 8001
+    assert config.server.http.port == 8002
+    assert config.cache.dir == pathlib.Path("~/.cache/trtnode").expanduser()
+    model = config.models[0]
+    assert (model.engine, model.precision, model.required, model.instances) == ("auto", "fp32", True, 1)
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(write, tmp_path, monkeypatch) -> None:
+    path = write(MODEL + "cache: {dir: engines}")
+    monkeypatch.chdir(tmp_path.parent)
+
+    config = load_config(path.relative_to(tmp_path.parent), {})
+
+    assert config.models[0].path == tmp_path / "m.onnx"
+    assert config.cache.dir == tmp_path / "engines"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            MODEL + "  batchin: 3",
+            "servable.yaml:4: models[0].batchin: unknown key; did you mean 'batching'?",
+            id="unknown-key-names-the-nearest",
+        ),
+        pytest.param(
+            MODEL + "server:\n  grpc:\n    hots: 1",
+            "servable.yaml:6: server.grpc.hots: unknown key; did you mean 'host'?",
+            id="unknown-key-in-a-section",
+        ),
+        pytest.param(
+            MODEL + "server: {http: {zzz: 1}}",
+            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port.",
+            id="unknown-key-without-a-near-one-lists-the-known",
+        ),
+        pytest.param(
+            MODEL + "  versions: {lates: 2}",
+            "servable.yaml:4: models[0].versions.lates: unknown key; did you mean 'latest'?",
+            id="unknown-key-in-one-form-of-a-choice",
+        ),
+        pytest.param(
+            MODEL + "  shapes:\n  - x: {mi: [1], min: [1], opt: [1], max: [1]}",
+            "servable.yaml:5: models[0].shapes[0].x.mi: unknown key; did you mean 'min'?",
+            id="unknown-key-below-a-free-name",
+        ),
+        pytest.param(
+            MODEL + "  batching:\n    max_batch_size: eight",
+            'servable.yaml:5: models[0].batching.max_batch_size: should be a valid integer, not "eight"',
+            id="wrong-type-below-a-key-that-is-not-built",
+        ),
+        pytest.param(
+            MODEL + "  instances: true",
+            "servable.yaml:4: models[0].instances: should be a valid integer, not true",
+            id="true-is-no-number",
+        ),
+        pytest.param(
+            MODEL + "  threads: '2'",
+            'servable.yaml:4: models[0].threads: should be a valid integer, not "2"',
+            id="quoted-number-is-no-number",
+        ),
+        pytest.param(
+            "models:\n- name: 5\n  path: m.onnx",
+            "servable.yaml:2: models[0].name: should be a valid string, not 5",
+            id="number-is-no-name",
+        ),
+        pytest.param(
+            MODEL + "server: {grpc: {port: 70000}}",
+            "servable.yaml:4: server.grpc.port: should be less than or equal to 65535, not 70000",
+            id="port-out-of-range",
+        ),
+        pytest.param(
+            MODEL + "  engine: cuda",
+            "servable.yaml:4: models[0].engine: should be 'auto', 'tensorrt', 'openvino' or 'native', not \"cuda\"",
+            id="no-such-engine",
+        ),
+        pytest.param(
+            MODEL + "  versions: 5",
+            "servable.yaml:4: models[0].versions: should be a mapping, or should be 'all', or should be a list, not 5",
+            id="no-form-of-a-choice-fits",
+        ),
+        pytest.param(
+            MODEL + "  partition: {native_ops: Relu}",
+            'servable.yaml:4: models[0].partition.native_ops: should be a list, not "Relu"',
+            id="text-is-no-list",
+        ),
+        pytest.param(
+            MODEL + "  partition: {native_ops: [Relu, 1]}",
+            "servable.yaml:4: models[0].partition.native_ops[1]: should be a valid string, not 1",
+            id="item-of-a-list",
+        ),
+        pytest.param(MODEL + "server: 3", "servable.yaml:4: server: should be a mapping, not 3", id="no-section"),
+        pytest.param("models: [3]", "servable.yaml:1: models[0]: should be a mapping, not 3", id="no-model"),
+        pytest.param("models: null", "servable.yaml:1: models: should be a list, not null", id="null-models"),
+        pytest.param(
+            "models: []", "servable.yaml:1: models: names no model; give at least one name and path", id="no-models"
+        ),
+        pytest.param("server: {}", "servable.yaml:1: models: is missing; add it", id="models-missing"),
+        pytest.param(
+            "models:\n- path: m.onnx", "servable.yaml:2: models[0].name: is missing; add it", id="name-missing"
+        ),
+        pytest.param(
+            "models:\n- {name: ../a, path: m.onnx}",
+            "servable.yaml:2: models[0].name: should be letters, digits, '.', '_' and '-', and not start with '.' or "
+            "'-', not \"../a\"",
+            id="name-that-leaves-the-folder",
+        ),
+        pytest.param(
+            MODEL + "- name: a\n  path: m.onnx",
+            "servable.yaml:4: models[1].name: models[0] is called 'a' too; rename one",
+            id="duplicate-model-name",
+        ),
+        pytest.param(
+            "models:\n- name: a\n  path: gone.onnx",
+            "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
+            id="missing-model-file",
+        ),
+        pytest.param(MODEL + "cache: {dir: ''}", 'servable.yaml:4: cache.dir: should be a path, not ""', id="no-path"),
+    ],
+)
+def test_faults_name_file_line_and_field(write, text: str, expected: str) -> None:
+    path = write(text)
+
+    assert faults(path) == expected
+
+
+def test_a_folder_of_versions_is_refused_as_not_built(write, tmp_path) -> None:
+    path = write("models:\n- {name: a, path: .}")
+
+    assert faults(path) == (
+        f"servable.yaml:2: models[0].path: {tmp_path} is a folder; version folders are not built yet, name a file"
+    )
+
+
+def test_every_fault_of_a_stage_is_told(write) -> None:
+    path = write("models:\n- name: a\n  path: gone.onnx\n  tune: true\n")
+
+    assert faults(path).splitlines() == [
+        "servable.yaml:4: models[0].tune: tuning is not built yet; leave the key out",
+        "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "field", "text"),
+    [
+        ("  engine: tensorrt", "models[0].engine",
+         "the engine 'tensorrt' is not built yet; use auto or openvino or native"),
+        ("  precision: int8", "models[0].precision", "precisions other than fp32 are not built yet; use fp32"),
+        ("  precision_rules: [{op: Add, precision: fp32}]", "models[0].precision_rules", "precision rules are"),
+        ("  calibration: {data: x.npz}", "models[0].calibration", "calibration is"),
+        ("  budget: {min_cosine: 0.9}", "models[0].budget", "an accuracy budget is"),
+        ("  versions: all", "models[0].versions", "choosing versions of a model is"),
+        ("  versions: [1, 3]", "models[0].versions", "choosing versions of a model is"),
+        ("  watch: true", "models[0].watch", "reloading a model when its file changes is"),
+        ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
+        ("  batching: {max_batch_size: 8}", "models[0].batching", "dynamic batching is"),
+        ("  partition: {max_segments: 2}", "models[0].partition.max_segments", "a limit on the number of segments is"),
+        ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
+        ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
+        ("server: {startup: native}", "server.startup", "answering natively during start is not built yet; use wait"),
+        ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
+        ("server: {grpc: {tls: {cert: a, key: b}}}", "server.grpc.tls", "TLS is"),
+        ("server: {auth: {tokens_file: t}}", "server.auth", "authentication is"),
+        ("server: {admin: {repository: true}}", "server.admin.repository",
+         "loading and unloading models by request is"),
+        ("server: {limits: {shared_memory_mb: 1}}", "server.limits.shared_memory_mb", "shared memory is"),
+        ("server: {log: {format: json}}", "server.log.format", "logging as JSON is not built yet; use text"),
+        ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
+        ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
+        ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),
+    ],
+)  # fmt: skip
+def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: str, text: str) -> None:
+    path = write(MODEL + extra)
+
+    sentence = text if "not built" in text else f"{text} not built yet; leave the key out"
+    assert faults(path) == f"servable.yaml:4: {field}: {sentence}"
+
+
+def test_defaults_of_keys_that_are_not_built_are_accepted(write) -> None:
+    path = write(
+        MODEL
+        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  tune: false\n  tensorrt: {}\n  shapes: []\n"
+        + "server: {startup: wait, grpc: {workers: 1}, log: {format: text}}\ntrust: {keys: []}\n"
+    )
+
+    assert load_config(path, {}).models[0].tune is False
+
+
+def test_variables_take_the_type_of_their_key(write) -> None:
+    path = write(
+        "server:\n  grpc: {port: '${PORT}', host: \"${HOST:-localhost}\"}\n  shutdown_grace_s: ${GRACE:-1.5}\n"
+        "models:\n- {name: '${NAME}', path: m.onnx, required: '${NEEDED}', threads: '${THREADS:-null}'}\n"
+    )
+
+    config = load_config(path, {"PORT": "9001", "NAME": "8", "NEEDED": "false"})
+
+    assert (config.server.grpc.port, config.server.grpc.host) == (9001, "localhost")
+    assert config.server.shutdown_grace_s == 1.5
+    model = config.models[0]
+    assert (model.name, model.required, model.threads) == ("8", False, None)
+
+
+def test_a_variable_of_the_wrong_type_is_told_by_field(write) -> None:
+    path = write(MODEL + "server: {grpc: {port: '${PORT}'}}")
+
+    assert faults(path, {"PORT": "many"}) == (
+        'servable.yaml:4: server.grpc.port: should be a valid integer, not "many"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param("", "is empty; it needs at least models: with a name and a path", id="empty"),
+        pytest.param("# nothing\n", "is empty; it needs at least models: with a name and a path", id="only-a-comment"),
+        pytest.param("- 1", "is not a mapping; it needs at least models: with a name and a path", id="a-list"),
+        pytest.param(b"a: \xff", "not UTF-8; save the file as UTF-8", id="not-utf-8"),
+        pytest.param(b"a" * (2 << 20), "larger than 1048576 bytes; this is no servable.yaml", id="huge"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_told_as_such(write, content, expected: str) -> None:
+    path = write(content)
+
+    assert faults(path).endswith(f": {expected}")
+
+
+def test_a_missing_file_is_told(tmp_path) -> None:
+    assert faults(tmp_path / "none.yaml") == ("none.yaml: can't be read (No such file or directory); check the path")
+
+
+def test_a_folder_in_place_of_the_file_is_told(tmp_path) -> None:
+    assert re.search(r": can't be read \(Is a directory\); check the path$", faults(tmp_path))
+
+
+def test_schema_covers_the_whole_tree_and_marks_what_is_not_built() -> None:
+    schema = config_schema()
+
+    assert schema["title"] == "servable.yaml"
+    assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
+    model = schema["$defs"]["ModelConfig"]
+    assert model["required"] == ["name", "path"]
+    assert model["properties"]["batching"]["x-not-built-yet"] is True
+    assert "x-not-built-yet" not in model["properties"]["instances"]
+    assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
+
+
+def test_schema_holds_no_path_of_this_machine() -> None:
+    assert str(pathlib.Path.home()) not in json.dumps(config_schema())
+
+
+@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml"])
+def test_example_configurations_are_valid(name: str, tmp_path, monkeypatch) -> None:
+    root = pathlib.Path(__file__).parents[2]
+    text = (root / "configs" / name).read_text().replace("../examples/digits/digits.onnx", "digits.onnx")
+    (tmp_path / "digits.onnx").touch()
+    (tmp_path / name).write_text(text)
+
+    config = load_config(tmp_path / name, {})
+
+    assert [model.name for model in config.models] == ["digits"]
