@@ -12,6 +12,7 @@ import pathlib
 
 from engines.errors import OutputFileError
 from engines.files import write_atomically
+from partitioner import ReasonCode
 
 logger = logging.getLogger(__name__)
 
@@ -68,15 +69,16 @@ class EngineCache:
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
             if "refusal" in fields:
-                return Refusal(**fields["refusal"])
+                return Refusal(code=ReasonCode(fields["refusal"]["code"]), detail=str(fields["refusal"]["detail"]))
             engine = (self._directory / f"{key}.engine").read_bytes()
             if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
                 raise ValueError("its sha256 differs")
-            os.utime(record)
+            with contextlib.suppress(OSError):  # a cache that is only read may still be used
+                os.utime(record)
             return CachedEngine(envelope=fields["envelope"], engine=engine)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
             return None
 
@@ -95,12 +97,15 @@ class EngineCache:
             logger.warning("The engine cache %s can't be written: %s", self._directory, error)
 
     def _evict(self) -> None:
-        records = sorted(self._directory.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)
+        sizes: dict[pathlib.Path, tuple[float, int]] = {}
+        for record in self._directory.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # another process may drop it at the same time
+                engine = record.with_suffix(".engine")
+                size = record.stat().st_size + (engine.stat().st_size if engine.exists() else 0)
+                sizes[record] = (record.stat().st_mtime, size)
         total = 0
-        for record in records:
-            engine = record.with_suffix(".engine")
-            total += record.stat().st_size + (engine.stat().st_size if engine.exists() else 0)
+        for record, (_, size) in sorted(sizes.items(), key=lambda item: -item[1][0]):
+            total += size
             if total > self._max_bytes:
-                for path in (record, engine):
-                    with contextlib.suppress(FileNotFoundError):
-                        path.unlink()
+                record.unlink(missing_ok=True)
+                record.with_suffix(".engine").unlink(missing_ok=True)

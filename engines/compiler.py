@@ -19,7 +19,7 @@ from engines.base import Backend
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
 from engines.compare import accumulates_quantized
 from engines.envelope import Envelope, current_platform
-from engines.errors import AlreadyCompiledError, BuildError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BuildError, EngineError, ModelLoadError, WorkerError
 from engines.files import sha256_of_file, write_model
 from engines.native_types import complete_types
 from engines.options import BuildOptions, CompileOptions
@@ -201,7 +201,8 @@ class _Compilation:
 
     def _build(self, graph: Graph, segment: Segment) -> _Built | Refusal:
         backend = get_backend(self._engine)
-        segment_sha256 = segment_hash(graph, segment)
+        # Without its name, which changes when another segment is demoted: the engine is the same.
+        segment_sha256 = segment_hash(graph, dataclasses.replace(segment, name=""))
         key = self._key(backend, segment, segment_sha256)
         if key in self._engines or key in self._refusals:
             return self._engines.get(key) or self._refusals[key]
@@ -209,7 +210,7 @@ class _Compilation:
         cached = self._cache.get(key) if self._cache else None
         if isinstance(cached, Refusal):
             return cached
-        if isinstance(cached, CachedEngine):
+        if isinstance(cached, CachedEngine) and _fits(cached, backend, segment_sha256):
             path.write_bytes(cached.engine)
             self._engines[key] = _Built(path, cached.envelope, key, cached=True)
             return self._engines[key]
@@ -254,7 +255,8 @@ class _Compilation:
         for segment in new:
             if segment.name in problems:
                 refusal = Refusal(code=ReasonCode.INACCURATE, detail=problems[segment.name])
-                self._refuse(accepted[segment.name].key, refusal, lasting=lasting)
+                known = lasting and problems[segment.name] != jobs.UNCHECKED
+                self._refuse(accepted[segment.name].key, refusal, lasting=known)
                 refused.update(_verdicts(segment, refusal))
         return refused
 
@@ -267,16 +269,18 @@ class _Compilation:
         path = self._folder / "compiled.onnx"
         compiled.save(path)
         inputs = specs(partition.graph.inputs)
+        lasting = True
         try:
             problem = self._call(jobs.check_compiled, path, self._source, inputs, self._options.samples)
         except WorkerError as error:
             problem = str(error)
+            lasting = False
         if problem is None:
             return {}
         logger.warning("The compiled model is not usable, so all nodes run natively: %s", problem)
         refusal = Refusal(code=ReasonCode.INACCURATE, detail=f"The compiled model as a whole fails: {problem}")
         for built in accepted.values():
-            self._refuse(built.key, refusal, lasting=True)
+            self._refuse(built.key, refusal, lasting=lasting)
         return {name: verdict for s in partition.segments for name, verdict in _verdicts(s, refusal).items()}
 
     def _embed(self, partition: Partition, accepted: Mapping[str, _Built]) -> CompiledModel:
@@ -382,6 +386,17 @@ def _predicate(engine: str) -> Predicate:
     if engine == NATIVE:
         return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
     return get_backend(engine).label
+
+
+def _fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:
+    """Whether a cache entry is what its key says."""
+    try:
+        envelope = Envelope.from_json(cached.envelope, "a segment")
+        envelope.verify(cached.engine, "a segment", version=backend.version(), device=backend.device())
+    except EngineError as error:
+        logger.warning("Ignoring a damaged cache entry: %s", error)
+        return False
+    return envelope.backend == backend.name and envelope.segment_sha256 == segment_sha256
 
 
 def _verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:

@@ -91,13 +91,13 @@ class BoundContext:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run on checked inputs."""
-        if self._slot_used and not self._slot.free:
+        if self._slot_used and not self._slot.is_free():
             self._change_slot()
         for name, buffer, default in self._inputs:
             array = feeds.get(name, default)
             if not buffer.ndim and array.ndim:
                 raise OutOfRangeError("undeclared_shape", f"{name!r} is declared as a scalar; it is {array.shape}.")
-            np.copyto(buffer, array)
+            buffer[...] = array
         for run in self._runs:
             run()
         results = self._slot.hand_out() if self._slot_used else {n: b.copy() for n, b in self._copied}
@@ -111,7 +111,7 @@ class BoundContext:
 
     def _change_slot(self) -> None:
         """Write the next results elsewhere: the caller still holds the last ones."""
-        free = next((slot for slot in self._slots if slot.free), None)
+        free = next((slot for slot in self._slots if slot.is_free()), None)
         self._slot = free or ResultSlot(self._handed_out)
         if free is None:
             self._slots = [*self._slots[1 - KEPT_SLOTS :], self._slot]

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -15,6 +15,17 @@ from engines.errors import EngineRejectedError
 from partitioner import TensorSpec
 
 FORMAT_VERSION = 1
+
+TEXT_FIELDS = (
+    "backend",
+    "backend_version",
+    "platform",
+    "precision_asked",
+    "precision_effective",
+    "engine_sha256",
+    "segment_sha256",
+    "builder_version",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +98,15 @@ class Envelope:
             version = fields["format_version"]
             if version != FORMAT_VERSION:
                 raise EngineRejectedError(segment, f"its envelope has format {version}, this program reads 1.")
+            _check_texts(fields, TEXT_FIELDS)
+            _check_texts(fields["device"], ("features", "name"))
+            _check_texts(fields["options"], fields["options"])
             fields["device"] = Device(**fields["device"])
             for key in ("inputs", "outputs"):
                 fields[key] = tuple(_spec_from_json(s) for s in fields[key])
             fields["profiles"] = tuple(fields["profiles"])
             return cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise EngineRejectedError(segment, f"its envelope can't be read ({error}).") from error
 
     def verify(self, engine: bytes, segment: str, *, version: str, device: Device) -> None:
@@ -124,12 +138,21 @@ def _compare(segment: str, what: str, built: str, here: str) -> None:
         raise EngineRejectedError(segment, f"it was built for {what} {built!r}; here it is {here!r}.")
 
 
+def _check_texts(fields: Mapping[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if not isinstance(fields[key], str):
+            raise TypeError(f"{key!r} is no text")
+
+
 def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "dtype": spec.dtype and spec.dtype.name, "shape": spec.shape and list(spec.shape)}
 
 
 def _spec_from_json(fields: Mapping[str, Any]) -> TensorSpec:
     shape: Sequence[int | str | None] | None = fields["shape"]
+    _check_texts(fields, ("name",))
+    if not all(isinstance(d, int | str | None) for d in shape or ()):
+        raise TypeError(f"the shape of {fields['name']!r} is no list of sizes")
     return TensorSpec(
         name=fields["name"],
         dtype=ir.DataType[fields["dtype"]] if fields["dtype"] else None,

@@ -31,7 +31,9 @@ class ModelLoadError(EngineError):
     """The native executor refuses a model, so there is no way to run it."""
 
     def __init__(self, model: str, reason: str) -> None:
-        super().__init__(f"{model}: onnxruntime can't load this model: {reason}")
+        super().__init__(
+            f"{model}: onnxruntime can't load this model: {reason.rstrip('.')}. Only models that it runs can be used."
+        )
 
 
 class AlreadyCompiledError(EngineError):

@@ -19,7 +19,7 @@ from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages, specs
 from engines.registry import get_backend
 from engines.signature import Signature
-from partitioner import EmbeddedEngine, Graph, embedded_engine, is_trtnode
+from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_engine, is_trtnode
 
 logger = logging.getLogger(__name__)
 
@@ -71,18 +71,20 @@ class Executable:
             ExecutionError: The run failed natively as well.
         """
         checked = self._signature.check(feeds, outputs)
-        if self._pipeline is None:
+        pipeline = self._pipeline
+        if pipeline is None:
             return self._run_natively(checked, outputs)
         try:
             context = self._idle.pop()
         except IndexError:
-            context = new_context(self._pipeline)
+            context = new_context(pipeline)
         try:
             results = context.run(checked)
         except ExecutionError as error:
             return self._fall_back(error, checked, outputs)
         finally:
-            self._idle.append(context)
+            if self._pipeline is pipeline:
+                self._idle.append(context)
         return results if outputs is None else {s.name: results[s.name] for s in self.outputs if s.name in outputs}
 
     def close(self) -> None:
@@ -108,6 +110,8 @@ class Executable:
         if outputs is None:
             return dict(zip(session.outputs, session.run(feeds), strict=True))
         wanted = [name for name in session.outputs if name in outputs]
+        if not wanted:
+            return {}
         return dict(zip(wanted, session.run(feeds, wanted), strict=True))
 
 
@@ -174,9 +178,10 @@ def _load_engines(
         try:
             content = embedded_engine(node.op)
             envelope = Envelope.from_json(content.envelope, node.name)
+            _check_bindings(node, envelope)
             engines[node.name] = load_engine(node.name, envelope, _engine_bytes(node.name, content, folder), threads)
             envelopes[node.name] = envelope
-        except EngineError as error:
+        except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             logger.warning("%s Its nodes run natively; compile the model again on this machine.", error)
     return engines, envelopes, rejected
@@ -194,20 +199,27 @@ def load_engine(segment: str, envelope: Envelope, engine: bytes, threads: int | 
     return backend.load(engine, envelope, threads=threads)
 
 
+def _check_bindings(node: Node, envelope: Envelope) -> None:
+    """Refuse a TrtNode that was edited: engines take their inputs by position."""
+    bindings = (("inputs", node.reads, envelope.inputs), ("outputs", node.op.outputs, envelope.outputs))
+    for kind, values, built in bindings:
+        if len(values) != len(built):
+            raise EngineRejectedError(node.name, f"it was built for {len(built)} {kind}, its node has {len(values)}.")
+
+
 def _engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
     if content.engine is not None:
         return content.engine
     assert content.engine_file is not None
     root = folder.resolve()
-    target = (root / content.engine_file).resolve()
-    if not target.is_relative_to(root):
-        raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} is outside the model's folder.")
     try:
+        target = (root / content.engine_file).resolve()
+        if not target.is_relative_to(root):
+            raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} is outside the model's folder.")
         return target.read_bytes()
-    except OSError as error:
-        raise EngineRejectedError(
-            segment, f"its sidecar {content.engine_file!r} can't be read ({error.strerror})."
-        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} can't be read ({reason}).") from error
 
 
 def _open_pipeline(graph: Graph, signature: Signature, engines: Mapping[str, Engine], threads: int | None) -> Pipeline:

@@ -40,17 +40,18 @@ def write_model(model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_byte
     """Write a model; where it is too large for one file, engines and weights go beside it. The model comes last.
 
     Args:
-        model: What to write. Its engines and weights are moved out where it is too large.
+        model: What to write. It is the same afterwards.
         path: Where to.
         inline_limit_bytes: The largest file.
 
     Raises:
         OutputFileError: A file can't be written.
     """
-    if _content_bytes(model) > inline_limit_bytes:
-        _move_engines_out(model, path)
-        _move_weights_out(model, path)
-    write_atomically(path, model.SerializeToString(deterministic=True))
+    with contextlib.ExitStack() as put_back:  # copying the model instead would take its size in memory once more
+        if _content_bytes(model) > inline_limit_bytes:
+            _move_engines_out(model, path, put_back)
+            _move_weights_out(model, path, put_back)
+        write_atomically(path, model.SerializeToString(deterministic=True))
 
 
 def sha256_of_file(path: pathlib.Path) -> str:
@@ -64,17 +65,18 @@ def _content_bytes(model: onnx.ModelProto) -> int:
     return engines + sum(len(t.raw_data) or t.ByteSize() for t in model.graph.initializer)
 
 
-def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path) -> None:
+def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name == "engine" and attribute.HasField("t"):
                 data = attribute.t.raw_data
                 sidecar = f"{path.name}.{hashlib.sha256(data).hexdigest()[:32]}.engine"
                 write_atomically(path.parent / sidecar, data)
+                put_back.callback(attribute.CopyFrom, onnx.AttributeProto.FromString(attribute.SerializeToString()))
                 attribute.CopyFrom(onnx.helper.make_attribute("engine_file", sidecar))
 
 
-def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path) -> None:
+def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
     digest = hashlib.sha256()
     chunks: list[bytes] = []
     offset = 0
@@ -83,6 +85,7 @@ def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path) -> None:
         data = tensor.raw_data
         digest.update(data)
         chunks.append(data)
+        put_back.callback(_put_back, tensor, data)
         tensor.ClearField("raw_data")
         tensor.data_location = onnx.TensorProto.EXTERNAL
         entries = {"location": "", "offset": str(offset), "length": str(len(data))}
@@ -93,3 +96,9 @@ def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path) -> None:
         tensor.external_data[0].value = location
     if chunks:
         write_atomically(path.parent / location, b"".join(chunks))
+
+
+def _put_back(tensor: onnx.TensorProto, data: bytes) -> None:
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.raw_data = data

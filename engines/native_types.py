@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from engines.errors import EngineError, ModelLoadError
+from engines.errors import EngineError
 from engines.files import write_model
 from partitioner import Graph, extract_model
 
@@ -48,13 +48,11 @@ def complete_types(graph: Graph, ask: Callable[[pathlib.Path], OutputTypes], fol
     write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=untyped, keep_defaults=True), path)
     try:
         known = ask(path)
-    except ModelLoadError:
-        raise
     except EngineError as error:
-        logger.warning("Some types stay unknown: %s", error)
+        logger.info("Some types stay unknown: %s", error)
         return
     for value in untyped:
         kind, shape = known.get(value.name or "", ("", ()))
         if kind in ELEMENT_TYPES:
             value.type = ir.TensorType(ELEMENT_TYPES[kind])
-            value.shape = ir.Shape(shape)
+            value.shape = ir.Shape(shape) if shape else None  # ONNX Runtime says [] for an unknown rank as well

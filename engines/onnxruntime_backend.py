@@ -199,6 +199,7 @@ def clean_message(error: Exception) -> str:
     """ONNX Runtime's message without source paths, function names and its own prefix."""
     text = str(error).split("Stacktrace:")[0]
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"Load model from .*? failed:\s*", "", text)
     text = re.sub(r"/\S+\.(?:cc|h):\d+ [^\n]*?\) (?:const )?", "", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines)[:500] or type(error).__name__

@@ -185,7 +185,18 @@ def _check_bindings(kind: str, ports: Sequence[Any], specs: Sequence[TensorSpec]
             raise EngineRejectedError("OpenVINO", f"{kind[:-1]} {spec.name!r} is {built}, not {spec.dtype}.")
 
 
+HEADINGS = (
+    "Exception from src/",
+    "Check '",
+    "FrontEnd API failed with",
+    "Model wasn't fully converted",
+    "While validating",
+    "Summary:",
+)
+"""Lines of OpenVINO's messages that say where, not what."""
+
+
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Exception from src/", "Check '"))]
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(HEADINGS) and not line.endswith("with a message:")]
     return (told or lines or [type(error).__name__])[0][:300]

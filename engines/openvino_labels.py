@@ -16,15 +16,15 @@ from partitioner import SUPPORTED, Node, ReasonCode, Verdict
 
 SUPPORTED_OPS = frozenset(
     "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip"
-    " Concat ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu Equal Erf Exp Expand"
-    " Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater"
-    " GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LSTM"
-    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization MatMul Max MaxPool Mean Min Mish"
-    " Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear RMSNormalization RNN Reciprocal ReduceL1 ReduceL2 ReduceLogSum"
-    " ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round"
-    " ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign"
-    " SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze"
-    " Where Xor".split()
+    " Concat ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu"
+    " Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool"
+    " Greater GreaterOrEqual GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity InstanceNormalization"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LRN LSTM MatMul Max MaxPool Mean"
+    " Min Mish Mod Mul Neg Not Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2 ReduceLogSum"
+    " ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize"
+    " RMSNormalization RNN Round ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice"
+    " Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK"
+    " Transpose Trilu Unsqueeze Where Xor".split()
 )
 
 EXACT_DTYPES = frozenset(
@@ -49,6 +49,21 @@ long as the values that enter the engine fit, which is checked for each request.
 
 INT64_ROUND_TRIP = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32, ir.DataType.BOOL})
 """Types that Cast can turn into int64 without leaving the range of int32."""
+
+THROUGH_FLOAT32 = frozenset(
+    "Div Einsum Gemm MatMul Mod Pow ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
+    " ReduceProd ReduceSum ReduceSumSquare Relu Resize Shrink".split()
+)
+"""Operators that the CPU plugin computes in float32 on wide integers as well, which loses digits beyond 24 bits."""
+
+COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
+"""Also computed in float32; right where one side is a constant that float32 holds."""
+
+SATURATING = frozenset("Abs Add Mul Neg Sub".split())
+"""Arithmetic on 8-bit integers that stops at the end of their range, where ONNX Runtime wraps around."""
+
+FLOAT32_INTEGERS = 2**24
+"""float32 holds every integer below."""
 
 CONSTANT_INPUTS = {
     "ConstantOfShape": (0,),
@@ -89,7 +104,7 @@ def label(node: Node) -> Verdict:
     """Whether OpenVINO's CPU plugin computes this node right."""
     if node.op_type not in SUPPORTED_OPS:
         return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO has no {node.op_type} that passes the ONNX tests.")
-    for rule in (_check_dtypes, _check_empty, _check_int64, _check_constant_inputs, _check_attributes):
+    for rule in (_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes):
         verdict = rule(node)
         if not verdict.supported:
             return verdict
@@ -130,6 +145,30 @@ def _check_cast(node: Node) -> Verdict:
     if result.dtype == ir.DataType.INT64 and source.dtype not in {*INT64_ROUND_TRIP, ir.DataType.INT64}:
         return Verdict(ReasonCode.UNSUPPORTED_DTYPE, "Cast to int64 would stop at the range of int32.")
     return SUPPORTED
+
+
+def _check_integers(node: Node) -> Verdict:
+    """Refuse arithmetic that is right for small integers only, which are all that the check after a build tries."""
+    data = [v for v in node.op.inputs if v is not None and v.const_value is None]
+    wide = [v for v in data if v.dtype in (ir.DataType.INT32, ir.DataType.INT64) and not _from_shape(v)]
+    rounded = node.op_type in THROUGH_FLOAT32 or (node.op_type in COMPARISONS and not _has_small_constant(node))
+    if wide and rounded:
+        return Verdict(
+            ReasonCode.UNSUPPORTED_DTYPE, f"{node.op_type} on integers would be computed in float32 and lose digits."
+        )
+    if node.op_type in SATURATING and any(v.dtype in (ir.DataType.INT8, ir.DataType.UINT8) for v in data):
+        return Verdict(
+            ReasonCode.UNSUPPORTED_DTYPE, f"{node.op_type} on 8-bit integers would not wrap around at their range."
+        )
+    reduces = node.op_type.startswith("Scatter") and _text(node, "reduction", "none") != "none"
+    if reduces and any(v.dtype == ir.DataType.INT64 for v in node.op.outputs):
+        return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"{node.op_type} on int64 would be reduced in 32 bits.")
+    return SUPPORTED
+
+
+def _has_small_constant(node: Node) -> bool:
+    constants = [v.const_value.numpy() for v in node.op.inputs if v is not None and v.const_value is not None]
+    return any(np.all(np.abs(c.astype(np.float64)) < FLOAT32_INTEGERS) for c in constants)
 
 
 def _check_constant_inputs(node: Node) -> Verdict:
@@ -185,7 +224,7 @@ def _from_shape(value: ir.Value) -> bool:
             continue
         seen.add(current)
         producer = current.producer()
-        if producer is None or current.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        if producer is None or current.dtype not in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL):
             return False
         if producer.op_type not in ("Shape", "Size"):
             pending.extend(v for v in producer.inputs if v is not None)

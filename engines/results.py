@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,25 +26,28 @@ class ResultSlot:
 
     def __init__(self, outputs: Sequence[TensorSpec]) -> None:
         self._owners = [bytearray(s.size_bytes + ALIGNMENT) for s in outputs]
-        self._layouts = [
-            (s.name, s.static_shape, s.dtype.numpy(), owner, _padding(owner))
-            for s, owner in zip(outputs, self._owners, strict=True)
-            if s.dtype is not None
-        ]
+        self._arrays = [(s.name, _array_maker(s, owner)) for s, owner in zip(outputs, self._owners, strict=True)]
         self.buffers = self.hand_out()
-        self._unused = self._references()
+        self._references = sum(map(sys.getrefcount, self._owners))
 
-    @property
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether the caller has let go of everything."""
-        return self._references() == self._unused
+        return sum(map(sys.getrefcount, self._owners)) == self._references
 
     def hand_out(self) -> dict[str, np.ndarray]:
         """Arrays over this memory, for the caller to keep."""
-        return {name: np.ndarray(shape, dtype, owner, padding) for name, shape, dtype, owner, padding in self._layouts}
+        results = {}
+        for name, array in self._arrays:  # a comprehension would be one call more on the request path
+            results[name] = array()
+        return results
 
-    def _references(self) -> list[int]:
-        return [sys.getrefcount(owner) for owner in self._owners]
+
+def _array_maker(spec: TensorSpec, owner: bytearray) -> Callable[[], np.ndarray]:
+    shape = spec.static_shape
+    assert spec.dtype is not None
+    assert shape is not None
+    array: Callable[..., np.ndarray] = np.ndarray
+    return functools.partial(array, shape, spec.dtype.numpy(), owner, _padding(owner))
 
 
 def _padding(owner: bytearray) -> int:

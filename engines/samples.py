@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pathlib
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -21,6 +23,9 @@ UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
 INTEGERS = ("bits", "zeros", "ones")
 """Tried in turn for integer inputs: they may be indices, lengths or masks, so only small values are safe."""
 
+MAX_ELEMENTS = 2**24
+"""Of a generated input with unknown dimensions; a larger guess would cost more memory than it is worth."""
+
 SEED = 20240229
 
 
@@ -33,7 +38,7 @@ def load_samples(path: pathlib.Path) -> Feeds:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise EngineError(f"{path}: not an .npz file of arrays ({error}). Write one with numpy.savez.") from error
 
 
@@ -63,7 +68,7 @@ def find_samples(session: NativeSession, inputs: Sequence[TensorSpec], given: pa
     for size, integers in itertools.product(UNKNOWN_SIZES, INTEGERS):
         feeds_by_kind = list(_generate(inputs, size, integers))
         if not feeds_by_kind:
-            return []
+            break
         empty = _runs(session, feeds_by_kind[0])
         if empty is False:
             return feeds_by_kind
@@ -81,17 +86,25 @@ def _runs(session: NativeSession, feeds: Feeds) -> bool | None:
 
 
 def _generate(inputs: Sequence[TensorSpec], size: int, integers: str) -> Iterator[Feeds]:
-    if any(s.dtype is None or s.shape is None for s in inputs if not s.optional):
+    required = [s for s in inputs if not s.optional]
+    if any(s.dtype is None or s.shape is None or _too_large(s, size) for s in required):
         return
     for positive in (False, True):
         rng = np.random.default_rng(SEED + positive)
-        yield {s.name: _tensor(s, size, integers, rng, positive) for s in inputs if not s.optional}
+        yield {s.name: _tensor(s, size, integers, rng, positive) for s in required}
+
+
+def _too_large(spec: TensorSpec, size: int) -> bool:
+    return spec.static_shape is None and math.prod(_sizes(spec, size)) > MAX_ELEMENTS
+
+
+def _sizes(spec: TensorSpec, size: int) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else size for d in spec.shape or ())
 
 
 def _tensor(spec: TensorSpec, size: int, integers: str, rng: np.random.Generator, positive: bool) -> np.ndarray:
     assert spec.dtype is not None
-    assert spec.shape is not None
-    shape = tuple(d if isinstance(d, int) else size for d in spec.shape)
+    shape = _sizes(spec, size)
     if spec.dtype == ir.DataType.STRING:
         return np.full(shape, "a", dtype=object)
     if spec.dtype.is_floating_point():

@@ -68,8 +68,11 @@ class Worker:
                     raise WorkerError(f"{function.__name__} took longer than {timeout_s:g} s and was stopped.")
                 succeeded, result = connection.recv()
             except (EOFError, OSError) as error:
-                code = self._kill()
+                code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
                 raise WorkerError(f"The process that ran {function.__name__} crashed (exit code {code}).") from error
+            except KeyboardInterrupt:
+                self._kill()  # its answer would be taken for the next call's
+                raise
         if succeeded:
             answer: R = result
             return answer
@@ -101,12 +104,12 @@ class Worker:
         logger.debug("Started worker process %d", self._process.pid)
         return self._connection
 
-    def _kill(self) -> int | None:
+    def _kill(self, patience_s: float = 0.0) -> int | None:
         process, self._process, self._connection = self._process, None, None
         if process is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(0.2)  # a child that crashed has its own exit code in a moment
+            return process.wait(patience_s)
         process.kill()
         return process.wait()
 
@@ -124,12 +127,14 @@ def serve(descriptor: int) -> None:
         except EngineError as error:
             answer = (False, error)
         except Exception as error:
-            logger.exception("%s failed", function.__name__)
+            logger.debug("%s failed", function.__name__, exc_info=True)
             answer = (False, f"{type(error).__name__}: {error}")
         try:
             connection.send(answer)
         except ConnectionError:
             return
+        except Exception as error:  # nothing has been sent: an object is pickled as a whole first
+            connection.send((False, f"its result can't be sent ({error})"))
 
 
 def _has_descriptor(stream: Any) -> bool:

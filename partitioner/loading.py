@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from partitioner.errors import ExternalDataError, ModelFileError
+from partitioner import walk
+from partitioner.errors import ModelFileError
+from partitioner.external_data import check_external_data, lazy_tensor, take_data_inside
 from partitioner.graph import DECLARED_TYPE, holds_map, read_values
 
 
 def load_model(path: pathlib.Path) -> ir.Model:
-    """Read an ONNX file; external data stays on disk until it is needed.
+    """Read an ONNX file; external data of the graph's own initializers stays on disk until it is needed.
 
     Raises:
         ModelFileError: The file is missing, unreadable, or not a whole ONNX model.
         ExternalDataError: An initializer's data file is missing, too short, or outside the model's folder.
     """
-    model = view_model(read_proto(path), path)
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        ir.external_data.set_base_dir(graph, path.parent)
+    proto = read_proto(path)
+    initializers = proto.graph.initializer
+    take_data_inside(path, itertools.islice(walk.tensors(proto), len(initializers), None))
+    outside = [tensor for tensor in initializers if onnx.external_data_helper.uses_external_data(tensor)]
+    model = view_model(proto, path)
+    for tensor in outside:
+        model.graph.initializers[tensor.name].const_value = lazy_tensor(path, tensor)
     return model
 
 
@@ -38,11 +43,14 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
     Raises:
         ModelFileError: The file at ``path`` holds something that contradicts the ONNX format.
     """
+    for opset in (*proto.opset_import, *(opset for function in proto.functions for opset in function.opset_import)):
+        if opset.domain == "ai.onnx":
+            opset.domain = ""  # the same by another name; nodes come out of onnx_ir with this one
     for value_info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         _forget_negative_sizes(value_info.type.tensor_type)
     declared = {v.name: _take_type(v) for v in (*proto.graph.input, *proto.graph.output) if holds_map(v.type)}
     try:
-        _make_dense(proto, path.parent)
+        _make_dense(proto)
         model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir raises whatever the broken field makes it raise
         raise ModelFileError(path, f"not a valid ONNX model: {_root(error)}", "Export it again.") from error
@@ -76,39 +84,6 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
     return proto
 
 
-def check_external_data(path: pathlib.Path, proto: onnx.ModelProto) -> None:
-    """Refuse external data that is missing, too short, or not below the model's own folder.
-
-    Raises:
-        ExternalDataError: Names the tensor and the location that the file gives.
-    """
-    folder = path.parent.resolve()
-    for tensor in _tensors(proto):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        info = {entry.key: entry.value for entry in tensor.external_data}
-        location = info.get("location", "")
-        target = (folder / location.replace("\0", "")).resolve()
-        if not location or "\0" in location or not target.is_relative_to(folder):
-            raise ExternalDataError(path, tensor.name, location, "that is outside the model's folder")
-        if not target.is_file():
-            raise ExternalDataError(path, tensor.name, location, "there is no such file")
-        offset, length = info.get("offset", "0"), info.get("length", "0")
-        if not (offset.isdecimal() and length.isdecimal()):
-            raise ExternalDataError(path, tensor.name, location, f"offset {offset!r} or length {length!r} is no number")
-        needed = int(offset) + max(int(length), _size_bytes(tensor))
-        if target.stat().st_size < needed:
-            problem = f"that file has {target.stat().st_size} bytes of the {needed} that are needed"
-            raise ExternalDataError(path, tensor.name, location, problem)
-
-
-def _size_bytes(tensor: onnx.TensorProto) -> int:
-    """Size of a tensor's data; 0 for element types without a fixed size, which can't be external."""
-    if tensor.data_type in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
-        return 0
-    return math.ceil(math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth / 8)
-
-
 def _sort(path: pathlib.Path, graph: ir.Graph) -> None:
     """Sort nodes, and refuse those that no order makes computable."""
     for op in graph:
@@ -129,20 +104,20 @@ def _is_defined(value: ir.Value) -> bool:
     return value.producer() is not None or value.is_graph_input() or value.is_initializer()
 
 
-def _make_dense(proto: onnx.ModelProto, folder: pathlib.Path) -> None:
-    for graph in _graphs(proto):
-        graph.initializer.extend(_dense(sparse, folder) for sparse in graph.sparse_initializer)
+def _make_dense(proto: onnx.ModelProto) -> None:
+    for graph in walk.graphs(proto):
+        graph.initializer.extend(_dense(sparse) for sparse in graph.sparse_initializer)
         graph.ClearField("sparse_initializer")
-    for node in _nodes(proto):
+    for node in walk.nodes(proto):
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "sparse_value":
-                dense = _dense(attribute.sparse_tensor, folder)
+                dense = _dense(attribute.sparse_tensor)
                 attribute.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))
 
 
-def _dense(sparse: onnx.SparseTensorProto, folder: pathlib.Path) -> onnx.TensorProto:
-    values = onnx.numpy_helper.to_array(sparse.values, str(folder))
-    indices = onnx.numpy_helper.to_array(sparse.indices, str(folder))
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    values = onnx.numpy_helper.to_array(sparse.values)
+    indices = onnx.numpy_helper.to_array(sparse.indices)
     dense = np.zeros(tuple(sparse.dims), values.dtype)
     if indices.ndim == 1:
         dense.flat[indices] = values
@@ -183,37 +158,3 @@ def _check_header(path: pathlib.Path, proto: onnx.ModelProto) -> None:
                 f"needs ONNX opset {opset.version}; onnx {onnx.__version__} knows opsets up to {newest}.",
                 "Update the onnx package, or export the model for an older opset.",
             )
-
-
-def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """The graph of a model and every body in it and in its functions."""
-    yield proto.graph
-    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
-        yield from _bodies(nodes)
-
-
-def _bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield body
-                yield from _bodies(body.node)
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for graph in _graphs(proto):
-        yield from graph.node
-    for function in proto.functions:
-        yield from function.node
-
-
-def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    for graph in _graphs(proto):
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
-    for node in _nodes(proto):
-        for attribute in node.attribute:
-            yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
-            if attribute.HasField("sparse_tensor"):
-                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)

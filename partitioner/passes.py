@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from partitioner.folding import fold_constants
-from partitioner.graph import TRTNODE_DOMAIN, Graph
+from partitioner.graph import TRTNODE_DOMAIN, Graph, bodies
 from partitioner.shapes import infer_shapes
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ def inline_functions(model: ir.Model) -> None:
     if len(apart) < len(model.functions):
         common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
         common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        _end_shadowing(model.graph, set())
 
 
 def _functions_apart(model: ir.Model) -> set[ir.OperatorIdentifier]:
@@ -42,6 +44,19 @@ def _functions_apart(model: ir.Model) -> set[ir.OperatorIdentifier]:
         called = {op.op_identifier() for op in model.functions[key].all_nodes()}
         waiting.extend((called & model.functions.keys()) - apart)
     return apart
+
+
+def _end_shadowing(graph: ir.Graph, outer: set[str]) -> None:
+    """Rename what bodies define under the name of an outer value: ONNX forbids it, and inlining doesn't look."""
+    values = [*graph.inputs, *graph.initializers.values(), *(v for op in graph for v in op.outputs)]
+    taken = outer | {v.name for v in values if v.name}
+    for value in values:
+        if value.name in outer:
+            value.name = next(name for i in itertools.count(2) if (name := f"{value.name}_{i}") not in taken)
+            taken.add(value.name)
+    for op in graph:
+        for body in bodies(op):
+            _end_shadowing(body, taken)
 
 
 def lift_constants(model: ir.Model) -> None:

@@ -39,7 +39,7 @@ def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
-        logger.warning("Shapes can't be inferred: %s", error)
+        logger.info("Shapes can't be inferred: %s", error)
         return proto
 
 

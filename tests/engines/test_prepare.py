@@ -1,0 +1,146 @@
+"""From a file to something that runs, whether it is compiled or not."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engines import CompileOptions, EngineCache, UnknownBackendError, prepare_model
+from engines import compiler as compiler_module
+from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
+
+GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
+FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
+OPTIONS = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Relu",)))
+
+
+@pytest.fixture
+def source(workshop: Any) -> pathlib.Path:
+    return workshop.write(GRAPH)
+
+
+@pytest.fixture(autouse=True)
+def one_worker(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting a child takes longer than all else here, so these tests share one."""
+
+    class Shared:
+        def __enter__(self) -> Any:
+            return worker
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(compiler_module, "Worker", Shared)
+
+
+def test_model_is_compiled_and_loaded_without_writing_a_file(source: pathlib.Path, plain: Any, same: Any) -> None:
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["segments"] == 2
+    assert executable.description["engines_built"] == 2
+    same(executable.run(FEEDS), plain(source, FEEDS))
+    assert list(source.parent.iterdir()) == [source]
+
+
+def test_second_start_builds_nothing(source: pathlib.Path, tmp_path: pathlib.Path, plain: Any, same: Any) -> None:
+    cache = EngineCache(tmp_path / "cache", 2**30)
+    prepare_model(source, OPTIONS, cache)
+
+    executable = prepare_model(source, OPTIONS, cache)
+
+    assert executable.description["engines_built"] == 0
+    assert executable.description["segments"] == 2
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_second_start_builds_nothing_even_after_refusals(workshop: Any, tmp_path: pathlib.Path) -> None:
+    """OpenVINO refuses these indices; the segment after it has another number from then on."""
+    source = workshop.write(
+        "g (float[4,6] x) => (float[1,2] y) <int64[1,2] i = {1,2}> {"
+        " g = GatherElements(x, i) r = Relu(g) e = Exp(r) s = Relu(e) y = Neg(s) }"
+    )
+    cache = EngineCache(tmp_path / "cache", 2**30)
+    first = prepare_model(source, OPTIONS, cache)
+
+    executable = prepare_model(source, OPTIONS, cache)
+
+    assert first.description["engines_built"] == 2
+    assert executable.description["engines_built"] == 0
+    assert executable.description["segments"] == 2
+
+
+def test_compiled_model_is_only_loaded(source: pathlib.Path, workshop: Any, plain: Any, same: Any) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+
+    executable = prepare_model(compiled, OPTIONS)
+
+    assert executable.description["engines_built"] == 0
+    assert executable.description["segments"] == 2
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["source", "compiled"])
+def test_native_uses_no_engine(compiled: bool, source: pathlib.Path, workshop: Any, plain: Any, same: Any) -> None:
+    path = workshop.compile_file(source) if compiled else source
+
+    executable = prepare_model(path, CompileOptions(engine="native"))
+
+    assert executable.description["engine"] == "native"
+    assert executable.description["segments"] == 0
+    assert executable.description["rejected"] == []
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_model_without_any_engine_node_runs_natively(workshop: Any, plain: Any, same: Any) -> None:
+    source = workshop.write("g (double[N] x) => (double[N] y) { y = Exp(x) }")
+    feeds = {"x": np.linspace(0, 1, 5)}
+
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["segments"] == 0
+    same(executable.run(feeds), plain(source, feeds))
+
+
+def test_request_that_engines_can_not_answer_is_answered_by_the_source(source: pathlib.Path, fallbacks: Any) -> None:
+    executable = prepare_model(source, OPTIONS)
+    reasons = fallbacks(executable)
+
+    assert executable.run({"x": np.zeros((0, 4), np.float32)})["y"].shape == (0, 4)
+    assert reasons == ["empty_tensor"]
+
+
+def test_auto_takes_openvino_on_a_cpu(source: pathlib.Path) -> None:
+    assert prepare_model(source, CompileOptions()).description["engine"] == "openvino"
+
+
+def test_digits_are_recognized(digits: pathlib.Path, digits_test: Mapping[str, np.ndarray]) -> None:
+    executable = prepare_model(digits, OPTIONS, threads=1)
+
+    answers = executable.run({"image": digits_test["image"]}, ["probabilities"])
+
+    assert (answers["probabilities"].argmax(axis=1) == digits_test["label"].ravel()).mean() >= 0.98
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param(CompileOptions(engine="abacus"), UnknownBackendError, "no engine 'abacus'", id="engine"),
+        pytest.param(
+            CompileOptions(partition=PartitionOptions(native_ops=("Rleu",))), UnknownOptionError, "Rleu", id="option"
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_an_error(
+    options: CompileOptions, error: type[Exception], message: str, source: pathlib.Path
+) -> None:
+    with pytest.raises(error, match=message):
+        prepare_model(source, options)
+
+
+def test_missing_model_is_an_error(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ModelFileError, match=r"gone\.onnx: can't be read"):
+        prepare_model(tmp_path / "gone.onnx", OPTIONS)

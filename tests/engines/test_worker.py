@@ -1,0 +1,186 @@
+"""A child that crashes, hangs or fails costs one call, never this process and never the next call."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engines.errors import (
+    EngineError,
+    EngineRejectedError,
+    ModelLoadError,
+    OutOfRangeError,
+    OutputFileError,
+    UnknownBackendError,
+    WorkerError,
+)
+from engines.worker import Worker
+
+# The child imports what it is told to run by name, so these live in a module that it can import.
+FUNCTIONS = """
+import os, pathlib, signal, sys, threading, time
+from engines import errors
+
+def add(one, other=1): return one + other
+def identify(): return os.getpid()
+def leave(): os._exit(3)
+def crash(): os.kill(os.getpid(), signal.SIGSEGV)
+def hang(): time.sleep(1000)
+def reject(): raise errors.EngineRejectedError("segment_0", "it is green.")
+def exceed(): raise errors.OutOfRangeError("int64_range", "too large")
+def refuse_load(): raise errors.ModelLoadError("m.onnx", "no")
+def refuse_backend(): raise errors.UnknownBackendError("abacus", "auto")
+def refuse_file(): raise errors.OutputFileError(pathlib.Path("f"), "full")
+def divide(): return 1 // 0
+def quit(): sys.exit(4)
+def hold_lock(): return threading.Lock()
+def raise_lock():
+    error = errors.EngineError("locked")
+    error.lock = threading.Lock()
+    raise error
+def echo(data): return data
+def shout(): print("on stdout"); return "done"
+"""
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("functions")
+    (folder / "worker_functions.py").write_text(FUNCTIONS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        import worker_functions
+
+        yield worker_functions
+
+
+@pytest.fixture(scope="module")
+def child(functions: Any) -> Iterator[Worker]:
+    with Worker() as worker:
+        yield worker
+
+
+def test_function_runs_in_one_other_process(child: Worker, functions: Any) -> None:
+    first = child.call(functions.identify, 60)
+
+    assert first != os.getpid()
+    assert child.call(functions.identify, 60) == first
+    assert child.call(functions.add, 60, 2, other=3) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param("leave", r"The process that ran leave crashed \(exit code 3\)", id="exit"),
+        pytest.param("crash", r"The process that ran crash crashed \(exit code -11\)", id="segmentation-fault"),
+        pytest.param("quit", r"The process that ran quit crashed \(exit code 4\)", id="sys-exit"),
+        pytest.param("hold_lock", "hold_lock failed: its result can't be sent", id="result-that-can-not-be-sent"),
+        pytest.param("raise_lock", "raise_lock failed: its result can't be sent", id="error-that-can-not-be-sent"),
+        pytest.param("divide", "divide failed: ZeroDivisionError: integer division", id="unexpected-error"),
+    ],
+)
+def test_failure_of_the_child_is_an_error_and_the_next_call_works(
+    name: str, message: str, child: Worker, functions: Any
+) -> None:
+    with pytest.raises(WorkerError, match=message):
+        child.call(getattr(functions, name), 60)
+
+    assert child.call(functions.add, 60, 1) == 2
+
+
+def test_child_that_takes_too_long_is_stopped(child: Worker, functions: Any) -> None:
+    process = child.call(functions.identify, 60)
+    start = time.monotonic()
+
+    with pytest.raises(WorkerError, match=r"hang took longer than 0\.3 s and was stopped"):
+        child.call(functions.hang, 0.3)
+
+    assert time.monotonic() - start < 30
+    assert not pathlib.Path(f"/proc/{process}").exists()
+    assert child.call(functions.add, 60, 1) == 2
+
+
+def test_child_that_was_killed_between_calls_is_replaced(child: Worker, functions: Any) -> None:
+    os.kill(child.call(functions.identify, 60), signal.SIGKILL)
+    assert child._process is not None
+    child._process.wait()
+
+    assert child.call(functions.add, 60, 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("reject", EngineRejectedError("segment_0", "it is green.")),
+        ("exceed", OutOfRangeError("int64_range", "too large")),
+        ("refuse_load", ModelLoadError("m.onnx", "no")),
+        ("refuse_backend", UnknownBackendError("abacus", "auto")),
+        ("refuse_file", OutputFileError(pathlib.Path("f"), "full")),
+    ],
+)
+def test_engine_errors_cross_with_their_facts(name: str, expected: EngineError, child: Worker, functions: Any) -> None:
+    process = child.call(functions.identify, 60)
+
+    with pytest.raises(type(expected)) as caught:
+        child.call(getattr(functions, name), 60)
+
+    assert str(caught.value) == str(expected)
+    assert caught.value.__dict__ == expected.__dict__
+    assert child.call(functions.identify, 60) == process
+
+
+def test_large_data_crosses(child: Worker, functions: Any) -> None:
+    data = os.urandom(3_000_000)
+
+    assert child.call(functions.echo, 60, data) == data
+
+
+def test_threads_take_turns(child: Worker, functions: Any) -> None:
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        sums = list(pool.map(lambda n: child.call(functions.add, 60, n, n), range(40)))
+
+    assert sums == [2 * n for n in range(40)]
+
+
+def test_interrupted_call_does_not_answer_the_next(
+    child: Worker, functions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child.call(functions.add, 60, 1)
+    connection = child._connection
+    assert connection is not None
+
+    def interrupt(*_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(connection), "poll", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        child.call(functions.add, 60, 100)
+    monkeypatch.undo()
+
+    assert child.call(functions.add, 60, 1) == 2
+
+
+def test_closed_worker_has_no_child_and_starts_another_when_asked(functions: Any, capfd: Any) -> None:
+    worker = Worker()
+    process = worker.call(functions.identify, 60)
+
+    worker.close()
+    worker.close()
+
+    assert not pathlib.Path(f"/proc/{process}").exists()
+    with worker:
+        assert worker.call(functions.identify, 60) != process
+        assert worker.call(functions.shout, 60) == "done"
+    assert capfd.readouterr().out == ""  # a command's stdout is for its result
+
+
+def test_unused_worker_starts_nothing() -> None:
+    with Worker() as worker:
+        assert worker._process is None
