@@ -90,13 +90,14 @@ def cut_segments(graph: Graph, supported: Mapping[str, bool]) -> list[Segment]:
     for node in graph.nodes:
         if supported[node.name]:
             groups.setdefault(levels[node.name], []).append(node)
+    crossing = _values_crossing(graph, supported, levels)
     return [
         Segment(
             name=next(names),
             level=level,
             nodes=tuple(groups[level]),
             inputs=values_read(groups[level]),
-            outputs=values_leaving(graph, groups[level]),
+            outputs=tuple(v for node in groups[level] for v in node.op.outputs if v in crossing),
         )
         for level in sorted(groups)
     ]
@@ -116,6 +117,14 @@ def values_leaving(graph: Graph, nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
         if node.name not in inside:
             wanted.update(node.reads)
     return tuple(v for node in nodes for v in node.op.outputs if v in wanted)
+
+
+def _values_crossing(graph: Graph, supported: Mapping[str, bool], levels: Mapping[str, int]) -> set[ir.Value]:
+    """Every value that is an output or is read where it isn't produced, in one walk for all segments."""
+    place = {node.name: levels[node.name] if supported[node.name] else None for node in graph.nodes}
+    produced = {v: place[node.name] for node in graph.nodes for v in node.op.outputs}
+    reads = ((v, place[node.name]) for node in graph.nodes for v in node.reads)
+    return {*graph.outputs, *(v for v, where in reads if produced.get(v) != where)}
 
 
 def _sink_constant_fed(graph: Graph, supported: Mapping[str, bool], levels: dict[str, int]) -> None:
