@@ -23,6 +23,9 @@ from engines.samples import find_samples, load_samples
 ENGINES = {"native": "native", "fp32": "auto"}
 """Settings that are measured, and the engine of each. The first is the baseline."""
 
+WIDTH = 110
+"""Columns of the table where the output is no terminal."""
+
 Row = dict[str, object]
 
 
@@ -49,7 +52,8 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(result))
     else:
-        _print(result, Console())
+        console = Console()
+        _print(result, console if console.is_terminal else Console(width=WIDTH))
     return 0
 
 
