@@ -1,7 +1,8 @@
 """From segments to answers: backends, the compiler, the engine cache and the hybrid executor."""
 
 from engines.cache import EngineCache
-from engines.compiler import CompiledModel, compile_model, partition_model
+from engines.compiled_model import CompiledModel
+from engines.compiler import compile_model, partition_model
 from engines.errors import (
     EngineError,
     ExecutionError,

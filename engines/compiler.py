@@ -18,6 +18,7 @@ from engines import jobs
 from engines.base import Backend
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
 from engines.compare import accumulates_quantized
+from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
 from engines.errors import AlreadyCompiledError, BuildError, EngineError, ModelLoadError, WorkerError
 from engines.files import sha256_of_file, write_model
@@ -51,37 +52,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CHECK_TIMEOUT_S = 600.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledModel:
-    """Outcome of a compilation.
-
-    Attributes:
-        model: With TrtNodes; the source itself where every node runs natively.
-        report: Which node runs where, and why.
-        engine: Name of the backend, or ``native``.
-        precision_effective: What the engines compute in.
-        engines_built: How many engines were built now.
-        engines_cached: How many came out of the cache.
-        engine_bytes: Size of all engines.
-    """
-
-    model: onnx.ModelProto
-    report: Report
-    engine: str
-    precision_effective: str
-    engines_built: int
-    engines_cached: int
-    engine_bytes: int
-
-    def save(self, path: pathlib.Path) -> None:
-        """Write the model, with sidecars where it is too large for one file.
-
-        Raises:
-            OutputFileError: A file can't be written.
-        """
-        write_model(self.model, path)
 
 
 def compile_model(

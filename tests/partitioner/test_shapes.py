@@ -108,3 +108,15 @@ def test_types_that_are_no_tensors_are_inferred_too(view) -> None:
     infer_shapes(model)
 
     assert "Sequence" in type(model.graph[0].outputs[0].type).__name__
+
+
+def test_calls_of_functions_are_inferred_through_them(view) -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17, "f": 1]> g (float[2, 3] x) => (float[N, M] y) {
+        a = f.old(x)
+        y = Relu(a)
+    }
+    <domain: "f", opset_import: ["": 11]> old (v) => (w) { w = Transpose(v) }""")
+
+    infer_shapes(model)
+
+    assert shapes_of(model)["a"] == (3, 2)

@@ -1,0 +1,42 @@
+"""What a compilation gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import onnx
+
+from engines.files import write_model
+from partitioner import Report
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledModel:
+    """Outcome of a compilation.
+
+    Attributes:
+        model: With TrtNodes; the source itself where every node runs natively.
+        report: Which node runs where, and why.
+        engine: Name of the backend, or ``native``.
+        precision_effective: What the engines compute in.
+        engines_built: How many engines were built now.
+        engines_cached: How many came out of the cache.
+        engine_bytes: Size of all engines.
+    """
+
+    model: onnx.ModelProto
+    report: Report
+    engine: str
+    precision_effective: str
+    engines_built: int
+    engines_cached: int
+    engine_bytes: int
+
+    def save(self, path: pathlib.Path) -> None:
+        """Write the model, with sidecars where it is too large for one file.
+
+        Raises:
+            OutputFileError: A file can't be written.
+        """
+        write_model(self.model, path)
