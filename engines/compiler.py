@@ -43,7 +43,9 @@ from partitioner import (
     load_model,
     partition_graph,
     segment_hash,
+    walk,
 )
+from partitioner.external_data import take_data_inside
 from partitioner.loading import read_proto
 
 logger = logging.getLogger(__name__)
@@ -275,7 +277,7 @@ class _Compilation:
         self._call(jobs.output_types, self._source)
         report = partition.report(model=self._source.name, engine=self._engine)
         model = read_proto(self._source)
-        onnx.load_external_data_for_model(model, str(self._source.parent))
+        take_data_inside(self._source, walk.tensors(model))
         return CompiledModel(
             model=self._stamped(model, report),
             report=report,

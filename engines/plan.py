@@ -61,7 +61,7 @@ def native_stage_model(graph: Graph, stage: Stage) -> onnx.ModelProto:
         if len(kept) < len(node.attribute):
             del node.attribute[:]
             node.attribute.extend(kept)
-    called = {node.op.op_identifier() for node in stage.nodes}
+    called = {node.op.op_identifier() for node in stage.nodes if is_trtnode(node.op)}  # extraction brings the others
     functions = graph.model.functions.items()
     proto.functions.extend(ir.serde.serialize_function(f) for key, f in functions if key in called)
     return proto
