@@ -9,7 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode
-from partitioner.segments import assign_levels, values_leaving, values_read
+from partitioner.levels import earliest_levels
+from partitioner.segments import values_leaving, values_read
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +42,17 @@ def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[Stage]:
     Returns:
         Stages that leave nothing out, each after everything that it reads.
     """
-    on_engine = {node.name: is_trtnode(node.op) and usable[node.name] for node in graph.nodes}
-    levels = assign_levels(graph, on_engine)
+    on_engine = [is_trtnode(node.op) and usable[node.name] for node in graph.nodes]
+    levels = earliest_levels(graph.topology, on_engine)
+    engines: dict[int, list[Node]] = {}
+    native: dict[int, list[Node]] = {}
+    for node, level, engine in zip(graph.nodes, levels, on_engine, strict=True):
+        (engines if engine else native).setdefault(level, []).append(node)
     stages: list[Stage] = []
-    for level in range(max(levels.values(), default=0) + 1):
-        here = [node for node in graph.nodes if levels[node.name] == level]
-        stages.extend(_engine_stage(node) for node in here if on_engine[node.name])
-        native = [node for node in here if not on_engine[node.name]]
-        if native:
-            stages.append(_native_stage(graph, f"native_{level}", native))
+    for level in range(max(levels, default=0) + 1):
+        stages.extend(_engine_stage(node) for node in engines.get(level, ()))
+        if level in native:
+            stages.append(_native_stage(graph, f"native_{level}", native[level]))
     return stages
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import onnx
 import onnx_ir as ir
 
-from partitioner.graph import TRTNODE_DOMAIN, Graph, Node, bodies, is_constant, read_values, serialize_value
+from partitioner.graph import TRTNODE_DOMAIN, Graph, Node
+from partitioner.values import bodies, is_constant, read_values, serialize_value
 
 
 def extract_model(

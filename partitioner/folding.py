@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from partitioner.extract import single_node_model
-from partitioner.graph import dimensions, is_constant
+from partitioner.values import dimensions, is_constant
 
 MAX_ELEMENTS = 1024
 """Shape arithmetic is small; a larger result would only make the file larger."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable
 
-import onnx
 import onnx_ir as ir
 
-Dimension = int | str | None
+from partitioner.signatures import Signatures
+from partitioner.topology import GRAPH_INPUT, Topology
+from partitioner.values import Dimension, dimensions, is_constant, read_values
 
 TRTNODE_DOMAIN = "ai.trtnode"
 """Domain of the nodes that carry engines, and of their functions."""
-
-DECLARED_TYPE = "trtnode.declared_type"
-"""Key of ``ir.Value.meta``: the ``onnx.TypeProto`` of a value whose type onnx_ir can't hold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +69,7 @@ class Node:
         opset: Version of the operator's domain that the model imports.
         reads: Every distinct run-time value that the node or one of its bodies reads, captured ones included.
         predecessors: Identities of the nodes that produce ``reads``.
+        signature: Equal for nodes that an engine library can't tell apart when it decides whether it takes them.
     """
 
     name: str
@@ -78,6 +77,7 @@ class Node:
     opset: int
     reads: tuple[ir.Value, ...]
     predecessors: tuple[str, ...]
+    signature: Hashable
 
     @property
     def op_type(self) -> str:
@@ -97,23 +97,45 @@ class Graph:
     Attributes:
         model: The onnx_ir model that this view reads.
         nodes: In topological order.
+        tensors: Every run-time value that a node reads or makes, numbered as in ``topology``.
+        producers: Number of the node that makes a tensor, or ``topology.GRAPH_INPUT``, by tensor.
+        topology: Who feeds whom, by number.
     """
 
     model: ir.Model
     nodes: tuple[Node, ...]
+    tensors: tuple[ir.Value, ...]
+    producers: tuple[int, ...]
+    topology: Topology
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:
         """View a model whose nodes are in topological order (``passes.clean_up`` sorts them)."""
         names = _identities(model.graph)
-        nodes = []
-        for op in model.graph:
+        signatures = Signatures(model.graph.opset_imports)
+        numbers: dict[ir.Value, int] = {}
+        producers: list[int] = []
+        nodes, reads_by_number = [], []
+        for index, op in enumerate(model.graph):
             reads = tuple(dict.fromkeys(v for v in read_values(op) if not is_constant(v)))
-            producers = (v.producer() for v in reads)
-            predecessors = tuple(dict.fromkeys(names[p] for p in producers if p is not None))
-            opset = op.version or model.graph.opset_imports.get(op.domain, 0)
-            nodes.append(Node(names[op], op, opset, reads, predecessors))
-        return cls(model, tuple(nodes))
+            for value in reads:
+                if value not in numbers:
+                    numbers[value] = len(producers)
+                    producers.append(GRAPH_INPUT)
+            for value in op.outputs:
+                numbers[value] = len(producers)
+                producers.append(index)
+            reads_by_number.append(tuple(numbers[v] for v in reads))
+            predecessors = tuple(dict.fromkeys(names[p] for v in reads if (p := v.producer()) is not None))
+            nodes.append(Node(names[op], op, signatures.opset(op), reads, predecessors, signatures.of(op)))
+        outputs = set(model.graph.outputs)
+        topology = Topology.of(
+            reads_by_number,
+            producers,
+            sizes=[_expected_bytes(v) for v in numbers],
+            leaving=[v in outputs for v in numbers],
+        )
+        return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology)
 
     @property
     def inputs(self) -> tuple[ir.Value, ...]:
@@ -126,66 +148,12 @@ class Graph:
         return tuple(self.model.graph.outputs)
 
 
-def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:
-    """Shape of a value with plain entries: a size, a symbol, or None."""
-    if value.shape is None:
-        return None
-    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
-
-
-def is_constant(value: ir.Value) -> bool:
-    """Whether a value is an initializer that no request can replace.
-
-    From IR version 4 an initializer that is also a graph input is only a default; see
-    https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs.
-    """
-    return value.is_initializer() and not value.is_graph_input()
-
-
-def names_of(values: Iterable[ir.Value]) -> list[str]:
-    """Names of values that are all named."""
-    return [v.name or "" for v in values]
-
-
-def serialize_value(value: ir.Value) -> onnx.ValueInfoProto:
-    """A value's name and type as protobuf."""
-    proto = ir.serde.serialize_value(value)
-    if DECLARED_TYPE in value.meta:
-        proto.type.CopyFrom(value.meta[DECLARED_TYPE])
-    return proto
-
-
-def holds_map(kind: onnx.TypeProto) -> bool:
-    """Whether a type is a map, or a sequence or optional of maps."""
-    if kind.HasField("sequence_type"):
-        return holds_map(kind.sequence_type.elem_type)
-    if kind.HasField("optional_type"):
-        return holds_map(kind.optional_type.elem_type)
-    return kind.HasField("map_type")
-
-
-def read_values(op: ir.Node) -> Iterator[ir.Value]:
-    """Every value that a node reads: its inputs, then what its bodies capture from outside."""
-    yield from (v for v in op.inputs if v is not None)
-    for body in bodies(op):
-        yield from _captured(body)
-
-
-def bodies(op: ir.Node) -> Iterator[ir.Graph]:
-    """The subgraphs of a node (branches of If, bodies of Loop and Scan)."""
-    for attribute in op.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
-
-
-def _captured(body: ir.Graph) -> Iterator[ir.Value]:
-    inside = {*body.inputs, *body.initializers.values()}
-    for op in body:
-        yield from (v for v in read_values(op) if v not in inside)
-        inside.update(op.outputs)
-    yield from (v for v in body.outputs if v not in inside)
+def _expected_bytes(value: ir.Value) -> int:
+    """Bytes of a value, unknown dimensions counted as one; 0 where elements have no fixed size."""
+    if not isinstance(value.type, ir.TensorType) or value.dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING):
+        return 0
+    sizes = (d if isinstance(d, int) else 1 for d in value.shape or ())
+    return math.ceil(math.prod(sizes) * value.dtype.itemsize)
 
 
 def _identities(graph: ir.Graph) -> dict[ir.Node, str]:

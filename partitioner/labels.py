@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import onnx
 import onnx_ir as ir
 
 from partitioner.errors import UnknownOptionError
-from partitioner.graph import Graph, Node, bodies
+from partitioner.graph import Graph, Node
+from partitioner.values import bodies
 
 
 class ReasonCode(enum.StrEnum):
@@ -76,6 +78,8 @@ class PartitionOptions:
 def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) -> dict[str, Verdict]:
     """Label every node: the user's wishes first, then what holds for any engine, then the backend's own rule.
 
+    The backend is asked once for each node signature that it takes.
+
     Args:
         graph: The cleaned graph.
         supports: The backend's rule.
@@ -88,8 +92,17 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
         UnknownOptionError: If ``options`` lists an operator that neither the model nor ONNX has.
     """
     _check_options(graph, options)
-    rules = (_excluded_by(options), _common_rule, supports)
-    return {node.name: _first_refusal(node, rules) for node in graph.nodes}
+    excluded = _excluded_by(options)
+    known: dict[Hashable, Verdict] = {}
+    labels: dict[str, Verdict] = {}
+    for node in graph.nodes:
+        verdict = excluded(node)
+        if verdict.supported:
+            verdict = known.get(node.signature, SUPPORTED)
+            if node.signature not in known or not verdict.supported:  # a refusal names the node's own tensors
+                verdict = known[node.signature] = _first_refusal(node, (_common_rule, supports))
+        labels[node.name] = verdict
+    return labels
 
 
 def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dict[str, Verdict]:
@@ -97,25 +110,20 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
 
     The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
     """
+    fed = graph.topology.fed_at_run_time()
+    if all(fed):
+        return dict(labels)
     result = dict(labels)
-    wanted: set[str] = set()
-    fed = _fed_at_run_time(graph)
-    for node in reversed(graph.nodes):
-        if result[node.name].supported:
-            if node.name not in fed and node.name not in wanted:
-                detail = "It computes from constants alone, so it runs once, when the model is loaded."
-                result[node.name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
-                continue
-            wanted.update(node.predecessors)
+    wanted = [False] * len(fed)
+    for index in range(len(fed) - 1, -1, -1):
+        name = graph.nodes[index].name
+        if result[name].supported and not fed[index] and not wanted[index]:
+            detail = "It computes from constants alone, so it runs once, when the model is loaded."
+            result[name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+        elif result[name].supported:
+            for predecessor in graph.topology.predecessors[index]:
+                wanted[predecessor] = True
     return result
-
-
-def _fed_at_run_time(graph: Graph) -> set[str]:
-    fed: set[str] = set()
-    for node in graph.nodes:
-        if any(v.producer() is None for v in node.reads) or any(p in fed for p in node.predecessors):
-            fed.add(node.name)
-    return fed
 
 
 def _first_refusal(node: Node, rules: Iterable[Predicate]) -> Verdict:
@@ -124,13 +132,17 @@ def _first_refusal(node: Node, rules: Iterable[Predicate]) -> Verdict:
 
 
 def _excluded_by(options: PartitionOptions) -> Predicate:
+    if not (options.native_ops or options.native_nodes or options.engine_ops is not None):
+        return lambda _: SUPPORTED
+    globs = [(glob, re.compile(fnmatch.translate(glob))) for glob in options.native_nodes]
+
     def rule(node: Node) -> Verdict:
         if node.op_type in options.native_ops:
             return Verdict(ReasonCode.USER_EXCLUDED, f"native_ops lists {node.op_type}.")
         if options.engine_ops is not None and node.op_type not in options.engine_ops:
             return Verdict(ReasonCode.USER_EXCLUDED, f"engine_ops does not list {node.op_type}.")
-        for glob in options.native_nodes:
-            if fnmatch.fnmatchcase(node.name, glob):
+        for glob, pattern in globs:
+            if pattern.match(node.name):
                 return Verdict(ReasonCode.USER_EXCLUDED, f"native_nodes has {glob!r}, which matches it.")
         return SUPPORTED
 

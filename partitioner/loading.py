@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from partitioner import walk
 from partitioner.errors import ModelFileError
 from partitioner.external_data import check_external_data, lazy_tensor, take_data_inside
-from partitioner.graph import DECLARED_TYPE, holds_map, read_values
+from partitioner.values import DECLARED_TYPE, holds_map, read_values
 
 
 def load_model(path: pathlib.Path) -> ir.Model:

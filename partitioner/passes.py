@@ -10,8 +10,9 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from partitioner.folding import fold_constants
-from partitioner.graph import TRTNODE_DOMAIN, Graph, bodies
+from partitioner.graph import TRTNODE_DOMAIN, Graph
 from partitioner.shapes import infer_shapes
+from partitioner.values import bodies
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partitioner.graph import Graph, Node
+from partitioner.graph import Graph
 from partitioner.labels import Verdict
-from partitioner.segments import Segment, assign_levels
+from partitioner.segments import Segment
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +78,24 @@ class Report:
 
 
 def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
-    """Find for each pair of neighbouring segments a path that leaves the engine and comes back."""
-    owner = {node.name: segment for segment in segments for node in segment.nodes}
-    levels = assign_levels(graph, {node.name: node.name in owner for node in graph.nodes})
-    by_name = {node.name: node for node in graph.nodes}
+    """Find for each pair of neighbouring segments a path that leaves the engine and comes back. In O(nodes + edges).
+
+    Native nodes on such a path have the level of the segment that it starts from, since levels never fall along an
+    edge; so every native node is looked at for one pair alone.
+    """
+    numbers = {node.name: index for index, node in enumerate(graph.nodes)}
+    owners: dict[int, Segment] = {numbers[node.name]: segment for segment in segments for node in segment.nodes}
+    levels: list[int] = []
+    for index, predecessors in enumerate(graph.topology.predecessors):
+        level = max((levels[p] for p in predecessors), default=0)
+        levels.append(owners[index].level if index in owners else level)
     splits = []
     for before, after in itertools.pairwise(segments):
-        for node in after.nodes:
-            path = _path_back(node, before, by_name, owner, levels)
-            if path:
-                splits.append(Split(between=(before.name, after.name), witness=path))
-                break
+        starts = [numbers[node.name] for node in after.nodes]
+        path = _path_back(starts, before, graph.topology.predecessors, owners, levels)
+        if path:
+            names = tuple(graph.nodes[index].name for index in path)
+            splits.append(Split(between=(before.name, after.name), witness=names))
     return tuple(splits)
 
 
@@ -113,26 +120,24 @@ def native_nodes(graph: Graph, segments: Sequence[Segment], labels: Mapping[str,
 
 
 def _path_back(
-    node: Node,
+    starts: Sequence[int],
     target: Segment,
-    by_name: Mapping[str, Node],
-    owner: Mapping[str, Segment],
-    levels: Mapping[str, int],
-) -> tuple[str, ...]:
-    """Walk from a node back over native nodes of the target's level until the target itself; empty if there is no way.
-
-    A native node of level L has an input of level L, down to a node of the segment of level L: so one descent, which
-    never branches, finds the way where there is one.
-    """
-    path = [node.name]
-    current = node
-    while True:
-        steps = [p for p in current.predecessors if levels[p] == target.level and owner.get(p) in (None, target)]
-        if current is node:
-            steps = [p for p in steps if p not in owner]
-        if not steps:
-            return ()
-        path.insert(0, steps[0])
-        if steps[0] in owner:
-            return tuple(path)
-        current = by_name[steps[0]]
+    predecessors: Sequence[Sequence[int]],
+    owners: Mapping[int, Segment],
+    levels: Sequence[int],
+) -> list[int]:
+    """Walk back over native nodes of the target's level until the target itself; empty if there is no way."""
+    follows = {p: start for start in starts for p in predecessors[start] if p not in owners}
+    pending = [node for node in follows if levels[node] == target.level]
+    while pending:
+        node = pending.pop()
+        if owners.get(node) is target:
+            path = [node]
+            while path[-1] in follows:
+                path.append(follows[path[-1]])
+            return path
+        for p in predecessors[node]:
+            if p not in follows and levels[p] == target.level and owners.get(p) in (None, target):
+                follows[p] = node
+                pending.append(p)
+    return []

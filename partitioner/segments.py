@@ -6,10 +6,16 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from partitioner.errors import UnlabelledNodeError
 from partitioner.graph import Graph, Node
+from partitioner.placement import connected_nodes, place_nodes
+from partitioner.topology import GRAPH_INPUT
+
+NATIVE = -1
+"""Place of a node that no engine runs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,75 +37,48 @@ class Segment:
     outputs: tuple[ir.Value, ...]
 
 
-def assign_levels(graph: Graph, supported: Mapping[str, bool]) -> dict[str, int]:
-    """Give each node the number of engine runs that a path to it must pass.
-
-    A supported node has the largest level among its inputs, plus one where that input is native; a native node has
-    the largest level among its inputs. Levels never fall along an edge and rise where a path enters the engine
-    again, so no path leaves a level's supported nodes and comes back to them. Some path alternates through all
-    levels, so no legal cut has fewer segments (typed fusion: Kennedy and McKinley, Rice TR 1994).
-
-    Supported nodes that no request reaches (they compute from constants) then move down to the level of their first
-    reader: that leaves every rule above intact and keeps their results off the boundary.
-
-    Returns:
-        Level by node identity: 1 and up for supported nodes, 0 and up for native ones. In O(nodes + edges).
-
-    Raises:
-        UnlabelledNodeError: If a node of ``graph`` is missing from ``supported``.
-    """
-    levels: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.name not in supported:
-            raise UnlabelledNodeError(node.name)
-        inside = supported[node.name]
-        reached = (levels[p] + (inside and not supported[p]) for p in node.predecessors)
-        levels[node.name] = max(reached, default=0)
-        if inside:
-            levels[node.name] = max(levels[node.name], 1)
-    _sink_constant_fed(graph, supported, levels)
-    return levels
-
-
-def check_certificate(graph: Graph, supported: Mapping[str, bool], levels: Mapping[str, int]) -> bool:
-    """Whether levels prove that their segments leave the graph without a cycle. In O(nodes + edges)."""
-    return all(
-        levels[node.name] >= levels[p] + (supported[node.name] and not supported[p])
-        for node in graph.nodes
-        for p in node.predecessors
-    )
-
-
-def cut_segments(graph: Graph, supported: Mapping[str, bool]) -> list[Segment]:
+def cut_segments(
+    graph: Graph,
+    supported: Mapping[str, bool],
+    *,
+    together: Sequence[Sequence[int]] = (),
+    connected: bool = False,
+) -> list[Segment]:
     """Cut the supported nodes into the fewest segments that leave the graph without a cycle.
 
     Args:
         graph: The cleaned graph.
         supported: Whether the engine takes a node, by node identity.
+        together: Groups of supported nodes, by number, to keep in one segment where that needs no further segment.
+        connected: Whether each segment must be connected. Then a level may have several.
 
     Returns:
-        One segment a level, in execution order. Each supported node is in exactly one of them.
+        Segments in execution order. Each supported node is in exactly one of them.
 
     Raises:
         UnlabelledNodeError: If a node of ``graph`` is missing from ``supported``.
     """
-    levels = assign_levels(graph, supported)
-    taken = {node.name for node in graph.nodes}
-    names = (name for index in itertools.count() if (name := f"segment_{index}") not in taken)
-    groups: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        if supported[node.name]:
-            groups.setdefault(levels[node.name], []).append(node)
-    crossing = _values_crossing(graph, supported, levels)
+    inside = [_is_supported(node, supported) for node in graph.nodes]
+    levels = place_nodes(graph.topology, inside, together=together)
+    places = np.where(inside, np.array(levels, dtype=np.int64), NATIVE)
+    if connected:
+        places = _connected_parts(graph, places)
+    members: dict[int, list[int]] = {}
+    for index, place in enumerate(places.tolist()):
+        if place != NATIVE:
+            members.setdefault(place, []).append(index)
+    order = sorted(members.values(), key=lambda indices: (levels[indices[0]], indices[0]))
+    names = _unused_names(graph)
+    outputs = _outputs(graph, places)
     return [
         Segment(
             name=next(names),
-            level=level,
-            nodes=tuple(groups[level]),
-            inputs=values_read(groups[level]),
-            outputs=tuple(v for node in groups[level] for v in node.op.outputs if v in crossing),
+            level=levels[indices[0]],
+            nodes=tuple(graph.nodes[i] for i in indices),
+            inputs=_inputs(graph, indices),
+            outputs=tuple(outputs.get(int(places[indices[0]]), ())),
         )
-        for level in sorted(groups)
+        for indices in order
     ]
 
 
@@ -119,23 +98,37 @@ def values_leaving(graph: Graph, nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
     return tuple(v for node in nodes for v in node.op.outputs if v in wanted)
 
 
-def _values_crossing(graph: Graph, supported: Mapping[str, bool], levels: Mapping[str, int]) -> set[ir.Value]:
-    """Every value that is an output or is read where it isn't produced, in one walk for all segments."""
-    place = {node.name: levels[node.name] if supported[node.name] else None for node in graph.nodes}
-    produced = {v: place[node.name] for node in graph.nodes for v in node.op.outputs}
-    reads = ((v, place[node.name]) for node in graph.nodes for v in node.reads)
-    return {*graph.outputs, *(v for v, where in reads if produced.get(v) != where)}
+def _is_supported(node: Node, supported: Mapping[str, bool]) -> bool:
+    try:
+        return supported[node.name]
+    except KeyError:
+        raise UnlabelledNodeError(node.name) from None
 
 
-def _sink_constant_fed(graph: Graph, supported: Mapping[str, bool], levels: dict[str, int]) -> None:
-    unreached: set[str] = set()
-    for node in graph.nodes:
-        reads_input = any(v.producer() is None for v in node.reads)
-        if supported[node.name] and not reads_input and all(p in unreached for p in node.predecessors):
-            unreached.add(node.name)
-    first_reader: dict[str, int] = {}
-    for node in reversed(graph.nodes):
-        if node.name in unreached:
-            levels[node.name] = max(1, first_reader.get(node.name, levels[node.name]))
-        for p in node.predecessors:
-            first_reader[p] = min(first_reader.get(p, levels[node.name]), levels[node.name])
+def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:
+    """Give the connected parts of each level places of their own."""
+    before, after = graph.topology.edges
+    within = (places[before] == places[after]) & (places[before] != NATIVE)
+    parts = connected_nodes(np.arange(len(places)), graph.topology.edges[:, within])
+    return np.where(places == NATIVE, NATIVE, parts)
+
+
+def _unused_names(graph: Graph) -> itertools.filterfalse[str]:
+    taken = {node.name for node in graph.nodes}
+    return itertools.filterfalse(taken.__contains__, (f"segment_{index}" for index in itertools.count()))
+
+
+def _inputs(graph: Graph, indices: Sequence[int]) -> tuple[ir.Value, ...]:
+    inside, producers, reads = set(indices), graph.producers, graph.topology.reads
+    found = dict.fromkeys(t for i in indices for t in reads[i] if producers[t] not in inside)
+    return tuple(graph.tensors[t] for t in found)
+
+
+def _outputs(graph: Graph, places: np.ndarray) -> dict[int, list[ir.Value]]:
+    """Values that leave each segment, by its place, in the order in which they are produced."""
+    topology = graph.topology
+    crossing = (topology.leaving | topology.read_elsewhere(places)) & (topology.producers != GRAPH_INPUT)
+    found: dict[int, list[ir.Value]] = {}
+    for tensor in np.flatnonzero(crossing).tolist():
+        found.setdefault(int(places[topology.producers[tensor]]), []).append(graph.tensors[tensor])
+    return found

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from partitioner.extract import serialize_constant
-from partitioner.graph import holds_map, serialize_value
+from partitioner.values import holds_map, serialize_value
 
 logger = logging.getLogger(__name__)
 

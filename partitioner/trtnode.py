@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from partitioner.errors import CompiledModelError
 from partitioner.extract import constants_of, empty_model, serialize_constant
-from partitioner.graph import TRTNODE_DOMAIN, Graph, Node, names_of, serialize_value
+from partitioner.graph import TRTNODE_DOMAIN, Graph, Node
 from partitioner.segments import Segment
+from partitioner.values import names_of, serialize_value
 
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from partitioner import clean_up, extract_model, load_model
 from partitioner.extract import single_node_model
-from partitioner.segments import assign_levels, values_leaving, values_read
+from partitioner.levels import earliest_levels
+from partitioner.segments import values_leaving, values_read
 
 MODEL = """<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]> net (float[N, 3] x, float[N, 3] z) =>
 (float[N, 3] y) <float[3] w = {1, 2, 3}, float[3] v = {4, 5, 6}, float[N, 3] n> {
@@ -31,7 +32,8 @@ def part(graph, *names: str, keep_defaults: bool = False) -> onnx.ModelProto:
 def stages(graph, refused: tuple[str, ...]) -> list[list]:
     """Nodes in the order in which engines and native stages take turns."""
     inside = {node.name: node.op_type not in refused for node in graph.nodes}
-    levels = assign_levels(graph, inside)
+    names = [node.name for node in graph.nodes]
+    levels = dict(zip(names, earliest_levels(graph.topology, [inside[name] for name in names]), strict=True))
     turns = sorted({(levels[node.name], not inside[node.name]) for node in graph.nodes})
     return [[n for n in graph.nodes if (levels[n.name], not inside[n.name]) == turn] for turn in turns]
 

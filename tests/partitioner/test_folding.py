@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from partitioner.folding import MAX_ELEMENTS
-from partitioner.graph import is_constant
+from partitioner.values import is_constant
 
 WHOLE = np.array([-7, 7, 0, -1, 2**40], np.int64)
 SMALL = np.array([-7, 7, 0, -1, 2**31 - 1], np.int32)

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from partitioner import Graph, TensorSpec
-from partitioner.graph import holds_map
+from partitioner.values import holds_map
 
 CHAIN = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
     a = Relu(x)

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from partitioner.graph import dimensions
 from partitioner.shapes import SMALL_INITIALIZER_ELEMENTS, infer_shapes
+from partitioner.values import dimensions
 
 
 def shapes_of(model) -> dict:

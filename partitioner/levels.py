@@ -1,0 +1,67 @@
+"""Levels: the number of engine runs that a path to a node must pass. They decide how few segments are enough.
+
+Equal levels of engine nodes make a segment. Levels never fall along an edge and rise where a path enters the engine
+again, so no path leaves a segment and comes back to it; and some path alternates through all levels, so no legal cut
+has fewer segments (typed fusion: Kennedy and McKinley, Rice TR 1994).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from partitioner.topology import Topology
+
+
+def earliest_levels(topology: Topology, inside: Sequence[bool]) -> list[int]:
+    """The lowest level of each node, in O(nodes + edges).
+
+    An engine node has the largest level among its inputs, plus one where that input is native, and at least 1; a
+    native node has the largest level among its inputs, and at least 0.
+
+    Args:
+        topology: Of the graph.
+        inside: Whether the engine runs a node, by node.
+    """
+    levels: list[int] = []
+    for predecessors, engine in zip(topology.predecessors, inside, strict=True):
+        level = 0
+        if engine:
+            level = 1
+            for p in predecessors:
+                reached = levels[p] if inside[p] else levels[p] + 1
+                if reached > level:
+                    level = reached
+        else:
+            for p in predecessors:
+                if levels[p] > level:
+                    level = levels[p]
+        levels.append(level)
+    return levels
+
+
+def latest_levels(topology: Topology, inside: Sequence[bool], highest: int) -> list[int]:
+    """The highest level of each node when no level is above ``highest``, in O(nodes + edges)."""
+    levels = [highest] * len(inside)
+    successors = topology.successors
+    for node in range(len(inside) - 1, -1, -1):
+        level = highest
+        if inside[node]:
+            for s in successors[node]:
+                if levels[s] < level:
+                    level = levels[s]
+        else:
+            for s in successors[node]:
+                allowed = levels[s] - 1 if inside[s] else levels[s]
+                if allowed < level:
+                    level = allowed
+        levels[node] = level
+    return levels
+
+
+def certifies(levels: Sequence[int], topology: Topology, inside: Sequence[bool]) -> bool:
+    """Whether levels prove that their segments leave the graph without a cycle, in O(nodes + edges)."""
+    level, engine = np.array(levels), np.array(inside, dtype=bool)
+    before, after = topology.edges
+    return bool((level[after] >= level[before] + (engine[after] & ~engine[before])).all())

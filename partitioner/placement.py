@@ -1,0 +1,237 @@
+"""Places engine nodes into levels so that few bytes cross segments, without a single segment more than need be.
+
+With the number of segments at its minimum, most nodes still have a choice: a window from their earliest level to their
+latest. A tensor stays inside an engine where its producer and all its readers share a level. Deciding for each such
+tensor, the most expensive first, whether they can: that slides nodes, and whole groups of nodes that already share a
+level, inside their windows. A group is a contraction whose legality needs no search for cycles: it is legal exactly
+if the windows that follow from it are not empty.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from partitioner.levels import certifies, earliest_levels, latest_levels
+from partitioner.topology import GRAPH_INPUT, Topology
+
+CROSSING_BYTES = 16_384
+"""What a tensor that crosses costs beside its bytes: binding and converting it takes as long as copying this much."""
+
+MAX_STEPS = 2_000
+"""Edges to follow for one tensor before giving it up; keeps the whole near-linear."""
+
+
+def place_nodes(topology: Topology, inside: Sequence[bool], *, together: Iterable[Sequence[int]] = ()) -> list[int]:
+    """Give each node a level: engine nodes of one level form a segment.
+
+    Args:
+        topology: Of the graph.
+        inside: Whether the engine runs a node, by node.
+        together: Groups of engine nodes to keep on one level before anything else, where the number of segments
+            allows it.
+
+    Returns:
+        Levels that ``levels.certifies``; the highest is the smallest number of segments that is legal.
+    """
+    earliest = earliest_levels(topology, inside)
+    highest = max((level for level, engine in zip(earliest, inside, strict=True) if engine), default=0)
+    if highest < 2:
+        return earliest
+    groups = _Groups(topology, inside, earliest, latest_levels(topology, inside, highest))
+    for nodes in together:
+        groups.join(nodes)
+    costs = topology.sizes + CROSSING_BYTES
+    avoidable = _avoidable_crossings(topology, inside)
+    placements = (groups.lowest_levels(), groups.highest_levels())
+    kept = max(
+        (avoidable & ~topology.read_elsewhere(placement) for placement in placements),
+        key=lambda stays: int(costs[stays].sum()),
+    )
+    groups.join_all(_uses(topology, kept))
+    rest = np.flatnonzero(avoidable & ~kept)
+    for tensor in rest[np.argsort(-costs[rest], kind="stable")].tolist():
+        groups.join(topology.pins[topology.pin_starts[tensor] : topology.pin_starts[tensor + 1]].tolist())
+    levels: list[int] = groups.lowest_levels().tolist()
+    assert certifies(levels, topology, inside)
+    return levels
+
+
+def _avoidable_crossings(topology: Topology, inside: Sequence[bool]) -> np.ndarray:
+    """Whether a tensor has a producer and readers and all are engine nodes, so that it need not cross, by tensor."""
+    engine = np.array(inside, dtype=np.int64)
+    read = np.diff(topology.pin_starts) > 1
+    made_inside = (topology.producers != GRAPH_INPUT) & (engine[topology.producers] == 1)
+    possible: np.ndarray = made_inside & read & ~topology.leaving & ~topology.read_elsewhere(engine)
+    return possible
+
+
+def _uses(topology: Topology, chosen: np.ndarray) -> np.ndarray:
+    """Producer and reader of each use of some tensors, ``int[2, K]``."""
+    counts = np.diff(topology.pin_starts)
+    used = np.repeat(chosen, counts)
+    return np.stack([np.repeat(topology.producers, counts)[used], topology.pins[used]])
+
+
+class _Groups:
+    """Nodes that have been decided to share a level, each group with the window of levels that is left to it.
+
+    The lowest levels of all windows are a legal placement by themselves, and so are the highest.
+    """
+
+    def __init__(
+        self, topology: Topology, inside: Sequence[bool], earliest: Sequence[int], latest: Sequence[int]
+    ) -> None:
+        self._topology = topology
+        self._inside = inside
+        self._low = list(earliest)
+        self._high = list(latest)
+        self._parents = list(range(len(inside)))
+        self._members: dict[int, list[int]] = {}
+        self._undo: list[tuple[list[int], int, int]] = []
+
+    def lowest_levels(self) -> np.ndarray:
+        """The lowest level of each node's group, by node."""
+        levels: np.ndarray = np.array(self._low)[self._roots()]
+        return levels
+
+    def highest_levels(self) -> np.ndarray:
+        """The highest level of each node's group, by node."""
+        levels: np.ndarray = np.array(self._high)[self._roots()]
+        return levels
+
+    def join_all(self, edges: np.ndarray) -> None:
+        """Join what many edges connect, where the lowest or the highest levels already put both ends on one level.
+
+        That placement satisfies all of it at once, so windows get narrower and never empty.
+        """
+        roots = connected_nodes(self._roots(), edges)
+        low, high = np.array(self._low), np.array(self._high)
+        group_low, group_high = low.copy(), high.copy()
+        np.maximum.at(group_low, roots, low)
+        np.minimum.at(group_high, roots, high)
+        self._parents, self._low, self._high = roots.tolist(), group_low.tolist(), group_high.tolist()
+        order = np.argsort(roots, kind="stable")
+        ends = [0, *(np.flatnonzero(np.diff(roots[order])) + 1).tolist(), len(order)]
+        nodes = order.tolist()
+        self._members = {nodes[start]: nodes[start:end] for start, end in itertools.pairwise(ends) if end - start > 1}
+        unlimited = len(roots) ** 2
+        assert self._raise_lowest(np.flatnonzero(low < group_low[roots]).tolist(), unlimited)
+        assert self._reduce_highest(np.flatnonzero(high > group_high[roots]).tolist(), unlimited)
+        self._undo.clear()
+
+    def join(self, nodes: Sequence[int]) -> bool:
+        """Put nodes on one level, and so all of their groups, if some legal placement does."""
+        roots = {self._root(node): None for node in nodes}
+        if len(roots) == 1:
+            return True
+        low, high = max(self._low[r] for r in roots), min(self._high[r] for r in roots)
+        if low > high:
+            return False
+        raised = [node for r in roots if self._low[r] < low for node in self._nodes_of(r)]
+        reduced = [node for r in roots if self._high[r] > high for node in self._nodes_of(r)]
+        self._unite(list(roots), low, high)
+        joined = self._raise_lowest(raised, MAX_STEPS) and self._reduce_highest(reduced, MAX_STEPS)
+        if not joined:
+            self._take_back()
+        self._undo.clear()
+        return joined
+
+    def _unite(self, roots: Sequence[int], low: int, high: int) -> None:
+        into = max(roots, key=lambda root: len(self._nodes_of(root)))
+        self._set(self._low, into, low)
+        self._set(self._high, into, high)
+        members = self._members.setdefault(into, [into])
+        self._undo.append((members, -1, len(members)))
+        for root in roots:
+            if root != into:
+                members.extend(self._nodes_of(root))
+                self._set(self._parents, root, into)
+
+    def _take_back(self) -> None:
+        for values, index, value in reversed(self._undo):
+            if index < 0:
+                del values[value:]
+            else:
+                values[index] = value
+
+    def _set(self, values: list[int], index: int, value: int) -> None:
+        self._undo.append((values, index, values[index]))
+        values[index] = value
+
+    def _nodes_of(self, root: int) -> Sequence[int]:
+        return self._members.get(root) or (root,)
+
+    def _root(self, node: int) -> int:
+        parents = self._parents
+        while parents[node] != node:
+            node = parents[node]
+        return node
+
+    def _roots(self) -> np.ndarray:
+        return _shortcut(np.array(self._parents, dtype=np.int64))
+
+    def _raise_lowest(self, pending: list[int], steps: int) -> bool:
+        """Let windows follow from the lowest levels of some nodes; False if one gets empty or it takes too long."""
+        inside, low, high, parents = self._inside, self._low, self._high, self._parents
+        while pending:
+            node = pending.pop()
+            level = low[self._root(node)]
+            for successor in self._topology.successors[node]:
+                steps -= 1
+                root = successor
+                while parents[root] != root:
+                    root = parents[root]
+                needed = level + 1 if inside[successor] and not inside[node] else level
+                if low[root] < needed:
+                    if needed > high[root] or steps < 0:
+                        return False
+                    self._set(low, root, needed)
+                    pending.extend(self._nodes_of(root))
+        return True
+
+    def _reduce_highest(self, pending: list[int], steps: int) -> bool:
+        """The same downwards, from the highest levels."""
+        inside, low, high, parents = self._inside, self._low, self._high, self._parents
+        while pending:
+            node = pending.pop()
+            level = high[self._root(node)]
+            for predecessor in self._topology.predecessors[node]:
+                steps -= 1
+                root = predecessor
+                while parents[root] != root:
+                    root = parents[root]
+                allowed = level - 1 if inside[node] and not inside[predecessor] else level
+                if high[root] > allowed:
+                    if allowed < low[root] or steps < 0:
+                        return False
+                    self._set(high, root, allowed)
+                    pending.extend(self._nodes_of(root))
+        return True
+
+
+def connected_nodes(roots: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """The root of all that each node is connected with, by node (hook, then shortcut: Shiloach and Vishkin 1982).
+
+    Args:
+        roots: The root of what each node is connected with so far.
+        edges: Connections to add, ``int[2, K]``.
+    """
+    one, other = edges
+    while True:
+        near = np.minimum(roots[one], roots[other])
+        np.minimum.at(roots, roots[one], near)
+        np.minimum.at(roots, roots[other], near)
+        roots = _shortcut(roots)
+        if np.array_equal(roots[one], roots[other]):
+            return roots
+
+
+def _shortcut(parents: np.ndarray) -> np.ndarray:
+    while True:
+        further = parents[parents]
+        if np.array_equal(further, parents):
+            return parents
+        parents = further

@@ -1,0 +1,92 @@
+"""What decides whether an engine library takes a node, as a key: nodes with equal keys get equal verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.values import bodies, dimensions, is_constant
+
+SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+"""What shape arithmetic computes in."""
+
+LARGEST_TENSOR_ATTRIBUTE = 1024
+"""In bytes; a node with a larger one shares its signature with no other node."""
+
+EXACT_FLOAT32 = 2**24
+"""float32 holds every integer below."""
+
+
+class Signatures:
+    """Makes the signatures of a graph's nodes, which must be asked for in topological order.
+
+    A signature holds operator, domain, opset and attributes, and of each input and output its kind, element type,
+    rank, which dimensions are fixed or zero, whether it is constant, and whether it is shape arithmetic. Of constant
+    integers it also holds how many bits they need. Names and weights are not in it.
+    """
+
+    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+        self._opset_imports = opset_imports
+        self._kinds: dict[ir.Value, Hashable] = {}
+        self._shape_arithmetic: set[ir.Value] = set()
+
+    def opset(self, op: ir.Node) -> int:
+        """Version of the operator's domain that a node means."""
+        return op.version or self._opset_imports.get(op.domain, 0)
+
+    def of(self, op: ir.Node) -> Hashable:
+        """The signature of a node."""
+        self._follow_shapes(op)
+        inputs = tuple(self._kind(v) for v in op.inputs)
+        outputs = tuple(self._kind(v) for v in op.outputs)
+        alone = id(op) if any(True for _ in bodies(op)) else None
+        attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
+        return (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone)
+
+    def _kind(self, value: ir.Value | None) -> Hashable:
+        if value is None or not value.name:
+            return None
+        if value not in self._kinds:
+            shape = dimensions(value)
+            pattern = None if shape is None else tuple(_dimension_key(d) for d in shape)
+            kind = type(value.type).__name__
+            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), value in self._shape_arithmetic)
+        return self._kinds[value]
+
+    def _follow_shapes(self, op: ir.Node) -> None:
+        known = op.op_type in ("Shape", "Size") or all(
+            v is None or v.const_value is not None or v in self._shape_arithmetic for v in op.inputs
+        )
+        if known:
+            self._shape_arithmetic.update(v for v in op.outputs if v.dtype in SHAPE_DTYPES)
+
+
+def _dimension_key(dimension: int | str | None) -> str:
+    if not isinstance(dimension, int):
+        return "?"
+    return "0" if dimension == 0 else "n"
+
+
+def _constant_key(value: ir.Value) -> Hashable:
+    if not value.is_initializer():
+        return None
+    if not is_constant(value) or value.const_value is None:
+        return "default"
+    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        return "constant"
+    array = value.const_value.numpy()
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    limits = np.iinfo(np.int32)
+    return (limits.min <= low and high <= limits.max, low > -EXACT_FLOAT32 and high < EXACT_FLOAT32)
+
+
+def _attribute_key(attribute: ir.Attr) -> str:
+    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+        tensor = attribute.as_tensor()
+        small = tensor.nbytes <= LARGEST_TENSOR_ATTRIBUTE and tensor.dtype != ir.DataType.STRING
+        return f"{tensor.dtype} {tensor.shape} {tensor.tobytes()!r}" if small else str(id(attribute))
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return ""
+    return f"{attribute.type} {attribute.value!r}"

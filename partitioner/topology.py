@@ -1,0 +1,89 @@
+"""A graph by numbers: what the cut works on, so that its time does not go into looking things up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+GRAPH_INPUT = -1
+"""Producer of a tensor that no node produces."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Topology:
+    """Who feeds whom. Nodes are numbered in topological order; constants and unread inputs are no tensors.
+
+    Attributes:
+        predecessors: Nodes that a node reads from, each once, by node.
+        successors: Nodes that read from a node, each once, by node.
+        edges: The same as two rows, ``int[2, E]``: from, to.
+        reads: Tensors that a node reads, by node.
+        producers: Node that makes a tensor, or ``GRAPH_INPUT``, by tensor.
+        pins: Nodes of every tensor in a row: its producer, if there is one, then its readers.
+        pin_starts: Where in ``pins`` each tensor begins, and at last their number.
+        sizes: Bytes of a tensor, by tensor.
+        leaving: Whether a tensor is an output of the graph, by tensor.
+    """
+
+    predecessors: Sequence[Sequence[int]]
+    successors: Sequence[Sequence[int]]
+    edges: np.ndarray
+    reads: Sequence[Sequence[int]]
+    producers: np.ndarray
+    pins: np.ndarray
+    pin_starts: np.ndarray
+    sizes: np.ndarray
+    leaving: np.ndarray
+
+    @classmethod
+    def of(
+        cls, reads: Sequence[Sequence[int]], producers: Sequence[int], *, sizes: Sequence[int], leaving: Sequence[bool]
+    ) -> Topology:
+        """Complete a topology from what each node reads."""
+        pins: list[list[int]] = [[] if producer == GRAPH_INPUT else [producer] for producer in producers]
+        predecessors: list[Sequence[int]] = []
+        successors: list[list[int]] = [[] for _ in reads]
+        for node, tensors in enumerate(reads):
+            before = {producers[tensor]: None for tensor in tensors}
+            before.pop(GRAPH_INPUT, None)
+            predecessors.append(tuple(before))
+            for tensor in tensors:
+                pins[tensor].append(node)
+            for predecessor in before:
+                successors[predecessor].append(node)
+        edges = [(before, node) for node, nodes in enumerate(predecessors) for before in nodes]
+        return cls(
+            predecessors=predecessors,
+            successors=successors,
+            edges=np.array(edges, dtype=np.int64).reshape(-1, 2).T,
+            reads=reads,
+            producers=np.array(producers, dtype=np.int64),
+            pins=np.array([node for nodes in pins for node in nodes], dtype=np.int64),
+            pin_starts=np.cumsum([0, *(len(nodes) for nodes in pins)], dtype=np.int64),
+            sizes=np.array(sizes, dtype=np.int64),
+            leaving=np.array(leaving, dtype=bool),
+        )
+
+    def read_elsewhere(self, places: np.ndarray) -> np.ndarray:
+        """Whether not all nodes of a tensor have one place, by tensor.
+
+        Args:
+            places: Any number, by node.
+        """
+        if not len(self.pins):
+            return np.zeros(0, dtype=bool)
+        at, starts = places[self.pins], self.pin_starts[:-1]
+        different: np.ndarray = np.minimum.reduceat(at, starts) != np.maximum.reduceat(at, starts)
+        return different
+
+    def fed_at_run_time(self) -> list[bool]:
+        """Whether a request reaches a node; the others compute from constants alone."""
+        fed: list[bool] = []
+        for node, predecessors in enumerate(self.predecessors):
+            fed.append(
+                any(fed[p] for p in predecessors)
+                or any(self.producers[tensor] == GRAPH_INPUT for tensor in self.reads[node])
+            )
+        return fed
