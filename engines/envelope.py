@@ -106,7 +106,7 @@ class Envelope:
                 fields[key] = tuple(_spec_from_json(s) for s in fields[key])
             fields["profiles"] = tuple(fields["profiles"])
             return cls(**fields)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise EngineRejectedError(segment, f"its envelope can't be read ({error}).") from error
 
     def verify(self, engine: bytes, segment: str, *, version: str, device: Device) -> None:

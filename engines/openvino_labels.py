@@ -18,11 +18,11 @@ SUPPORTED_OPS = frozenset(
     "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip"
     " Concat ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu"
     " Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool"
-    " Greater GreaterOrEqual GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity InstanceNormalization"
-    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LRN LSTM MatMul Max MaxPool Mean"
+    " Greater GreaterOrEqual GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity If InstanceNormalization"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization LRN LSTM MatMul Max MaxPool Mean"
     " Min Mish Mod Mul Neg Not Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2 ReduceLogSum"
     " ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize"
-    " RMSNormalization RNN Round ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice"
+    " RMSNormalization RNN Round Scan ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice"
     " Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK"
     " Transpose Trilu Unsqueeze Where Xor".split()
 )

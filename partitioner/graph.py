@@ -5,13 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Set
 
 import onnx_ir as ir
 
 from partitioner.signatures import Signatures
 from partitioner.topology import GRAPH_INPUT, Topology
-from partitioner.values import Dimension, dimensions, is_constant, read_values
+from partitioner.values import Dimension, bodies, dimensions, is_constant, read_values
 
 TRTNODE_DOMAIN = "ai.trtnode"
 """Domain of the nodes that carry engines, and of their functions."""
@@ -100,6 +100,7 @@ class Graph:
         tensors: Every run-time value that a node reads or makes, numbered as in ``topology``.
         producers: Number of the node that makes a tensor, or ``topology.GRAPH_INPUT``, by tensor.
         topology: Who feeds whom, by number.
+        shape_arithmetic: Values that are computed from dimensions and constants alone.
     """
 
     model: ir.Model
@@ -107,6 +108,7 @@ class Graph:
     tensors: tuple[ir.Value, ...]
     producers: tuple[int, ...]
     topology: Topology
+    shape_arithmetic: Set[ir.Value]
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:
@@ -135,7 +137,8 @@ class Graph:
             sizes=[_expected_bytes(v) for v in numbers],
             leaving=[v in outputs for v in numbers],
         )
-        return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology)
+        arithmetic = signatures.shape_arithmetic
+        return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology, arithmetic)
 
     @property
     def inputs(self) -> tuple[ir.Value, ...]:
@@ -146,6 +149,22 @@ class Graph:
     def outputs(self) -> tuple[ir.Value, ...]:
         """Graph outputs, in order."""
         return tuple(self.model.graph.outputs)
+
+
+def body_nodes(node: Node) -> Iterator[Node]:
+    """The nodes of a node's bodies, and of their nodes' bodies; identities start with those of their parents."""
+    assert node.op.graph is not None
+    yield from _body_nodes(node.name, node.op, Signatures(node.op.graph.opset_imports))
+
+
+def _body_nodes(parent: str, op: ir.Node, signatures: Signatures) -> Iterator[Node]:
+    for body in bodies(op):
+        names = _identities(body)
+        for inner in body:
+            name = f"{parent}/{names[inner]}"
+            reads = tuple(dict.fromkeys(v for v in read_values(inner) if not is_constant(v)))
+            yield Node(name, inner, signatures.opset(inner), reads, (), signatures.of(inner))
+            yield from _body_nodes(name, inner, signatures)
 
 
 def _expected_bytes(value: ir.Value) -> int:

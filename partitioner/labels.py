@@ -6,14 +6,13 @@ import dataclasses
 import enum
 import fnmatch
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
 from partitioner.errors import UnknownOptionError
-from partitioner.graph import Graph, Node
-from partitioner.values import bodies
+from partitioner.graph import Graph, Node, body_nodes
 
 
 class ReasonCode(enum.StrEnum):
@@ -73,6 +72,10 @@ class PartitionOptions:
     """If given, only these operator types may run in an engine."""
     min_segment_nodes: int = 1
     """Smaller segments run natively."""
+    max_segments: int | None = None
+    """Most segments; those with the smallest estimated benefit run natively beyond this number."""
+    connected: bool = False
+    """Whether each segment is one connected part of the graph, rather than as few segments as possible."""
 
 
 def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) -> dict[str, Verdict]:
@@ -93,6 +96,7 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
     """
     _check_options(graph, options)
     excluded = _excluded_by(options)
+    rules = (_common_rule, supports, _bodies_rule((excluded, _common_rule, supports)))
     known: dict[Hashable, Verdict] = {}
     labels: dict[str, Verdict] = {}
     for node in graph.nodes:
@@ -100,7 +104,7 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
         if verdict.supported:
             verdict = known.get(node.signature, SUPPORTED)
             if node.signature not in known or not verdict.supported:  # a refusal names the node's own tensors
-                verdict = known[node.signature] = _first_refusal(node, (_common_rule, supports))
+                verdict = known[node.signature] = _first_refusal(node, rules)
         labels[node.name] = verdict
     return labels
 
@@ -160,8 +164,6 @@ def _common_rule(node: Node) -> Verdict:
                 f"A request may replace {read.name!r}, which is an initializer and a graph input. "
                 "Export the model with initializers that are not graph inputs.",
             )
-    if any(True for _ in bodies(node.op)):
-        return Verdict(ReasonCode.CONTROL_FLOW, f"{node.op_type} has bodies, which run natively.")
     if not onnx.defs.has(node.op_type, node.opset, ""):
         # Inside a model-local function such a node has no schema to be resolved by, which crashes onnxruntime.
         return Verdict(ReasonCode.UNSUPPORTED_OP, f"ONNX opset {node.opset} has no operator {node.op_type}.")
@@ -171,6 +173,21 @@ def _common_rule(node: Node) -> Verdict:
             if not verdict.supported:
                 return verdict
     return SUPPORTED
+
+
+def _bodies_rule(rules: Sequence[Predicate]) -> Predicate:
+    """A node with bodies is taken whole, where every node of its bodies is taken."""
+
+    def rule(node: Node) -> Verdict:
+        for inner in body_nodes(node):
+            if inner.op_type == "Constant" and inner.domain == "":
+                continue
+            verdict = _first_refusal(inner, rules)
+            if not verdict.supported:
+                return Verdict(ReasonCode.CONTROL_FLOW, f"In a body, {inner.name!r} runs natively: {verdict.detail}")
+        return SUPPORTED
+
+    return rule
 
 
 def _check_value(value: ir.Value) -> Verdict:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from partitioner.atomic import AtomicGroup, atomic_groups, keep_groups
+from partitioner.cost import CostModel
+from partitioner.duplication import duplicate_constant_fed
 from partitioner.graph import Graph
 from partitioner.labels import (
     PartitionOptions,
@@ -16,8 +19,17 @@ from partitioner.labels import (
     label_nodes,
     without_constant_islands,
 )
-from partitioner.report import Report, count_crossing_tensors, find_splits, native_nodes
-from partitioner.segments import Segment, cut_segments
+from partitioner.report import (
+    Report,
+    count_boundary_bytes,
+    count_crossing_tensors,
+    estimate_segments,
+    find_split_groups,
+    find_splits,
+    native_nodes,
+)
+from partitioner.segments import NATIVE, Segment, cut_segments
+from partitioner.what_if import try_operators
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +40,8 @@ class Partition:
         graph: What was cut.
         labels: Final verdict of each node, by identity: demoted nodes included.
         segments: In execution order.
+        groups: Nodes that are kept together where that needs no further segment.
+        options: The user's wishes.
         supported_nodes: How many nodes the engine could run.
         minimum_segments: The fewest segments that hold all of them.
         seconds: Time of each step.
@@ -36,12 +50,15 @@ class Partition:
     graph: Graph
     labels: Mapping[str, Verdict]
     segments: tuple[Segment, ...]
+    groups: tuple[AtomicGroup, ...]
+    options: PartitionOptions
     supported_nodes: int
     minimum_segments: int
     seconds: Mapping[str, float]
 
     def report(self, *, model: str, engine: str) -> Report:
         """Explain the partition."""
+        costs = CostModel(self.graph)
         return Report(
             model=model,
             engine=engine,
@@ -49,9 +66,13 @@ class Partition:
             supported_nodes=self.supported_nodes,
             minimum_segments=self.minimum_segments,
             segments=self.segments,
+            estimates=estimate_segments(self.graph, self.segments, costs),
             native=native_nodes(self.graph, self.segments, self.labels),
             splits=find_splits(self.graph, self.segments),
+            split_groups=find_split_groups(self.graph, self.segments, self.groups),
             crossing_tensors=count_crossing_tensors(self.segments),
+            boundary_bytes=count_boundary_bytes(self.graph, self.segments),
+            what_if=try_operators(self.graph, self.labels, costs),
             seconds=self.seconds,
         )
 
@@ -64,16 +85,17 @@ class Partition:
         Args:
             refused: Why, by node identity.
         """
-        labels = without_constant_islands(self.graph, {**self.labels, **refused})
-        segments = cut_segments(self.graph, {name: v.supported for name, v in labels.items()})
-        return dataclasses.replace(self, labels=labels, segments=tuple(segments))
+        labels = keep_groups(self.graph, {**self.labels, **refused}, self.groups)
+        labels = without_constant_islands(self.graph, labels)
+        return dataclasses.replace(self, labels=labels, segments=_cut(self.graph, labels, self.groups, self.options))
 
 
 def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions) -> Partition:
     """Label every node and cut the supported ones into the fewest segments.
 
     Args:
-        graph: The cleaned graph.
+        graph: The cleaned graph. Nodes that compute from constants are copied in its model, where several segments
+            read them; the partition has the view that fits.
         supports: The backend's rule.
         options: The user's wishes.
 
@@ -82,21 +104,42 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
     """
     seconds: dict[str, float] = {}
     with _timed(seconds, "label"):
-        labels = without_constant_islands(graph, label_nodes(graph, supports, options))
+        groups = atomic_groups(graph)
+        labels = keep_groups(graph, label_nodes(graph, supports, options), groups)
+        labels = without_constant_islands(graph, labels)
     with _timed(seconds, "cut"):
-        segments = cut_segments(graph, {name: v.supported for name, v in labels.items()})
+        segments = _cut(graph, labels, groups, options)
+        places = {node.name: index for index, segment in enumerate(segments) for node in segment.nodes}
+        copies = duplicate_constant_fed(graph, {node.name: places.get(node.name, NATIVE) for node in graph.nodes})
+        if copies:
+            graph = Graph.of(graph.model)
+            groups = atomic_groups(graph)
+            labels.update({copy: labels[original] for copy, original in copies.items()})
+            labels = without_constant_islands(graph, keep_groups(graph, labels, groups))
+            segments = _cut(graph, labels, groups, options)
         partition = Partition(
             graph=graph,
             labels=labels,
-            segments=tuple(segments),
+            segments=segments,
+            groups=groups,
+            options=options,
             supported_nodes=sum(v.supported for v in labels.values()),
-            minimum_segments=len(segments),
+            minimum_segments=max((segment.level for segment in segments), default=0),
             seconds=seconds,
         )
-        return _demote_small(partition, options.min_segment_nodes)
+        return _limit_segments(_demote_small(partition))
 
 
-def _demote_small(partition: Partition, minimum: int) -> Partition:
+def _cut(
+    graph: Graph, labels: Mapping[str, Verdict], groups: Sequence[AtomicGroup], options: PartitionOptions
+) -> tuple[Segment, ...]:
+    supported = {name: verdict.supported for name, verdict in labels.items()}
+    together = [g.nodes for g in groups if all(supported[graph.nodes[index].name] for index in g.nodes)]
+    return tuple(cut_segments(graph, supported, together=together, connected=options.connected))
+
+
+def _demote_small(partition: Partition) -> Partition:
+    minimum = partition.options.min_segment_nodes
     while small := [s for s in partition.segments if len(s.nodes) < minimum]:
         partition = partition.demote(
             {
@@ -108,6 +151,18 @@ def _demote_small(partition: Partition, minimum: int) -> Partition:
                 for node in segment.nodes
             }
         )
+    return partition
+
+
+def _limit_segments(partition: Partition) -> Partition:
+    """Demote the segments of the smallest estimated benefit, one at a time: the others may merge then."""
+    most = partition.options.max_segments
+    costs = CostModel(partition.graph) if most is not None else None
+    while costs and most is not None and len(partition.segments) > most:
+        estimates = estimate_segments(partition.graph, partition.segments, costs)
+        worst = min(partition.segments, key=lambda s: estimates[s.name].native_ms - estimates[s.name].engine_ms)
+        detail = f"Its segment has the smallest estimated benefit of {len(partition.segments)}; max_segments is {most}."
+        partition = partition.demote({node.name: Verdict(ReasonCode.TOO_SMALL, detail) for node in worst.nodes})
     return partition
 
 

@@ -7,9 +7,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from partitioner.atomic import AtomicGroup
+from partitioner.cost import CostModel
 from partitioner.graph import Graph
 from partitioner.labels import Verdict
 from partitioner.segments import Segment
+from partitioner.what_if import WhatIf
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,27 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Estimated time of a segment, in an engine and natively."""
+
+    engine_ms: float
+    native_ms: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SplitGroup:
+    """An atomic group that could not be kept in one place without a further segment.
+
+    Attributes:
+        kind: What kind of group.
+        nodes: Identities of its nodes.
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Outcome of a partitioning. ``as_json`` gives the documented form."""
 
@@ -45,9 +69,13 @@ class Report:
     supported_nodes: int
     minimum_segments: int
     segments: tuple[Segment, ...]
+    estimates: Mapping[str, Estimate]
     native: tuple[NativeNode, ...]
     splits: tuple[Split, ...]
+    split_groups: tuple[SplitGroup, ...]
     crossing_tensors: int
+    boundary_bytes: int
+    what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
 
     def as_json(self) -> dict[str, Any]:
@@ -67,12 +95,16 @@ class Report:
                     "inputs": [v.name for v in s.inputs],
                     "outputs": [v.name for v in s.outputs],
                     "level": s.level,
+                    "estimate": _rounded(dataclasses.asdict(self.estimates[s.name])),
                 }
                 for s in self.segments
             ],
             "native": [dataclasses.asdict(n) for n in self.native],
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
+            "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
             "crossing_tensors": self.crossing_tensors,
+            "boundary_bytes": self.boundary_bytes,
+            "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
         }
 
@@ -104,6 +136,34 @@ def count_crossing_tensors(segments: Sequence[Segment]) -> int:
     return sum(len(s.inputs) + len(s.outputs) for s in segments)
 
 
+def count_boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> int:
+    """Bytes of what ``count_crossing_tensors`` counts; an unknown dimension counts as one."""
+    sizes = dict(zip(graph.tensors, graph.topology.sizes.tolist(), strict=True))
+    return sum(sizes[value] for s in segments for value in (*s.inputs, *s.outputs))
+
+
+def estimate_segments(graph: Graph, segments: Sequence[Segment], costs: CostModel) -> dict[str, Estimate]:
+    """Estimate each segment's time, by segment name."""
+    numbers = {node.name: index for index, node in enumerate(graph.nodes)}
+    estimates = {}
+    for segment in segments:
+        nodes = [numbers[node.name] for node in segment.nodes]
+        engine_s = costs.segment_s(nodes, count_boundary_bytes(graph, [segment]))
+        estimates[segment.name] = Estimate(engine_ms=engine_s * 1e3, native_ms=costs.native_s(nodes) * 1e3)
+    return estimates
+
+
+def find_split_groups(
+    graph: Graph, segments: Sequence[Segment], groups: Sequence[AtomicGroup]
+) -> tuple[SplitGroup, ...]:
+    """Atomic groups with nodes in two segments."""
+    owner = {node.name: segment.name for segment in segments for node in segment.nodes}
+    named = ((group.kind, tuple(graph.nodes[index].name for index in group.nodes)) for group in groups)
+    return tuple(
+        SplitGroup(kind=kind, nodes=nodes) for kind, nodes in named if len({owner.get(n) for n in nodes} - {None}) > 1
+    )
+
+
 def native_nodes(graph: Graph, segments: Sequence[Segment], labels: Mapping[str, Verdict]) -> tuple[NativeNode, ...]:
     """Every node outside the segments, with its reason."""
     inside = {node.name for segment in segments for node in segment.nodes}
@@ -117,6 +177,10 @@ def native_nodes(graph: Graph, segments: Sequence[Segment], labels: Mapping[str,
         for node in graph.nodes
         if node.name not in inside
     )
+
+
+def _rounded(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
 
 
 def _path_back(

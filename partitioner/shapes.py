@@ -17,16 +17,23 @@ SMALL_INITIALIZER_ELEMENTS = 1024
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """Write the element type and shape of every value of the top-level graph into the model, in place.
+    """Write the element type and shape of every value of a model, bodies included, into the model, in place.
 
     Inference never fails here: a value that ONNX's rules say nothing about stays without a type.
     """
-    inferred = _infer(_skeleton(model))
-    known = {v.name: v.type for v in [*inferred.graph.value_info, *inferred.graph.output]}
-    for op in model.graph:
+    _write_types(_infer(_skeleton(model)).graph, model.graph)
+
+
+def _write_types(inferred: onnx.GraphProto, graph: ir.Graph) -> None:
+    known = {v.name: v.type for v in [*inferred.value_info, *inferred.output]}
+    for proto, op in zip(inferred.node, graph, strict=True):
         for value in op.outputs:
             if value.name in known:
                 _set_type(value, known[value.name])
+        by_name = {attribute.name: attribute for attribute in proto.attribute}
+        for name, attribute in op.attributes.items():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _write_types(by_name[name].g, attribute.as_graph())
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:

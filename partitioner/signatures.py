@@ -25,12 +25,15 @@ class Signatures:
     A signature holds operator, domain, opset and attributes, and of each input and output its kind, element type,
     rank, which dimensions are fixed or zero, whether it is constant, and whether it is shape arithmetic. Of constant
     integers it also holds how many bits they need. Names and weights are not in it.
+
+    Attributes:
+        shape_arithmetic: Values so far that are computed from dimensions and constants alone.
     """
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         self._opset_imports = opset_imports
         self._kinds: dict[ir.Value, Hashable] = {}
-        self._shape_arithmetic: set[ir.Value] = set()
+        self.shape_arithmetic: set[ir.Value] = set()
 
     def opset(self, op: ir.Node) -> int:
         """Version of the operator's domain that a node means."""
@@ -52,15 +55,15 @@ class Signatures:
             shape = dimensions(value)
             pattern = None if shape is None else tuple(_dimension_key(d) for d in shape)
             kind = type(value.type).__name__
-            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), value in self._shape_arithmetic)
+            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), value in self.shape_arithmetic)
         return self._kinds[value]
 
     def _follow_shapes(self, op: ir.Node) -> None:
         known = op.op_type in ("Shape", "Size") or all(
-            v is None or v.const_value is not None or v in self._shape_arithmetic for v in op.inputs
+            v is None or v.const_value is not None or v in self.shape_arithmetic for v in op.inputs
         )
         if known:
-            self._shape_arithmetic.update(v for v in op.outputs if v.dtype in SHAPE_DTYPES)
+            self.shape_arithmetic.update(v for v in op.outputs if v.dtype in SHAPE_DTYPES)
 
 
 def _dimension_key(dimension: int | str | None) -> str:

@@ -96,10 +96,10 @@ NO_ENGINE = {
         "float[3] y",
         """y = If (c) <
             then_branch = then () => (float[3] t) { t = Relu(x) },
-            else_branch = else () => (float[3] e) { e = Neg(x) }
+            else_branch = else () => (float[3] e) { e = com.microsoft.Gelu(x) }
         >""",
         "CONTROL_FLOW",
-        "If has bodies, which run natively.",
+        "In a body, 'If:y/Gelu:e' runs natively: Gelu belongs to domain 'com.microsoft', not to ONNX.",
     ),
     "replaceable-default": (
         "float[3] y",
@@ -211,3 +211,44 @@ def test_every_operator_name_that_options_accept_is_checked_against_onnx(clean) 
     newest = max(onnx.defs.get_all_schemas(), key=lambda schema: schema.since_version).name
 
     label_nodes(clean(CHAIN), take_all, PartitionOptions(native_ops=(newest,)))
+
+
+BODIES = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x, bool c, int64 n) => (float[3] y) {
+    a = Relu(x)
+    [choice] y = If (c) <
+        then_branch = then () => (float[3] t) {
+            k = Constant<value = float[3] {1, 2, 3}>()
+            u = Add(a, k)
+            t = If (c) <
+                then_branch = inner () => (float[3] i) { i = Abs(u) },
+                else_branch = other () => (float[3] o) { [deep] o = Exp(u) }
+            >
+        },
+        else_branch = else () => (float[3] e) { e = Abs(x) }
+    >
+}"""
+
+
+def test_a_node_is_taken_with_its_bodies_where_every_node_in_them_is(clean) -> None:
+    labels = label_nodes(clean(BODIES), take_all, PartitionOptions())
+
+    assert labels["choice"].supported
+
+
+def test_one_native_node_deep_inside_keeps_the_node_with_the_body_out(clean, refusing) -> None:
+    labels = label_nodes(clean(BODIES), refusing("Exp"), PartitionOptions())
+
+    assert labels["choice"].code == "CONTROL_FLOW"
+    assert labels["choice"].detail.startswith("In a body, 'choice/If:t/deep' runs natively: ")
+
+
+def test_nodes_of_bodies_are_excluded_by_their_whole_identity(clean) -> None:
+    labels = label_nodes(clean(BODIES), take_all, PartitionOptions(native_nodes=("choice/*/deep",)))
+
+    assert labels["choice"].code == "CONTROL_FLOW"
+
+
+def test_a_backend_that_takes_no_control_flow_is_believed(clean, refusing) -> None:
+    labels = label_nodes(clean(BODIES), refusing("If"), PartitionOptions())
+
+    assert labels["choice"].code == "UNSUPPORTED_OP"

@@ -30,7 +30,10 @@ KEYS = {
     "segments",
     "native",
     "splits",
+    "split_groups",
     "crossing_tensors",
+    "boundary_bytes",
+    "what_if",
     "seconds",
 }
 
@@ -44,7 +47,11 @@ def test_the_report_is_the_documented_json(clean, partition) -> None:
     report = as_json(partition(clean(MODEL), "Neg"))
 
     seconds = report.pop("seconds")
+    estimates = [segment.pop("estimate") for segment in report["segments"]]
+    what_if = report.pop("what_if")
     assert set(seconds) == {"label", "cut"}
+    assert all(set(estimate) == {"engine_ms", "native_ms"} for estimate in estimates)
+    assert sorted((one["op_type"], one["nodes"], one["segments"]) for one in what_if) == [("If", 1, 2), ("Neg", 1, 2)]
     assert all(isinstance(value, float) for value in seconds.values())
     assert report == {
         "model": "m.onnx",
@@ -82,11 +89,13 @@ def test_the_report_is_the_documented_json(clean, partition) -> None:
                 "node": "branch",
                 "op_type": "If",
                 "code": "CONTROL_FLOW",
-                "detail": "If has bodies, which run natively.",
+                "detail": "In a body, 'branch/Neg:e' runs natively: The engine of this test has no such operator.",
             },
         ],
         "splits": [{"between": ["segment_0", "segment_1"], "witness": ["first", "detour", "branch", "second"]}],
+        "split_groups": [],
         "crossing_tensors": 5,
+        "boundary_bytes": 60,
     }
 
 
@@ -94,7 +103,9 @@ def test_its_keys_are_the_same_for_every_model(case, clean, partition) -> None:
     report = as_json(partition(clean(case.model), *case.native))
 
     assert set(report) == KEYS
-    assert all(set(s) == {"name", "backend", "nodes", "inputs", "outputs", "level"} for s in report["segments"])
+    assert all(
+        set(s) == {"name", "backend", "nodes", "inputs", "outputs", "level", "estimate"} for s in report["segments"]
+    )
     assert all(set(n) == {"node", "op_type", "code", "detail"} for n in report["native"])
     assert all(set(s) == {"between", "witness"} for s in report["splits"])
 
@@ -138,10 +149,10 @@ def read_names(op: ir.Node) -> set[str]:
 def test_every_pair_of_neighbours_has_a_path_that_leaves_the_engine_and_comes_back(
     data, random_models, clean, partition
 ) -> None:
-    graph = clean(data.draw(random_models(16)))
-    by_name = {node.name: node for node in graph.nodes}
+    result = partition(clean(data.draw(random_models(16))), "Neg")
+    by_name = {node.name: node for node in result.graph.nodes}
 
-    report = as_json(partition(graph, "Neg"))
+    report = as_json(result)
 
     members = {s["name"]: set(s["nodes"]) for s in report["segments"]}
     pairs = zip(report["segments"], report["segments"][1:], strict=False)

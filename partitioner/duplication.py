@@ -1,0 +1,88 @@
+"""Gives each place that reads a result of constants a copy of the nodes that compute it.
+
+Such nodes run once, when an engine is built or a native part is loaded. Read in several places, their results would
+cross a boundary with each request instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from partitioner.graph import Graph, Node
+from partitioner.values import bodies
+
+RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+"""A copy of these would compute something else."""
+
+
+def duplicate_constant_fed(graph: Graph, places: Mapping[str, int]) -> dict[str, str]:
+    """Copy nodes that compute from constants alone next to each place that reads them, in place.
+
+    Args:
+        graph: The cleaned graph. Its model is changed if the result is not empty; view it anew then.
+        places: A number for where each node runs, by node identity.
+
+    Returns:
+        The name of each copy, and the identity of the node that it copies.
+    """
+    fed = graph.topology.fed_at_run_time()
+    by_op = {node.op: node for node in graph.nodes}
+    where = {node.op: places[node.name] for node in graph.nodes}
+    copies: dict[str, str] = {}
+    for index in range(len(fed) - 1, -1, -1):
+        node = graph.nodes[index]
+        if fed[index] or node.op_type in RANDOM_OPS or any(True for _ in bodies(node.op)):
+            continue
+        for place, readers in _readers_elsewhere(node.op, where).items():
+            copy = _copy(node, f"{node.name}:copy_{place + 1}")
+            where[copy] = place
+            copies[str(copy.name)] = node.name
+            for reader in readers:
+                _read_instead(reader, node.op.outputs, copy.outputs)
+    assert all(op in by_op or op.name in copies for op in graph.model.graph)
+    return copies
+
+
+def _readers_elsewhere(op: ir.Node, where: Mapping[ir.Node, int]) -> dict[int, list[ir.Node]]:
+    """Nodes that read a node's outputs elsewhere, by place; what no copy can serve keeps the original in its place."""
+    found: dict[int, list[ir.Node]] = {}
+    for value in op.outputs:
+        for use in value.uses():
+            if use.node not in where:
+                return {}  # a body reads it
+            found.setdefault(where[use.node], []).append(use.node)
+        if value.is_graph_output():
+            found.setdefault(where[op], [])
+    if where[op] not in found and found:
+        where_first = min(found)
+        del found[where_first]  # the original serves this place: the cut is free to move it there
+    found.pop(where[op], None)
+    return found
+
+
+def _copy(node: Node, name: str) -> ir.Node:
+    op = node.op
+    copy = ir.Node(
+        op.domain,
+        op.op_type,
+        op.inputs,
+        op.attributes.values(),
+        overload=op.overload,
+        num_outputs=len(op.outputs),
+        name=name,
+    )
+    for original, value in zip(op.outputs, copy.outputs, strict=True):
+        value.name = f"{original.name}:{name}" if original.name else ""
+        value.type, value.shape = original.type, original.shape
+    assert op.graph is not None
+    op.graph.insert_after(op, copy)
+    return copy
+
+
+def _read_instead(reader: ir.Node, old: Sequence[ir.Value], new: Sequence[ir.Value]) -> None:
+    replacements = dict(zip(old, new, strict=True))
+    for index, value in enumerate(reader.inputs):
+        if value in replacements:
+            reader.replace_input_with(index, replacements[value])

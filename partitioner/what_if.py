@@ -1,0 +1,66 @@
+"""What would become of a partition if an engine took one more operator."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from partitioner.cost import CostModel
+from partitioner.graph import Graph
+from partitioner.labels import ReasonCode, Verdict
+from partitioner.placement import place_nodes
+
+MAX_OPERATORS = 12
+"""Operators to try, the most frequent ones first."""
+
+MAX_NODES = 20_000
+"""Larger graphs are not tried: a try takes as long as a cut."""
+
+NO_OBSTACLES = frozenset({ReasonCode.USER_EXCLUDED, ReasonCode.TOO_SMALL, ReasonCode.NOT_FASTER})
+"""Reasons that more support would not remove."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Outcome of one try.
+
+    Attributes:
+        op_type: The operator.
+        nodes: How many of its nodes run natively now.
+        segments: How many segments there would be.
+        saved_ms: Estimated time saved.
+    """
+
+    op_type: str
+    nodes: int
+    segments: int
+    saved_ms: float
+
+
+def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel) -> tuple[WhatIf, ...]:
+    """Cut again with each refused operator supported, one at a time; the greatest saving first."""
+    if len(graph.nodes) > MAX_NODES:
+        return ()
+    refused = {node.name for node in graph.nodes if labels[node.name].code not in (None, *NO_OBSTACLES)}
+    fed = graph.topology.fed_at_run_time()
+    refused = {node.name for node, at_run_time in zip(graph.nodes, fed, strict=True) if at_run_time} & refused
+    counts = collections.Counter(node.op_type for node in graph.nodes if node.name in refused)
+    inside = [labels[node.name].supported for node in graph.nodes]
+    now_s = costs.total_s(_places(graph, inside))
+    tries = []
+    for op_type, count in counts.most_common(MAX_OPERATORS):
+        wider = [
+            engine or (node.op_type == op_type and node.name in refused)
+            for node, engine in zip(graph.nodes, inside, strict=True)
+        ]
+        places = _places(graph, wider)
+        saved_ms = (now_s - costs.total_s(places)) * 1e3
+        tries.append(WhatIf(op_type=op_type, nodes=count, segments=int(places.max(initial=0)), saved_ms=saved_ms))
+    return tuple(sorted(tries, key=lambda one: (-one.saved_ms, one.op_type)))
+
+
+def _places(graph: Graph, inside: Sequence[bool]) -> np.ndarray:
+    return np.where(inside, place_nodes(graph.topology, inside), -1)
