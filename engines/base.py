@@ -74,6 +74,14 @@ class Backend(Protocol):
         """Whether the library computes this node, and computes it right."""
         ...
 
+    def refusal(self, model: pathlib.Path) -> str | None:
+        """Ask the library itself whether it takes every node of a model, without building anything.
+
+        Returns:
+            None if it does, else one sentence of what it says.
+        """
+        ...
+
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """The library's settings for these options, by its own names. They go into the envelope."""
         ...

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import pathlib
+from collections.abc import Mapping
 
 from engines.errors import OutputFileError
 from engines.files import write_atomically
@@ -93,6 +94,27 @@ class EngineCache:
                 fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
             write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
             self._evict()
+        except (OSError, OutputFileError) as error:
+            logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+
+    def verdicts(self, key: str) -> dict[str, str]:
+        """What a library said about nodes, by the hash of their signature; empty where it was never asked."""
+        record = self._directory / f"{key}.json"
+        try:
+            said = json.loads(record.read_text(encoding="utf-8"))["verdicts"]
+            return {str(signature): str(sentence) for signature, sentence in said.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+            return {}
+
+    def put_verdicts(self, key: str, said: Mapping[str, str]) -> None:
+        """Add to what a library said. A cache that can't be written is a warning, not a failure."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            fields = {"verdicts": {**self.verdicts(key), **said}}
+            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
         except (OSError, OutputFileError) as error:
             logger.warning("The engine cache %s can't be written: %s", self._directory, error)
 

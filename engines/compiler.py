@@ -26,11 +26,13 @@ from engines.native_types import complete_types
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
 from engines.registry import NATIVE, get_backend, resolve_engine
+from engines.verdicts import ask_library
 from engines.worker import Worker
 from partitioner import (
     EmbeddedEngine,
     Graph,
     Partition,
+    PartitionOptions,
     Predicate,
     ReasonCode,
     Report,
@@ -84,8 +86,15 @@ def compile_model(
         return _Compilation(source, options, cache, worker, pathlib.Path(folder)).run()
 
 
-def partition_model(source: pathlib.Path, options: CompileOptions) -> tuple[Partition, Report]:
+def partition_model(
+    source: pathlib.Path, options: CompileOptions, *, cache: EngineCache | None = None
+) -> tuple[Partition, Report]:
     """Label and cut a model without building anything.
+
+    Args:
+        source: The model.
+        options: How.
+        cache: Where the engine library's answers are looked up and kept.
 
     Raises:
         PartitionError: As ``compile_model``.
@@ -95,7 +104,9 @@ def partition_model(source: pathlib.Path, options: CompileOptions) -> tuple[Part
     start = time.perf_counter()
     graph = _cleaned(source)
     seconds = time.perf_counter() - start
-    partition = partition_graph(graph, _predicate(engine), options.partition)
+    with Worker() as worker:
+        supports = _predicate(engine, graph, options.partition, cache, worker)
+        partition = partition_graph(graph, supports, options.partition)
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     return partition, partition.report(model=source.name, engine=engine)
 
@@ -157,7 +168,9 @@ class _Compilation:
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
         graph = Graph.of(graph.model)
         seconds = time.perf_counter() - start
-        partition = partition_graph(graph, _predicate(self._engine), self._options.partition)
+        wishes = self._options.partition
+        supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
+        partition = partition_graph(graph, supports, wishes)
         return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
     def _build_all(self, partition: Partition) -> tuple[dict[str, _Built], dict[str, Verdict]]:
@@ -354,10 +367,12 @@ def _cleaned(source: pathlib.Path) -> Graph:
     return graph
 
 
-def _predicate(engine: str) -> Predicate:
+def _predicate(
+    engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
+) -> Predicate:
     if engine == NATIVE:
         return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
-    return get_backend(engine).label
+    return ask_library(get_backend(engine), graph, wishes, cache, worker)
 
 
 def _fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:

@@ -55,6 +55,11 @@ def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: Buil
     engine.write_bytes(get_backend(backend).build(model, options))
 
 
+def refusal(backend: str, model: pathlib.Path) -> str | None:
+    """Ask a library whether it takes every node of the model in a file; None if so, else what it says."""
+    return get_backend(backend).refusal(model)
+
+
 def check_segments(
     model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
 ) -> dict[str, str]:
@@ -145,4 +150,4 @@ def _input_buffer(sample: Mapping[str, np.ndarray], spec: TensorSpec) -> np.ndar
     return buffer
 
 
-__all__ = ["BuiltSegment", "Feeds", "build", "check_compiled", "check_segments", "output_types"]
+__all__ = ["BuiltSegment", "Feeds", "build", "check_compiled", "check_segments", "output_types", "refusal"]

@@ -51,6 +51,16 @@ class OpenVinoBackend:
         """See ``engines.openvino_labels``."""
         return openvino_labels.label(node)
 
+    def refusal(self, model: pathlib.Path) -> str | None:
+        """Convert a model and query the CPU plugin for each of its operations."""
+        try:
+            source = _core().read_model(str(model))
+            taken = _core().query_model(source, DEVICE)
+        except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            return f"OpenVINO: {_first_line(error)}"
+        refused = [op.get_type_name() for op in source.get_ops() if op.get_friendly_name() not in taken]
+        return f"OpenVINO's CPU plugin has no {refused[0]}." if refused else None
+
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """OpenVINO properties for these options. An engine doesn't keep them: they are set again at load."""
         return {

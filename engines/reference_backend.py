@@ -39,6 +39,10 @@ class ReferenceBackend:
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
         return SUPPORTED
 
+    def refusal(self, model: pathlib.Path) -> str | None:
+        """The reference takes whatever ``label`` lets through."""
+        return None
+
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """The reference has no settings."""
         return {}

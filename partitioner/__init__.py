@@ -10,7 +10,7 @@ from partitioner.errors import (
 )
 from partitioner.extract import extract_model
 from partitioner.graph import Graph, Node, TensorSpec
-from partitioner.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict
+from partitioner.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.loading import load_model
 from partitioner.partition import Partition, partition_graph
 from partitioner.passes import clean_up
@@ -43,6 +43,7 @@ __all__ = [
     "embedded_engine",
     "extract_model",
     "is_trtnode",
+    "label_nodes",
     "load_model",
     "partition_graph",
     "segment_hash",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -65,6 +66,40 @@ def single_node_model(op: ir.Node) -> onnx.ModelProto:
     proto.graph.input.extend(serialize_value(v) for v in dict.fromkeys(v for v in op.inputs if v is not None))
     proto.graph.output.extend(serialize_value(v) for v in op.outputs)
     return proto
+
+
+def sampler_model(nodes: Sequence[Node]) -> onnx.ModelProto:
+    """A model in which each of some nodes stands for itself, without bodies: its inputs are inputs of the model.
+
+    Args:
+        nodes: Of one graph. Their constants come with them.
+    """
+    (graph,) = {node.op.graph for node in nodes}
+    assert graph is not None
+    proto = onnx.ModelProto(ir_version=10)
+    imports = graph.opset_imports.items()
+    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    proto.graph.name = "sampler"
+    for index, node in enumerate(nodes):
+        _add_apart(proto.graph, node.op, f"{index}:")
+    return proto
+
+
+def _add_apart(graph: onnx.GraphProto, op: ir.Node, prefix: str) -> None:
+    proto = ir.serde.serialize_node(op)
+    proto.name = f"{prefix}{op.op_type}"
+    for names in (proto.input, proto.output):
+        names[:] = [f"{prefix}{name}" if name else "" for name in names]
+    graph.node.append(proto)
+    for value in dict.fromkeys(v for v in op.inputs if v is not None):
+        holder: Any = serialize_constant(value) if is_constant(value) else serialize_value(value)
+        holder.name = f"{prefix}{value.name}"
+        (graph.initializer if is_constant(value) else graph.input).append(holder)
+    for value in op.outputs:
+        if value.name:
+            output = serialize_value(value)
+            output.name = f"{prefix}{value.name}"
+            graph.output.append(output)
 
 
 def constants_of(ops: Iterable[ir.Node], inputs: Sequence[ir.Value] = ()) -> list[ir.Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Mapping
 
 import numpy as np
@@ -11,9 +12,6 @@ from partitioner.values import bodies, dimensions, is_constant
 
 SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 """What shape arithmetic computes in."""
-
-LARGEST_TENSOR_ATTRIBUTE = 1024
-"""In bytes; a node with a larger one shares its signature with no other node."""
 
 EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""
@@ -86,10 +84,9 @@ def _constant_key(value: ir.Value) -> Hashable:
 
 
 def _attribute_key(attribute: ir.Attr) -> str:
-    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-        tensor = attribute.as_tensor()
-        small = tensor.nbytes <= LARGEST_TENSOR_ATTRIBUTE and tensor.dtype != ir.DataType.STRING
-        return f"{tensor.dtype} {tensor.shape} {tensor.tobytes()!r}" if small else str(id(attribute))
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return ""
+    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+        tensor = attribute.as_tensor()
+        return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(tensor.tobytes()).hexdigest()}"
     return f"{attribute.type} {attribute.value!r}"

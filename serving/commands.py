@@ -35,12 +35,24 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--min-segment-nodes", type=_positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
     )
+    group.add_argument(
+        "--max-segments", type=_positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+    )
+    group.add_argument(
+        "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
+    )
 
 
 def _configure_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
+    _add_cache_options(parser, without="ask the engine library about every operator anew and keep no answer")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     add_partition_options(parser)
+
+
+def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None:
+    parser.add_argument("--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache")
+    parser.add_argument("--no-cache", action="store_true", help=without)
 
 
 def _configure_compile(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +62,7 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
     )
-    parser.add_argument("--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache")
-    parser.add_argument("--no-cache", action="store_true", help="build every engine anew and keep none")
+    _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     add_partition_options(parser)
 

@@ -8,11 +8,9 @@ import time
 
 from rich.console import Console
 
-from engines import CompiledModel, EngineCache, compile_model
+from engines import CompiledModel, compile_model
 from engines.errors import OutputFileError
-from serving.explain_command import options_from, print_report
-
-CACHE_BYTES = 20 * 10**9
+from serving.explain_command import cache_from, options_from, print_report
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -26,8 +24,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     if not arguments.output.parent.is_dir():
         raise OutputFileError(arguments.output, "there is no such folder")
-    cache = None if arguments.no_cache else EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
-    compiled = compile_model(arguments.model, options_from(arguments), cache=cache)
+    compiled = compile_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
     compiled.save(arguments.output)
     facts = _facts(arguments, compiled, time.perf_counter() - start)
     if arguments.json:

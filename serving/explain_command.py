@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from engines import BuildOptions, CompileOptions, partition_model
+from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from partitioner import PartitionOptions, Report
 from serving.errors import NotBuiltYetError
+
+CACHE_BYTES = 20 * 10**9
+
+MOST_SPLITS = 10
+"""Splits to print; a graph cut to pieces has hundreds."""
+
+LONGEST_PATH = 8
+"""Nodes of a path to print whole."""
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -21,12 +31,17 @@ def explain(arguments: argparse.Namespace) -> int:
         PartitionError: The model can't be read.
         EngineError: There is no such engine.
     """
-    _, report = partition_model(arguments.model, options_from(arguments))
+    _, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
     if arguments.json:
         print(json.dumps(report.as_json()))
     else:
         print_report(report, Console())
     return 0
+
+
+def cache_from(arguments: argparse.Namespace) -> EngineCache | None:
+    """The engine cache that command-line arguments name, if any."""
+    return None if arguments.no_cache else EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
 
 
 def options_from(arguments: argparse.Namespace) -> CompileOptions:
@@ -46,6 +61,8 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
             native_nodes=tuple(arguments.native_nodes),
             engine_ops=arguments.engine_ops,
             min_segment_nodes=arguments.min_segment_nodes,
+            max_segments=arguments.max_segments,
+            connected=arguments.connected,
         ),
         samples=getattr(arguments, "inputs", None),
     )
@@ -55,16 +72,23 @@ def print_report(report: Report, console: Console) -> None:
     """Print a report as tables for people."""
     in_engines = sum(len(s.nodes) for s in report.segments)
     console.print(
-        f"[bold]{report.model}[/bold]: {report.nodes} nodes after clean-up; {report.engine} can take "
-        f"{report.supported_nodes}. {in_engines} run in {len(report.segments)} "
-        f"segment{'' if len(report.segments) == 1 else 's'}, {len(report.native)} run natively."
+        f"[bold]{escape(report.model)}[/bold]: {report.nodes} nodes after clean-up; {report.engine} can take "
+        f"{report.supported_nodes}. {in_engines} run in {_count(len(report.segments), 'segment')}, "
+        f"{len(report.native)} run natively. {_count(report.crossing_tensors, 'tensor')} "
+        f"({_bytes(report.boundary_bytes)}) cross."
     )
     if report.segments:
         console.print(_segments(report))
     if report.native:
         console.print(_native(report))
-    for split in report.splits:
-        console.print(f"{split.between[0]} | {split.between[1]}: kept apart by {' > '.join(split.witness)}")
+    for split in report.splits[:MOST_SPLITS]:
+        console.print(f"{split.between[0]} | {split.between[1]}: kept apart by {_path(split.witness)}", markup=False)
+    if len(report.splits) > MOST_SPLITS:
+        console.print(f"... and {len(report.splits) - MOST_SPLITS} more; --json has all of them.")
+    for group in report.split_groups:
+        console.print(f"A {group.kind} is in more than one segment: {_path(group.nodes)}", markup=False)
+    if report.what_if:
+        console.print(_what_if(report))
 
 
 def _segments(report: Report) -> Table:
@@ -73,10 +97,10 @@ def _segments(report: Report) -> Table:
         table.add_row(
             segment.name,
             str(len(segment.nodes)),
-            segment.nodes[0].name,
-            segment.nodes[-1].name,
-            _count(len(segment.inputs)),
-            _count(len(segment.outputs)),
+            escape(segment.nodes[0].name),
+            escape(segment.nodes[-1].name),
+            _count(len(segment.inputs), "tensor"),
+            _count(len(segment.outputs), "tensor"),
         )
     return table
 
@@ -88,10 +112,29 @@ def _native(report: Report) -> Table:
         groups[node.code, node.op_type].append(node.node)
         details.setdefault((node.code, node.op_type), node.detail)
     table = Table("reason", "operator", "nodes", "for example", "why", title="Native nodes", title_justify="left")
-    for (code, op_type), nodes in sorted(groups.items(), key=lambda item: -len(item[1])):
-        table.add_row(code, op_type, str(len(nodes)), nodes[0], details[code, op_type])
+    for (code, op_type), nodes in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1])):
+        table.add_row(code, op_type, str(len(nodes)), escape(nodes[0]), escape(details[code, op_type]))
     return table
 
 
-def _count(number: int) -> str:
-    return f"{number} tensor{'' if number == 1 else 's'}"
+def _what_if(report: Report) -> Table:
+    table = Table("if the engine took", "nodes", "segments", "estimated saving", title="What if", title_justify="left")
+    for one in report.what_if:
+        segments = f"{one.segments} instead of {len(report.segments)}"
+        table.add_row(one.op_type, str(one.nodes), segments, f"{one.saved_ms:.3f} ms")
+    return table
+
+
+def _path(nodes: Sequence[str]) -> str:
+    """The ends of a path, and how much is between them."""
+    if len(nodes) <= LONGEST_PATH:
+        return " > ".join(nodes)
+    return f"{nodes[0]} > {nodes[1]} > ... {len(nodes) - 4} more ... > {nodes[-2]} > {nodes[-1]}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.1f} kB"

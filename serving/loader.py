@@ -28,5 +28,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             native_nodes=model.partition.native_nodes,
             engine_ops=model.partition.engine_ops or None,
             min_segment_nodes=model.partition.min_segment_nodes,
+            max_segments=model.partition.max_segments,
+            connected=model.partition.connected,
         ),
     )

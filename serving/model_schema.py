@@ -69,10 +69,10 @@ class PartitionConfig(Section):
     """Operators that engines may take; empty for all that they support."""
     min_segment_nodes: PositiveInt = 1
     """Segments with fewer nodes stay native."""
-    max_segments: Annotated[PositiveInt | None, NotBuilt("a limit on the number of segments is")] = None
-    """Most segments to build; null for no limit."""
-    connected: Annotated[bool, NotBuilt("splitting segments into connected parts is")] = False
-    """Whether a segment must be one connected part of the graph."""
+    max_segments: PositiveInt | None = None
+    """Most segments to build, those with the greatest estimated benefit; null for no limit."""
+    connected: bool = False
+    """Whether each segment is one connected part of the graph, rather than as few segments as possible."""
 
 
 class ProfileConfig(Section):

@@ -189,7 +189,6 @@ def test_every_fault_of_a_stage_is_told(write) -> None:
         ("  watch: true", "models[0].watch", "reloading a model when its file changes is"),
         ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
         ("  batching: {max_batch_size: 8}", "models[0].batching", "dynamic batching is"),
-        ("  partition: {max_segments: 2}", "models[0].partition.max_segments", "a limit on the number of segments is"),
         ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
         ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
         ("server: {startup: native}", "server.startup", "answering natively during start is not built yet; use wait"),
