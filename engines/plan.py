@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import onnx
 import onnx_ir as ir
@@ -44,16 +44,40 @@ def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[Stage]:
     """
     on_engine = [is_trtnode(node.op) and usable[node.name] for node in graph.nodes]
     levels = earliest_levels(graph.topology, on_engine)
+    constant = [c and not engine for c, engine in zip(graph.constant_nodes(), on_engine, strict=True)]
+    handed_on = _handed_on(graph, on_engine)
     engines: dict[int, list[Node]] = {}
-    native: dict[int, list[Node]] = {}
-    for node, level, engine in zip(graph.nodes, levels, on_engine, strict=True):
-        (engines if engine else native).setdefault(level, []).append(node)
+    native: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if on_engine[index]:
+            engines.setdefault(levels[index], []).append(node)
+        elif not constant[index] or index in handed_on:
+            native.setdefault(levels[index], []).append(index)
     stages: list[Stage] = []
     for level in range(max(levels, default=0) + 1):
         stages.extend(_engine_stage(node) for node in engines.get(level, ()))
         if level in native:
-            stages.append(_native_stage(graph, f"native_{level}", native[level]))
+            whole = _with_constants(graph, native[level], constant)
+            stages.append(_native_stage(graph, f"native_{level}", whole, own=set(native[level])))
     return stages
+
+
+def _handed_on(graph: Graph, on_engine: Sequence[bool]) -> set[int]:
+    """Nodes whose results an engine or the caller reads."""
+    reads = (p for index, engine in enumerate(on_engine) if engine for p in graph.topology.predecessors[index])
+    leaving = (p for p, leaves in zip(graph.producers, graph.topology.leaving, strict=True) if leaves)
+    return {*reads, *leaving}
+
+
+def _with_constants(graph: Graph, nodes: Sequence[int], constant: Sequence[bool]) -> list[int]:
+    """Add the constant nodes that some nodes read, which ONNX Runtime then folds when it loads the stage."""
+    found, pending = set(nodes), list(nodes)
+    while pending:
+        for p in graph.topology.predecessors[pending.pop()]:
+            if constant[p] and p not in found:
+                found.add(p)
+                pending.append(p)
+    return sorted(found)
 
 
 def native_stage_model(graph: Graph, stage: Stage) -> onnx.ModelProto:
@@ -94,11 +118,13 @@ def _engine_stage(node: Node) -> Stage:
     )
 
 
-def _native_stage(graph: Graph, name: str, nodes: list[Node]) -> Stage:
+def _native_stage(graph: Graph, name: str, indices: Sequence[int], *, own: Set[int]) -> Stage:
+    nodes = [graph.nodes[index] for index in indices]
+    ours = {v for index in own for v in graph.nodes[index].op.outputs}
     return Stage(
         name=name,
         nodes=tuple(nodes),
         is_engine=False,
         inputs=values_read(nodes),
-        outputs=values_leaving(graph, nodes),
+        outputs=tuple(v for v in values_leaving(graph, nodes) if v in ours),
     )

@@ -13,9 +13,6 @@ import onnx_ir as ir
 from partitioner.graph import Graph, Node
 from partitioner.values import bodies
 
-RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
-"""A copy of these would compute something else."""
-
 
 def duplicate_constant_fed(graph: Graph, places: Mapping[str, int]) -> dict[str, str]:
     """Copy nodes that compute from constants alone next to each place that reads them, in place.
@@ -27,13 +24,12 @@ def duplicate_constant_fed(graph: Graph, places: Mapping[str, int]) -> dict[str,
     Returns:
         The name of each copy, and the identity of the node that it copies.
     """
-    fed = graph.topology.fed_at_run_time()
-    by_op = {node.op: node for node in graph.nodes}
+    constant = graph.constant_nodes()
     where = {node.op: places[node.name] for node in graph.nodes}
     copies: dict[str, str] = {}
-    for index in range(len(fed) - 1, -1, -1):
+    for index in range(len(constant) - 1, -1, -1):
         node = graph.nodes[index]
-        if fed[index] or node.op_type in RANDOM_OPS or any(True for _ in bodies(node.op)):
+        if not constant[index] or any(True for _ in bodies(node.op)):
             continue
         for place, readers in _readers_elsewhere(node.op, where).items():
             copy = _copy(node, f"{node.name}:copy_{place + 1}")
@@ -41,7 +37,6 @@ def duplicate_constant_fed(graph: Graph, places: Mapping[str, int]) -> dict[str,
             copies[str(copy.name)] = node.name
             for reader in readers:
                 _read_instead(reader, node.op.outputs, copy.outputs)
-    assert all(op in by_op or op.name in copies for op in graph.model.graph)
     return copies
 
 
@@ -55,10 +50,8 @@ def _readers_elsewhere(op: ir.Node, where: Mapping[ir.Node, int]) -> dict[int, l
             found.setdefault(where[use.node], []).append(use.node)
         if value.is_graph_output():
             found.setdefault(where[op], [])
-    if where[op] not in found and found:
-        where_first = min(found)
-        del found[where_first]  # the original serves this place: the cut is free to move it there
-    found.pop(where[op], None)
+    # The original serves its own place, or else one of the others: the cut is free to move it there.
+    found.pop(where[op] if where[op] in found else min(found, default=0), None)
     return found
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from partitioner.signatures import Signatures
 from partitioner.topology import GRAPH_INPUT, Topology
-from partitioner.values import Dimension, bodies, dimensions, is_constant, read_values
+from partitioner.values import Dimension, bodies, dimensions, is_constant, is_random, read_values
 
 TRTNODE_DOMAIN = "ai.trtnode"
 """Domain of the nodes that carry engines, and of their functions."""
@@ -144,6 +144,17 @@ class Graph:
     def inputs(self) -> tuple[ir.Value, ...]:
         """Graph inputs, in order."""
         return tuple(self.model.graph.inputs)
+
+    def constant_nodes(self) -> list[bool]:
+        """Whether a node computes the same for every request, from constants alone, by number."""
+        constant: list[bool] = []
+        for node, predecessors, reads in zip(self.nodes, self.topology.predecessors, self.topology.reads, strict=True):
+            constant.append(
+                all(constant[p] for p in predecessors)
+                and all(self.producers[tensor] != GRAPH_INPUT for tensor in reads)
+                and not is_random(node.op)
+            )
+        return constant
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:

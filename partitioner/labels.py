@@ -114,14 +114,12 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
 
     The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
     """
-    fed = graph.topology.fed_at_run_time()
-    if all(fed):
-        return dict(labels)
+    constant = graph.constant_nodes()
     result = dict(labels)
-    wanted = [False] * len(fed)
-    for index in range(len(fed) - 1, -1, -1):
+    wanted = [False] * len(constant)
+    for index in range(len(constant) - 1, -1, -1):
         name = graph.nodes[index].name
-        if result[name].supported and not fed[index] and not wanted[index]:
+        if result[name].supported and constant[index] and not wanted[index]:
             detail = "It computes from constants alone, so it runs once, when the model is loaded."
             result[name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
         elif result[name].supported:

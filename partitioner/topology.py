@@ -77,13 +77,3 @@ class Topology:
         at, starts = places[self.pins], self.pin_starts[:-1]
         different: np.ndarray = np.minimum.reduceat(at, starts) != np.maximum.reduceat(at, starts)
         return different
-
-    def fed_at_run_time(self) -> list[bool]:
-        """Whether a request reaches a node; the others compute from constants alone."""
-        fed: list[bool] = []
-        for node, predecessors in enumerate(self.predecessors):
-            fed.append(
-                any(fed[p] for p in predecessors)
-                or any(self.producers[tensor] == GRAPH_INPUT for tensor in self.reads[node])
-            )
-        return fed

@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 Dimension = int | str | None
 
+RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+
 DECLARED_TYPE = "trtnode.declared_type"
 """Key of ``ir.Value.meta``: the ``onnx.TypeProto`` of a value whose type onnx_ir can't hold."""
 
@@ -65,6 +67,11 @@ def bodies(op: ir.Node) -> Iterator[ir.Graph]:
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
+
+
+def is_random(op: ir.Node) -> bool:
+    """Whether a node, or one in its bodies, computes something else each time."""
+    return op.op_type in RANDOM_OPS or any(is_random(inner) for body in bodies(op) for inner in body)
 
 
 def _captured(body: ir.Graph) -> Iterator[ir.Value]:

@@ -44,9 +44,12 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
     """Cut again with each refused operator supported, one at a time; the greatest saving first."""
     if len(graph.nodes) > MAX_NODES:
         return ()
-    refused = {node.name for node in graph.nodes if labels[node.name].code not in (None, *NO_OBSTACLES)}
-    fed = graph.topology.fed_at_run_time()
-    refused = {node.name for node, at_run_time in zip(graph.nodes, fed, strict=True) if at_run_time} & refused
+    constant = graph.constant_nodes()
+    refused = {
+        node.name
+        for node, once in zip(graph.nodes, constant, strict=True)
+        if not once and labels[node.name].code not in (None, *NO_OBSTACLES)
+    }
     counts = collections.Counter(node.op_type for node in graph.nodes if node.name in refused)
     inside = [labels[node.name].supported for node in graph.nodes]
     now_s = costs.total_s(_places(graph, inside))

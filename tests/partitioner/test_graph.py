@@ -161,3 +161,39 @@ def test_maps_are_found_inside_other_types(kind, expected) -> None:
     model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]> g ({kind} x) => (int64 y) {{ }}""")
 
     assert holds_map(model.graph.input[0].type) is expected
+
+
+def test_nodes_are_told_apart_by_type_rank_attribute_opset_and_constness(clean) -> None:
+    graph = clean("""<ir_version: 10, opset_import: ["": 17]> g (float[2, 3] x, float16[2, 3] h, float[3] v, float[3] u)
+    => (float[2, 3] a, float16[2, 3] b, float[3] c, float[2, 3] d, float[3] e, float[3] f, float[3, 2] i, float[2, 3] j)
+    <float[3] w = {1, 2, 3}> {
+        a = Relu(x)
+        b = Relu(h)
+        c = Relu(v)
+        d = Relu(a)
+        e = Add(v, u)
+        f = Add(v, w)
+        i = Transpose<perm = [1, 0]>(x)
+        j = Transpose<perm = [0, 1]>(x)
+    }""")
+
+    kinds = [node.signature for node in graph.nodes]
+
+    assert kinds[0] == kinds[3]
+    assert len(set(kinds)) == 7
+
+
+def test_a_random_node_and_what_it_feeds_compute_anew_for_each_request(clean) -> None:
+    graph = clean("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> {
+        [steady] a = Exp(w)
+        [noise] r = RandomNormal<shape = [3]>()
+        [noisy] b = Add(a, r)
+        y = Add(b, x)
+    }""")
+
+    assert dict(zip([n.name for n in graph.nodes], graph.constant_nodes(), strict=True)) == {
+        "steady": True,
+        "noise": False,
+        "noisy": False,
+        "Add:y": False,
+    }
