@@ -19,8 +19,8 @@ WIDE, NARROW = 256, 1
 NEAR = 12
 """How far back a node of ``local`` reads, in nodes."""
 
-REDUCED = 0.1
-"""Share of one-input nodes that reduce their input."""
+REDUCED = 0.25
+"""Share of side branches, of sources and of one-input nodes of ``local`` that reduce their input, as scales do."""
 
 _CONSTANT = ir.tensor(np.ones((1, WIDE), np.float32))
 _REFUSED = Verdict(ReasonCode.UNSUPPORTED_OP, "The engine of this benchmark refuses it.")
@@ -50,43 +50,45 @@ class _Sketch:
     """A graph that grows by a node at a time until it has the asked size."""
 
     def __init__(self, rng: random.Random, size: int, native_share: float) -> None:
-        self._rng = rng
         native = round(size * native_share)
         self._native = [True] * native + [False] * (size - native)
         rng.shuffle(self._native)
-        self.input = ir.Value(name="x", shape=ir.Shape((1, WIDE)), type=ir.TensorType(ir.DataType.FLOAT))
+        self.input = _value("x", WIDE)
         self.size = size
         self._ops: list[ir.Node] = []
         self._initializers: list[ir.Value] = []
+        self._widths = {self.input: WIDE}
 
     @property
     def room(self) -> int:
         """How many nodes are still to be added."""
         return self.size - len(self._ops)
 
-    def add(self, reads: Sequence[ir.Value]) -> ir.Value:
-        """Add a node that reads one or two values."""
+    def add(self, reads: Sequence[ir.Value], *, reduces: bool = False) -> ir.Value:
+        """Add a node that reads one or two values; it may reduce one, unless it happens to be native."""
         assert self.room
         index = len(self._ops)
         native = self._native[index]
-        width = max(value.shape[1] for value in reads if value.shape is not None)
+        width = max(self._widths[value] for value in reads)
         if len(reads) == 2:
             op_type = "Sub" if native else "Add"
         elif native:
             op_type = "Neg"
         else:
-            op_type = "ReduceSum" if self._rng.random() < REDUCED else "Relu"
-        shape = (1, NARROW if op_type == "ReduceSum" else width)
-        result = ir.Value(name=f"v{index}", shape=ir.Shape(shape), type=ir.TensorType(ir.DataType.FLOAT))
+            op_type = "ReduceSum" if reduces else "Relu"
+        width = NARROW if op_type == "ReduceSum" else width
+        result = _value(f"v{index}", width)
+        self._widths[result] = width
         self._ops.append(ir.Node("", op_type, reads, outputs=[result], name=f"n{index}"))
         return result
 
-    def add_constant_fed(self) -> ir.Value:
+    def add_constant_fed(self, *, reduces: bool) -> ir.Value:
         """Add a node that reads a new initializer alone."""
-        weight = ir.Value(name=f"w{len(self._initializers)}", const_value=_CONSTANT)
-        weight.shape, weight.type = ir.Shape((1, WIDE)), ir.TensorType(ir.DataType.FLOAT)
+        weight = _value(f"w{len(self._initializers)}", WIDE)
+        weight.const_value = _CONSTANT
         self._initializers.append(weight)
-        return self.add([weight])
+        self._widths[weight] = WIDE
+        return self.add([weight], reduces=reduces)
 
     def model(self) -> ir.Model:
         """The finished model; what nothing reads is an output."""
@@ -103,19 +105,27 @@ class _Sketch:
         return ir.Model(graph, ir_version=10)
 
 
+def _value(name: str, width: int) -> ir.Value:
+    return ir.Value(name=name, shape=ir.Shape((1, width)), type=ir.TensorType(ir.DataType.FLOAT))
+
+
 def _local(sketch: _Sketch, rng: random.Random) -> None:
     """Nodes in a row; each reads one or two of the values just before it."""
     recent = [sketch.input]
     while sketch.room:
         reads = rng.sample(recent, min(len(recent), rng.choice((1, 2, 2))))
-        recent = [*recent[-NEAR + 1 :], sketch.add(reads)]
+        result = sketch.add(reads, reduces=len(reads) == 1 and rng.random() < REDUCED)
+        recent = [*recent[-NEAR + 1 :], result]
 
 
 def _branches(sketch: _Sketch, rng: random.Random) -> None:
     """Fork into parallel branches, join them pair by pair, fork again."""
     trunk = sketch.input
     while sketch.room:
-        ends = [_chain(sketch, trunk, rng.randint(6, 16)) for _ in range(rng.randint(5, 9))]
+        ends = [_chain(sketch, trunk, rng.randint(6, 16))]
+        for _ in range(rng.randint(4, 8)):
+            head = sketch.add([trunk], reduces=rng.random() < REDUCED) if sketch.room else trunk
+            ends.append(_chain(sketch, head, rng.randint(5, 15)))
         while len(ends) > 1 and sketch.room:
             ends = [*ends[2:], sketch.add(ends[:2])]
         trunk = ends[-1]
@@ -132,7 +142,7 @@ def _const_fed(sketch: _Sketch, rng: random.Random) -> None:
 
     Two fifths of the nodes are such sources, as weights' DequantizeLinear nodes and shape arithmetic are.
     """
-    sources = [sketch.add_constant_fed() for _ in range(sketch.size * 2 // 5)]
+    sources = [sketch.add_constant_fed(reduces=rng.random() < REDUCED) for _ in range(sketch.size * 2 // 5)]
     trunk = sketch.input
     while sketch.room:
         fed = sources and rng.random() < len(sources) / sketch.room
