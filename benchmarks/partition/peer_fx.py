@@ -7,20 +7,19 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase
 
 from benchmarks.partition.peers import Outcome
 from benchmarks.partition.wiring import Wiring
 
 
-class _Supported(OperatorSupportBase):
+class _Supported:
     """The engine's verdicts, in the form that the partitioner asks for."""
 
     def __init__(self, names: Mapping[torch.fx.Node, str], supported: frozenset[str]) -> None:
         self._names = names
         self._supported = supported
 
-    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
+    def is_node_supported(self, _submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
         return self._names.get(node, "") in self._supported
 
 
