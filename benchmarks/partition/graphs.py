@@ -22,6 +22,9 @@ NEAR = 12
 REDUCED = 0.25
 """Share of side branches, of sources and of one-input nodes of ``local`` that reduce their input, as scales do."""
 
+WIDENED = 0.05
+"""Share of two-input nodes of ``local`` that read the graph's input: without these all tensors would end up narrow."""
+
 _CONSTANT = ir.tensor(np.ones((1, WIDE), np.float32))
 _REFUSED = Verdict(ReasonCode.UNSUPPORTED_OP, "The engine of this benchmark refuses it.")
 
@@ -110,10 +113,12 @@ def _value(name: str, width: int) -> ir.Value:
 
 
 def _local(sketch: _Sketch, rng: random.Random) -> None:
-    """Nodes in a row; each reads one or two of the values just before it."""
+    """Nodes in a row; each reads one or two of the values just before it, a few the graph's input instead."""
     recent = [sketch.input]
     while sketch.room:
         reads = rng.sample(recent, min(len(recent), rng.choice((1, 2, 2))))
+        if len(reads) == 2 and rng.random() < WIDENED:
+            reads[1] = sketch.input
         result = sketch.add(reads, reduces=len(reads) == 1 and rng.random() < REDUCED)
         recent = [*recent[-NEAR + 1 :], result]
 
