@@ -69,7 +69,7 @@ def _measure_collection(console: Console, drivers: Mapping[Peer, Prepare]) -> li
     helper = {ORT_HELPER: drivers[ORT_HELPER]}
     rows: list[Row] = []
     for name, graph, rule in collection.graphs(collection.folder()):
-        rows += measure(graph, rule, source=name, drivers=helper)
+        rows += measure(graph, rule, source=name, drivers=helper, turns=1)
     print_collection(console, rows)
     return rows
 

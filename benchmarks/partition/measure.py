@@ -63,6 +63,7 @@ def measure(
     *,
     source: str,
     drivers: Mapping[Peer, Prepare],
+    turns: int = MOST_TURNS,
     native_share: float | None = None,
 ) -> list[Row]:
     """Cut a graph by every method that can take one of its size, the methods taking turns.
@@ -72,6 +73,7 @@ def measure(
         supports: The engine's rule. The labels that it leads to here are given to every peer.
         source: For the rows.
         drivers: Peers by what prepares them.
+        turns: How often we cut at most.
         native_share: For the rows; by default the share that was found.
     """
     labels = partition_graph(graph, supports, PartitionOptions()).labels  # the first turn, which fills caches
@@ -95,13 +97,15 @@ def measure(
             ms=None if method in untimed else statistics.median(o.seconds for o in outcomes) * 1e3,
             turns=len(outcomes),
         )
-        for method, outcomes in _take_turns(methods, untimed).items()
+        for method, outcomes in _take_turns(methods, untimed, turns).items()
     ]
 
 
-def _take_turns(methods: Mapping[str, Callable[[], Outcome]], untimed: set[str]) -> dict[str, list[Outcome]]:
+def _take_turns(
+    methods: Mapping[str, Callable[[], Outcome]], untimed: set[str], turns: int
+) -> dict[str, list[Outcome]]:
     outcomes: dict[str, list[Outcome]] = {method: [] for method in methods}
-    for turn in range(MOST_TURNS):
+    for turn in range(turns):
         for method, cut in methods.items():
             used = sum(outcome.seconds for outcome in outcomes[method])
             fewest = FEWEST_TURNS if method == OURS else 1

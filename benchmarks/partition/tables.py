@@ -46,7 +46,7 @@ def print_family(console: Console, family: str, rows: Sequence[Row]) -> None:
 def print_collection(console: Console, rows: Sequence[Row]) -> None:
     """One table for real models that must be cut: a line for each, with both methods' crossing tensors."""
     table = Table(title="model collection")
-    for heading in ("model", "nodes", "native", "segments", "minimum", "crossing", "ORT helper's", "floor", "ms"):
+    for heading in ("model", "nodes", "native", "segments", "minimum", "crossing", "ORT helper's", "floor"):
         model = heading == "model"
         table.add_column(heading, justify="left" if model else "right", no_wrap=not model)
     cut_up = [row for row in rows if row.minimum > 1]
@@ -63,7 +63,6 @@ def print_collection(console: Console, rows: Sequence[Row]) -> None:
             f"{mine.score.crossing_tensors:,}",
             f"{helper.score.crossing_tensors:,}",
             f"{mine.unavoidable:,}",
-            f"{mine.ms:,.1f}",
         )
     console.print(table)
     whole = len({row.graph for row in rows}) - table.row_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import onnx
@@ -33,12 +34,6 @@ def wire(*nodes: str) -> Wiring:
 
 CHAIN = wire("a x", "b a", "C b", "d C", "e d")
 DIAMOND = wire("a x", "B a", "c a", "d B c")
-
-
-@pytest.fixture(autouse=True)
-def one_turn(monkeypatch) -> None:
-    """Nothing here is about times."""
-    monkeypatch.setattr("benchmarks.partition.measure.MOST_TURNS", 1)
 
 
 @pytest.fixture(params=[pytest.param(peer, id=peer.name) for peer in peers.PEERS])
@@ -207,6 +202,7 @@ def test_bars_name_the_worst_graph_and_what_was_not_measured() -> None:
 
 def test_the_program_prints_one_json_object(monkeypatch, capsys, tmp_path) -> None:
     monkeypatch.setenv("TRTNODE_MODEL_COLLECTION", str(tmp_path / "absent"))
+    monkeypatch.setattr(program, "measure", functools.partial(program.measure, turns=1))
     monkeypatch.setattr("sys.argv", ["partition", "--json", "--sizes", "60", "--only", "local,collection"])
 
     status = program.main()
