@@ -1,0 +1,70 @@
+"""Real models, each cut for an engine that refuses one of its most frequent operators."""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+from partitioner import (
+    SUPPORTED,
+    Graph,
+    Node,
+    PartitionError,
+    Predicate,
+    ReasonCode,
+    Verdict,
+    clean_up,
+    load_model,
+)
+
+BESIDE_THE_PROJECT = pathlib.Path(__file__).parents[3] / "shared" / "models"
+
+FEWEST_NODES = 10
+"""Smaller models have nothing to cut."""
+
+REFUSED_IN_TURN = 3
+"""How many of a model's operators are refused, the most frequent first, one at a time."""
+
+
+def folder() -> pathlib.Path:
+    """Where the models are: TRTNODE_MODEL_COLLECTION, or a folder beside the project. It need not exist."""
+    return pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", BESIDE_THE_PROJECT))
+
+
+def graphs(root: pathlib.Path) -> Iterator[tuple[str, Graph, Predicate]]:
+    """Every model below a folder that loads and is large enough, once for each operator that is refused.
+
+    Yields:
+        Model and refused operator; the graph; the engine's rule.
+    """
+    for path in sorted(p for p in root.rglob("*") if p.name.endswith((".onnx", ".onnx.gz"))):
+        try:
+            graph = _load(path)
+        except PartitionError:
+            continue  # collections hold broken models too
+        if len(graph.nodes) >= FEWEST_NODES:
+            counts = collections.Counter(node.op_type for node in graph.nodes)
+            for op_type, _ in counts.most_common(REFUSED_IN_TURN):
+                yield f"{path.parent.relative_to(root)}: {op_type}", graph, _refusing(op_type)
+
+
+def _load(path: pathlib.Path) -> Graph:
+    if path.suffix != ".gz":
+        return clean_up(load_model(path))
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name:
+        unpacked = pathlib.Path(name) / path.stem
+        unpacked.write_bytes(gzip.decompress(path.read_bytes()))
+        return clean_up(load_model(unpacked))
+
+
+def _refusing(op_type: str) -> Predicate:
+    refused = Verdict(ReasonCode.UNSUPPORTED_OP, f"The engine of this benchmark refuses {op_type}.")
+
+    def rule(node: Node) -> Verdict:
+        return refused if node.op_type == op_type else SUPPORTED
+
+    return rule

@@ -1,0 +1,82 @@
+"""Prints what was measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.partition.bars import Bar, growth
+from benchmarks.partition.measure import OURS, Row
+from benchmarks.partition.peers import TORCH_FX
+
+
+def print_family(console: Console, family: str, rows: Sequence[Row]) -> None:
+    """One table for a family: each graph, each method."""
+    headings = ("nodes", "native", "method", "segments", "minimum", "crossing", "floor", "MB", "ms", "growth", "vs fx")
+    table = Table(title=family)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+    exponents = growth(rows)
+    for _, methods in itertools.groupby(rows, key=lambda row: row.graph):
+        group = list(methods)
+        fx = next((row.ms for row in group if row.method == TORCH_FX.name), None)
+        for row in group:
+            larger, exponent = exponents.get((row.source, row.native_share), (None, 0.0))
+            mine = row.method == OURS
+            table.add_row(
+                f"{row.nodes:,}",
+                f"{row.native_share:.0%}",
+                row.method,
+                f"{row.segments:,}",
+                f"{row.minimum:,}",
+                f"{row.score.crossing_tensors:,}" if row.score else "",
+                f"{row.unavoidable:,}",
+                f"{row.score.crossing_bytes / 1e6:,.2f}" if row.score else "",
+                f"{row.ms:,.1f}" if row.ms is not None else "",
+                f"{exponent:.2f}" if row is larger else "",
+                f"{fx / row.ms:,.0f} x" if mine and fx and row.ms else "",
+                end_section=row is group[-1],
+            )
+    console.print(table)
+
+
+def print_collection(console: Console, rows: Sequence[Row]) -> None:
+    """One table for real models that must be cut: a line for each, with both methods' crossing tensors."""
+    table = Table(title="model collection")
+    for heading in ("model", "nodes", "native", "segments", "minimum", "crossing", "ORT helper's", "floor"):
+        model = heading == "model"
+        table.add_column(heading, justify="left" if model else "right", no_wrap=not model)
+    cut_up = [row for row in rows if row.minimum > 1]
+    for _, methods in itertools.groupby(cut_up, key=lambda row: row.graph):
+        mine, helper = list(methods)
+        assert mine.score is not None
+        assert helper.score is not None
+        table.add_row(
+            mine.source,
+            f"{mine.nodes:,}",
+            f"{mine.native_share:.0%}",
+            f"{mine.segments:,}",
+            f"{mine.minimum:,}",
+            f"{mine.score.crossing_tensors:,}",
+            f"{helper.score.crossing_tensors:,}",
+            f"{mine.unavoidable:,}",
+        )
+    console.print(table)
+    whole = len({row.graph for row in rows}) - table.row_count
+    console.print(f"{whole} more graphs need no second segment; the bars count them too.")
+
+
+def print_bars(console: Console, bars: Sequence[Bar]) -> None:
+    """The requirements, and whether each holds."""
+    words = {True: "holds", False: "FAILS", None: "not measured"}
+    table = Table("bar", "", "worst graph", title="Bars")
+    for bar in bars:
+        table.add_row(bar.text, words[bar.holds], bar.worst)
+    console.print(table)
+    console.print(
+        "crossing: distinct tensors made in one place and read in another; floor: those that cross in any cut."
+    )
+    console.print("ms: medians of interleaved turns; ours label and cut, peers cut with given labels.")
