@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 ROW_HEIGHT = 40.0
@@ -64,6 +65,7 @@ def lay_out(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
         grid.order(downward=sweep % 2 == 0)
     for sweep in range(PLACE_SWEEPS):
         grid.place(downward=sweep % 2 == 0, both_sides=sweep >= PLACE_SWEEPS - 2)
+    grid.place(downward=True, both_sides=False)  # chains hang straight
     return grid.layout()
 
 
@@ -178,11 +180,11 @@ class _Grid:
         Without the gaps that is isotonic regression: neighbours whose wishes cross share their mean.
         """
         offsets = [0.0]
-        for left, right in zip(items, items[1:], strict=False):
+        for left, right in itertools.pairwise(items):
             gap = VERTEX_GAP if max(left, right) < self._vertices else BEND_GAP
             offsets.append(offsets[-1] + (self._widths[left] + self._widths[right]) / 2 + gap)
         blocks: list[tuple[float, int, int]] = []
-        for item, offset in zip(items, offsets, strict=False):
+        for item, offset in zip(items, offsets, strict=True):
             mean, weight, size = wishes[item] - offset, BEND_WEIGHT if item >= self._vertices else 1, 1
             while blocks and blocks[-1][0] > mean:
                 other, heavier, more = blocks.pop()
@@ -190,7 +192,7 @@ class _Grid:
                 weight, size = weight + heavier, size + more
             blocks.append((mean, weight, size))
         starts = [mean for mean, _, size in blocks for _ in range(size)]
-        for item, start, offset in zip(items, starts, offsets, strict=False):
+        for item, start, offset in zip(items, starts, offsets, strict=True):
             self._x[item] = start + offset
 
     def _route(self, source: int, target: int) -> tuple[Point, ...]:

@@ -49,15 +49,16 @@ function pan(x, y) {
 
 const showWhole = () => centerOn(whole.x + whole.width / 2, whole.y + whole.height / 2, Math.min(wholeScale(), 1.2));
 
-// The whole picture where it can be read, else its beginning at a size that can.
+// The whole picture where it can be read, else its beginning, beside the overview, at a size that can.
 function showStart() {
   if (wholeScale() >= READABLE) return showWhole();
   const { width, height } = paneSize();
-  const scale = clamp(width / whole.width, READABLE, 1);
+  const free = width - OVERVIEW.width - 24;
+  const scale = clamp(free / whole.width, READABLE, 1);
   const first = data.boxes.filter((box) => box[1] <= height / scale / 2);
   const middle = first.reduce((sum, box) => sum + box[0] + box[2] / 2, 0) / first.length;
-  const x = whole.width * scale <= width ? whole.x + whole.width / 2 : middle;
-  return centerOn(x, whole.y + height / scale / 2, scale);
+  const x = whole.width * scale <= free ? whole.x + whole.width / 2 : middle;
+  return centerOn(x + (width - free) / 2 / scale, whole.y + height / scale / 2, scale);
 }
 
 function showVertices(numbers) {
