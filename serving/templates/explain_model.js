@@ -3,6 +3,7 @@
 const root = document.documentElement;
 root.dataset.errors = "";
 addEventListener("error", (event) => { root.dataset.errors += `${event.message}\n`; });
+addEventListener("securitypolicyviolation", (event) => { root.dataset.errors += `${event.violatedDirective}\n`; });
 
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
