@@ -155,34 +155,34 @@ function hint(event) {
 function watchPointer() {
   let last = null;
   let moved = 0;
-  svg.addEventListener("pointerdown", (event) => {
+  pane.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     last = event;
     moved = 0;
   });
-  svg.addEventListener("pointermove", (event) => {
+  pane.addEventListener("pointermove", (event) => {
     hint(event);
     if (!last || event.buttons !== 1) return;
     moved += Math.abs(event.clientX - last.clientX) + Math.abs(event.clientY - last.clientY);
-    if (moved > 4 && !svg.hasPointerCapture(event.pointerId)) svg.setPointerCapture(event.pointerId);
+    if (moved > 4 && !pane.hasPointerCapture(event.pointerId)) pane.setPointerCapture(event.pointerId);
     pan(event.clientX - last.clientX, event.clientY - last.clientY);
     last = event;
   });
-  svg.addEventListener("pointerup", (event) => {
+  pane.addEventListener("pointerup", (event) => {
     if (last && moved <= 4) {
       const vertex = event.target.closest(".vertex");
       go(vertex ? fragmentOf(Number(vertex.dataset.index)) : [], { move: false });
     }
     last = null;
   });
-  svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+  pane.addEventListener("pointerleave", () => { tip.hidden = true; });
 }
 
 function watchSearch() {
   field.addEventListener("input", () => go(field.value ? [["find", field.value]] : []));
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
-    if (event.key === "Escape") { field.value = ""; go([]); svg.focus(); }
+    if (event.key === "Escape") { field.value = ""; go([]); pane.focus(); }
   });
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || document.activeElement === field) return;

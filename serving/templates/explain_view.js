@@ -1,4 +1,5 @@
-// Pan, zoom and overview. The view is the picture's view box: its corner in the picture, and pixels a unit.
+// Pan, zoom and overview. The view is the place in the picture of the pane's corner, and the pixels of a unit there.
+// The whole picture is moved as one: changing its view box would make the browser lay out every text again.
 
 const READABLE = 0.75;
 const FAR = 0.4;
@@ -12,12 +13,21 @@ const frame = byId("frame");
 const shrink = { x: 1, y: 1 };
 
 const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
-const paneSize = () => ({ width: pane.clientWidth || 1, height: pane.clientHeight || 1 });
-const wholeScale = () => Math.min(paneSize().width / whole.width, paneSize().height / whole.height);
+
+// Asking the browser for it after each change would make it lay everything out anew.
+const size = { width: 1, height: 1 };
+function measure() {
+  size.width = pane.clientWidth || 1;
+  size.height = pane.clientHeight || 1;
+}
+measure();
+
+const wholeScale = () => Math.min(size.width / whole.width, size.height / whole.height);
 
 function show() {
-  const { width, height } = paneSize();
-  svg.setAttribute("viewBox", [view.x, view.y, width / view.scale, height / view.scale].join(" "));
+  const { width, height } = size;
+  const place = [(whole.x - view.x) * view.scale, (whole.y - view.y) * view.scale];
+  svg.style.transform = `translate(${place[0]}px, ${place[1]}px) scale(${view.scale})`;
   svg.classList.toggle("far", view.scale < FAR);
   overview.parentElement.hidden = wholeScale() >= view.scale * 0.98;
   frame.style.left = `${(view.x - whole.x) * shrink.x}px`;
@@ -28,12 +38,12 @@ function show() {
 
 function centerOn(x, y, scale) {
   view.scale = clamp(scale, Math.min(wholeScale(), FAR) * 0.8, CLOSEST);
-  view.x = x - paneSize().width / view.scale / 2;
-  view.y = y - paneSize().height / view.scale / 2;
+  view.x = x - size.width / view.scale / 2;
+  view.y = y - size.height / view.scale / 2;
   show();
 }
 
-function zoom(factor, x = paneSize().width / 2, y = paneSize().height / 2) {
+function zoom(factor, x = size.width / 2, y = size.height / 2) {
   const fixed = { x: view.x + x / view.scale, y: view.y + y / view.scale };
   view.scale = clamp(view.scale * factor, Math.min(wholeScale(), FAR) * 0.8, CLOSEST);
   view.x = fixed.x - x / view.scale;
@@ -52,7 +62,7 @@ const showWhole = () => centerOn(whole.x + whole.width / 2, whole.y + whole.heig
 // The whole picture where it can be read, else its beginning, beside the overview, at a size that can.
 function showStart() {
   if (wholeScale() >= READABLE) return showWhole();
-  const { width, height } = paneSize();
+  const { width, height } = size;
   const free = width - OVERVIEW.width - 24;
   const scale = clamp(free / whole.width, READABLE, 1);
   const first = data.boxes.filter((box) => box[1] <= height / scale / 2);
@@ -67,7 +77,7 @@ function showVertices(numbers) {
   const top = Math.min(...boxes.map((box) => box[1]));
   const right = Math.max(...boxes.map((box) => box[0] + box[2]));
   const bottom = Math.max(...boxes.map((box) => box[1] + box[3]));
-  const { width, height } = paneSize();
+  const { width, height } = size;
   const scale = Math.min(width / (right - left + 80), height / (bottom - top + 80));
   if (scale >= READABLE || boxes.length > 1) return centerOn((left + right) / 2, (top + bottom) / 2, Math.min(scale, 1));
   return showVertex(numbers[0]);
@@ -116,8 +126,8 @@ const KEYS = {
   ArrowRight: () => pan(-STEP, 0),
   ArrowUp: () => pan(0, STEP),
   ArrowDown: () => pan(0, -STEP),
-  PageUp: () => pan(0, paneSize().height * 0.9),
-  PageDown: () => pan(0, -paneSize().height * 0.9),
+  PageUp: () => pan(0, size.height * 0.9),
+  PageDown: () => pan(0, -size.height * 0.9),
   Home: showStart,
   "+": () => zoom(1.25),
   "=": () => zoom(1.25),
@@ -126,18 +136,19 @@ const KEYS = {
 };
 
 function watchView() {
-  svg.addEventListener("wheel", (event) => {
+  pane.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const corner = svg.getBoundingClientRect();
+    const corner = pane.getBoundingClientRect();
     const pixels = event.deltaY * (event.deltaMode === 1 ? 16 : 1);
     zoom(Math.exp(-clamp(pixels, -240, 240) / 480), event.clientX - corner.left, event.clientY - corner.top);
   }, { passive: false });
-  svg.addEventListener("keydown", (event) => {
+  pane.addEventListener("keydown", (event) => {
     if (!(event.key in KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     KEYS[event.key]();
   });
   overview.parentElement.addEventListener("pointerdown", (event) => {
+    event.stopPropagation();
     overview.parentElement.setPointerCapture(event.pointerId);
     jumpTo(event);
   });
@@ -147,10 +158,7 @@ function watchView() {
   byId("whole").addEventListener("click", showWhole);
   byId("start").addEventListener("click", showStart);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawOverview);
-  addEventListener("resize", show);
-  addEventListener("beforeprint", () => {
-    svg.setAttribute("viewBox", [whole.x, whole.y, whole.width, whole.height].join(" "));
-    svg.classList.remove("far");
-  });
+  addEventListener("resize", () => { measure(); show(); });
+  addEventListener("beforeprint", () => svg.classList.remove("far"));
   addEventListener("afterprint", show);
 }
