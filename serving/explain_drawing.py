@@ -98,18 +98,19 @@ def draw(partition: Partition, *, most_nodes: int = MOST_NODES) -> Drawing:
 
 def columns(text: str) -> int:
     """Columns that a text takes in a monospaced font."""
+    if text.isascii():
+        return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def shorten(text: str) -> str:
     """The end of a text, which tells more than its beginning, where it is too long for a vertex."""
-    kept, room = len(text), SUBTITLE_COLUMNS
-    if columns(text) <= room:
+    if columns(text) <= SUBTITLE_COLUMNS:
         return text
-    while room > columns(text[kept - 1]):
-        kept -= 1
-        room -= columns(text[kept])
-    return f"…{text[kept:]}"
+    kept = text[1 - SUBTITLE_COLUMNS :]
+    while columns(kept) >= SUBTITLE_COLUMNS:
+        kept = kept[1:]
+    return f"…{kept}"
 
 
 def _vertex(group: Sequence[Node], segment: int | None, partition: Partition, *, by_segment: bool) -> Vertex:

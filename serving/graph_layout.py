@@ -18,8 +18,8 @@ BEND_BUDGET = 8_000
 BEND_PULL = (1, 2, 8)
 """How much a neighbour attracts: vertex to vertex, vertex to bend, bend to bend."""
 
-BEND_WEIGHT = 3
-"""How much more a bend insists on its place than a vertex, where the two can't both have theirs."""
+BEND_WEIGHT, LEAF_WEIGHT = 3.0, 0.1
+"""How much more than others a bend insists on its place, and how much less a vertex that nothing reads."""
 
 ORDER_SWEEPS = 6
 PLACE_SWEEPS = 8
@@ -174,6 +174,11 @@ class _Grid:
         pulls = [BEND_PULL[(item >= self._vertices) + (n >= self._vertices)] for n in near]
         return sum(self._x[n] * pull for n, pull in zip(near, pulls, strict=True)) / sum(pulls)
 
+    def _weight(self, item: int) -> float:
+        if item >= self._vertices:
+            return BEND_WEIGHT
+        return 1.0 if self._below[item] else LEAF_WEIGHT
+
     def _spread(self, items: Sequence[int], wishes: dict[int, float]) -> None:
         """Give a row the places that keep its gaps and differ least from its wishes (least squares).
 
@@ -183,9 +188,9 @@ class _Grid:
         for left, right in itertools.pairwise(items):
             gap = VERTEX_GAP if max(left, right) < self._vertices else BEND_GAP
             offsets.append(offsets[-1] + (self._widths[left] + self._widths[right]) / 2 + gap)
-        blocks: list[tuple[float, int, int]] = []
+        blocks: list[tuple[float, float, int]] = []
         for item, offset in zip(items, offsets, strict=True):
-            mean, weight, size = wishes[item] - offset, BEND_WEIGHT if item >= self._vertices else 1, 1
+            mean, weight, size = wishes[item] - offset, self._weight(item), 1
             while blocks and blocks[-1][0] > mean:
                 other, heavier, more = blocks.pop()
                 mean = (mean * weight + other * heavier) / (weight + heavier)
