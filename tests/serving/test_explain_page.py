@@ -197,7 +197,7 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
     partition = cut(MODEL, "Neg")
     segments = partition.report(model="m.onnx", engine="openvino").as_json()["segments"]
     segments[0] |= {"estimate": {"native_ms": 2.5, "engine_ms": 1.25}, "measured": {"p50_ms": 0.75}}
-    headings = ("What if an operator were supported?", "Tuning", "native, ms", "measured", "cross per run")
+    headings = ("What if an operator were supported?", "Tuning", "Times", "estimated native, ms", "cross per run")
 
     without = Page(page_of(partition)).text
     text = Page(
@@ -327,7 +327,8 @@ def test_a_reader_can_click_zoom_and_step_through_matches(browse: Callable[..., 
     act = f"""
         const graph = document.getElementById("graph"), field = document.getElementById("find");
         const before = graph.style.transform;
-        graph.dispatchEvent(new WheelEvent("wheel", {{bubbles: true, deltaY: -200, clientX: 300, clientY: 300, cancelable: true}}));
+        const turn = {{bubbles: true, cancelable: true, deltaY: -200, clientX: 300, clientY: 300}};
+        graph.dispatchEvent(new WheelEvent("wheel", turn));
         document.documentElement.dataset.zoomed = before !== graph.style.transform;
         const box = document.querySelector('.vertex[data-index="2"] rect');
         for (const kind of ["pointerdown", "pointerup"]) {{
