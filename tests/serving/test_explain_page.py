@@ -216,7 +216,7 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
 
 
 @pytest.mark.parametrize("empty", [pytest.param({"what_if": [], "tuning": {"candidates": []}}, id="empty"),
-                                   pytest.param({"what_if": None, "tuning": None}, id="null")])  # fmt: skip
+                                   pytest.param({"what_if": None, "tuning": None, "boundary_bytes": None}, id="null")])  # fmt: skip
 def test_sections_without_facts_are_left_out(empty: dict[str, Any]) -> None:
     text = Page(page_of(cut(MODEL, "Neg"), **empty)).text
 
