@@ -215,8 +215,13 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
     assert all(fact in text for fact in ("2.500", "1.250", "p50_ms 0.75", "120.6 KiB", "all native", "instead of 3"))
 
 
-@pytest.mark.parametrize("empty", [pytest.param({"what_if": [], "tuning": {"candidates": []}}, id="empty"),
-                                   pytest.param({"what_if": None, "tuning": None, "boundary_bytes": None}, id="null")])  # fmt: skip
+@pytest.mark.parametrize(
+    "empty",
+    [
+        pytest.param({"what_if": [], "tuning": {"candidates": []}}, id="empty"),
+        pytest.param({"what_if": None, "tuning": None, "boundary_bytes": None}, id="null"),
+    ],
+)
 def test_sections_without_facts_are_left_out(empty: dict[str, Any]) -> None:
     text = Page(page_of(cut(MODEL, "Neg"), **empty)).text
 
