@@ -47,6 +47,7 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
     _add_cache_options(parser, without="ask the engine library about every operator anew and keep no answer")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the graph, for a browser")
     add_partition_options(parser)
 
 

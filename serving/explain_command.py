@@ -12,8 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from engines import BuildOptions, CompileOptions, EngineCache, partition_model
+from engines.files import write_atomically
 from partitioner import PartitionOptions, Report
 from serving.errors import NotBuiltYetError
+from serving.explain_page import render_page
 
 CACHE_BYTES = 20 * 10**9
 
@@ -25,17 +27,21 @@ LONGEST_PATH = 8
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print the report.
+    """Print the report, and write it as a page where one is asked for.
 
     Raises:
         PartitionError: The model can't be read.
-        EngineError: There is no such engine.
+        EngineError: There is no such engine, or the page can't be written.
     """
-    _, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
+    partition, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
+    if arguments.html:
+        write_atomically(arguments.html, render_page(partition, report).encode())
     if arguments.json:
         print(json.dumps(report.as_json()))
-    else:
-        print_report(report, Console())
+        return 0
+    print_report(report, Console())
+    if arguments.html:
+        print(f"Wrote {arguments.html}: open it in a browser.")
     return 0
 
 

@@ -31,6 +31,7 @@ LIBRARIES = {
     "google",
     "grpc",
     "hypothesis",
+    "jinja2",
     "ml_dtypes",
     "numpy",
     "onnx",

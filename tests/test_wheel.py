@@ -36,6 +36,12 @@ def test_every_package_comes_with_its_modules(wheel) -> None:
         assert {entry.name for entry in package.iterdir() if entry.name.endswith(".py")} == here
 
 
+def test_the_templates_of_pages_come_along(wheel) -> None:
+    here = {path.name for path in (ROOT / "serving" / "templates").iterdir()}
+
+    assert {entry.name for entry in (wheel / "serving" / "templates").iterdir()} == here
+
+
 def test_it_brings_two_programs(wheel) -> None:
     (info,) = (entry for entry in wheel.iterdir() if entry.name.endswith(".dist-info"))
     entry_points = configparser.ConfigParser()
