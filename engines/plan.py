@@ -44,7 +44,7 @@ def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[Stage]:
     """
     on_engine = [is_trtnode(node.op) and usable[node.name] for node in graph.nodes]
     levels = earliest_levels(graph.topology, on_engine)
-    constant = [c and not engine for c, engine in zip(graph.constant_nodes(), on_engine, strict=True)]
+    constant = [c and not engine for c, engine in zip(graph.constant, on_engine, strict=True)]
     handed_on = _handed_on(graph, on_engine)
     engines: dict[int, list[Node]] = {}
     native: dict[int, list[int]] = {}

@@ -108,4 +108,4 @@ def _can_stand_alone(graph: Graph, node: Node) -> bool:
 
 
 def _hash(node: Node) -> str:
-    return hashlib.sha256(repr(node.signature).encode()).hexdigest()
+    return hashlib.sha256(repr(node.signature.key).encode()).hexdigest()

@@ -58,11 +58,11 @@ def atomic_groups(graph: Graph) -> tuple[AtomicGroup, ...]:
 def keep_groups(graph: Graph, labels: Mapping[str, Verdict], groups: Iterable[AtomicGroup]) -> dict[str, Verdict]:
     """Run the rest of a group natively as well where one of its nodes does."""
     result = dict(labels)
-    pending = list(groups)
-    changed = True
+    groups = tuple(groups)
+    changed = bool(groups)
     while changed:
         changed = False
-        for group in pending:
+        for group in groups:
             native = next((i for i in group.nodes if not result[graph.nodes[i].name].supported), None)
             bound = [i for i in group.bound if native is not None and result[graph.nodes[i].name].supported]
             for index in bound:
@@ -74,6 +74,8 @@ def keep_groups(graph: Graph, labels: Mapping[str, Verdict], groups: Iterable[At
 
 
 def _quantized_units(graph: Graph) -> Iterable[AtomicGroup]:
+    if DEQUANTIZE not in graph.op_types:
+        return
     ops = [node.op_type if node.domain == "" else "" for node in graph.nodes]
     predecessors, successors = graph.topology.predecessors, graph.topology.successors
     for core, op in enumerate(ops):
@@ -88,6 +90,8 @@ def _quantized_units(graph: Graph) -> Iterable[AtomicGroup]:
 
 
 def _shape_chains(graph: Graph) -> Iterable[AtomicGroup]:
+    if not graph.shape_arithmetic:
+        return
     numbers = {node.op: index for index, node in enumerate(graph.nodes)}
     arithmetic = graph.shape_arithmetic
     for core, node in enumerate(graph.nodes):

@@ -11,25 +11,25 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from partitioner.graph import Graph, Node
+from partitioner.segments import NATIVE, Segment
 from partitioner.values import bodies
 
 
-def duplicate_constant_fed(graph: Graph, places: Mapping[str, int]) -> dict[str, str]:
+def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> dict[str, str]:
     """Copy nodes that compute from constants alone next to each place that reads them, in place.
 
     Args:
         graph: The cleaned graph. Its model is changed if the result is not empty; view it anew then.
-        places: A number for where each node runs, by node identity.
+        segments: Of the graph.
 
     Returns:
         The name of each copy, and the identity of the node that it copies.
     """
-    constant = graph.constant_nodes()
-    where = {node.op: places[node.name] for node in graph.nodes}
+    where = {node.op: NATIVE for node in graph.nodes}
+    where.update((node.op, index) for index, segment in enumerate(segments) for node in segment.nodes)
     copies: dict[str, str] = {}
-    for index in range(len(constant) - 1, -1, -1):
-        node = graph.nodes[index]
-        if not constant[index] or any(True for _ in bodies(node.op)):
+    for node, constant in reversed(tuple(zip(graph.nodes, graph.constant, strict=True))):
+        if not constant or any(True for _ in bodies(node.op)):
             continue
         for place, readers in _readers_elsewhere(node.op, where).items():
             copy = _copy(node, f"{node.name}:copy_{place + 1}")

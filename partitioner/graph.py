@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 import onnx_ir as ir
 
-from partitioner.signatures import Signatures
+from partitioner.signatures import Signature, Signatures
 from partitioner.topology import GRAPH_INPUT, Topology
 from partitioner.values import Dimension, bodies, dimensions, is_constant, is_random, read_values
 
@@ -77,7 +77,7 @@ class Node:
     opset: int
     reads: tuple[ir.Value, ...]
     predecessors: tuple[str, ...]
-    signature: Hashable
+    signature: Signature
 
     @property
     def op_type(self) -> str:
@@ -100,7 +100,9 @@ class Graph:
         tensors: Every run-time value that a node reads or makes, numbered as in ``topology``.
         producers: Number of the node that makes a tensor, or ``topology.GRAPH_INPUT``, by tensor.
         topology: Who feeds whom, by number.
+        constant: Whether a node computes the same for every request, from constants alone, by number.
         shape_arithmetic: Values that are computed from dimensions and constants alone.
+        op_types: Operators of the nodes.
     """
 
     model: ir.Model
@@ -108,7 +110,9 @@ class Graph:
     tensors: tuple[ir.Value, ...]
     producers: tuple[int, ...]
     topology: Topology
+    constant: Sequence[bool]
     shape_arithmetic: Set[ir.Value]
+    op_types: Set[str]
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:
@@ -137,24 +141,15 @@ class Graph:
             sizes=[_expected_bytes(v) for v in numbers],
             leaving=[v in outputs for v in numbers],
         )
+        constant = _constant(nodes, topology)
         arithmetic = signatures.shape_arithmetic
-        return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology, arithmetic)
+        ops = {node.op_type for node in nodes}
+        return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology, constant, arithmetic, ops)
 
     @property
     def inputs(self) -> tuple[ir.Value, ...]:
         """Graph inputs, in order."""
         return tuple(self.model.graph.inputs)
-
-    def constant_nodes(self) -> list[bool]:
-        """Whether a node computes the same for every request, from constants alone, by number."""
-        constant: list[bool] = []
-        for node, predecessors, reads in zip(self.nodes, self.topology.predecessors, self.topology.reads, strict=True):
-            constant.append(
-                all(constant[p] for p in predecessors)
-                and all(self.producers[tensor] != GRAPH_INPUT for tensor in reads)
-                and not is_random(node.op)
-            )
-        return constant
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:
@@ -176,6 +171,15 @@ def _body_nodes(parent: str, op: ir.Node, signatures: Signatures) -> Iterator[No
             reads = tuple(dict.fromkeys(v for v in read_values(inner) if not is_constant(v)))
             yield Node(name, inner, signatures.opset(inner), reads, (), signatures.of(inner))
             yield from _body_nodes(name, inner, signatures)
+
+
+def _constant(nodes: Sequence[Node], topology: Topology) -> list[bool]:
+    from_input = topology.producers == GRAPH_INPUT
+    constant: list[bool] = []
+    for node, predecessors, reads in zip(nodes, topology.predecessors, topology.reads, strict=True):
+        steady = all(constant[p] for p in predecessors) and not any(from_input[tensor] for tensor in reads)
+        constant.append(steady and not is_random(node.op))
+    return constant
 
 
 def _expected_bytes(value: ir.Value) -> int:

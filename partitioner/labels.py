@@ -6,13 +6,14 @@ import dataclasses
 import enum
 import fnmatch
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
 from partitioner.errors import UnknownOptionError
 from partitioner.graph import Graph, Node, body_nodes
+from partitioner.signatures import Signature
 
 
 class ReasonCode(enum.StrEnum):
@@ -97,14 +98,16 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
     _check_options(graph, options)
     excluded = _excluded_by(options)
     rules = (_common_rule, supports, _bodies_rule((excluded, _common_rule, supports)))
-    known: dict[Hashable, Verdict] = {}
+    refusing: dict[Signature, Predicate | None] = {}
     labels: dict[str, Verdict] = {}
     for node in graph.nodes:
-        verdict = excluded(node)
-        if verdict.supported:
-            verdict = known.get(node.signature, SUPPORTED)
-            if node.signature not in known or not verdict.supported:  # a refusal names the node's own tensors
-                verdict = known[node.signature] = _first_refusal(node, rules)
+        verdict = SUPPORTED if excluded is _nothing else excluded(node)
+        if verdict.code is None:
+            if node.signature not in refusing:
+                refusing[node.signature] = next((rule for rule in rules if not rule(node).supported), None)
+            refuses = refusing[node.signature]
+            if refuses:
+                verdict = refuses(node)  # asked for each node: the sentence names its own tensors
         labels[node.name] = verdict
     return labels
 
@@ -114,12 +117,13 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
 
     The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
     """
-    constant = graph.constant_nodes()
     result = dict(labels)
-    wanted = [False] * len(constant)
-    for index in range(len(constant) - 1, -1, -1):
+    if not any(graph.constant):
+        return result
+    wanted = [False] * len(graph.nodes)
+    for index in range(len(graph.nodes) - 1, -1, -1):
         name = graph.nodes[index].name
-        if result[name].supported and constant[index] and not wanted[index]:
+        if result[name].supported and graph.constant[index] and not wanted[index]:
             detail = "It computes from constants alone, so it runs once, when the model is loaded."
             result[name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
         elif result[name].supported:
@@ -135,7 +139,7 @@ def _first_refusal(node: Node, rules: Iterable[Predicate]) -> Verdict:
 
 def _excluded_by(options: PartitionOptions) -> Predicate:
     if not (options.native_ops or options.native_nodes or options.engine_ops is not None):
-        return lambda _: SUPPORTED
+        return _nothing
     globs = [(glob, re.compile(fnmatch.translate(glob))) for glob in options.native_nodes]
 
     def rule(node: Node) -> Verdict:
@@ -149,6 +153,11 @@ def _excluded_by(options: PartitionOptions) -> Predicate:
         return SUPPORTED
 
     return rule
+
+
+def _nothing(_: Node) -> Verdict:
+    """Exclude nothing."""
+    return SUPPORTED
 
 
 def _common_rule(node: Node) -> Verdict:
@@ -202,8 +211,8 @@ def _check_value(value: ir.Value) -> Verdict:
 
 
 def _check_options(graph: Graph, options: PartitionOptions) -> None:
-    ops = {node.op_type for node in graph.nodes}
     for option, values in (("native_ops", options.native_ops), ("engine_ops", options.engine_ops or ())):
         for value in values:
-            if value not in ops and not onnx.defs.has(value):
-                raise UnknownOptionError(option, value, f"the operators {', '.join(sorted(ops)) or '(none)'}")
+            if value not in graph.op_types and not onnx.defs.has(value):
+                known = ", ".join(sorted(graph.op_types)) or "(none)"
+                raise UnknownOptionError(option, value, f"the operators {known}")

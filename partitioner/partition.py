@@ -28,7 +28,7 @@ from partitioner.report import (
     find_splits,
     native_nodes,
 )
-from partitioner.segments import NATIVE, Segment, cut_segments
+from partitioner.segments import Segment, cut_segments
 from partitioner.what_if import try_operators
 
 
@@ -109,8 +109,7 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
         labels = without_constant_islands(graph, labels)
     with _timed(seconds, "cut"):
         segments = _cut(graph, labels, groups, options)
-        places = {node.name: index for index, segment in enumerate(segments) for node in segment.nodes}
-        copies = duplicate_constant_fed(graph, {node.name: places.get(node.name, NATIVE) for node in graph.nodes})
+        copies = duplicate_constant_fed(graph, segments) if any(graph.constant) else {}
         if copies:
             graph = Graph.of(graph.model)
             groups = atomic_groups(graph)
@@ -133,7 +132,7 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
 def _cut(
     graph: Graph, labels: Mapping[str, Verdict], groups: Sequence[AtomicGroup], options: PartitionOptions
 ) -> tuple[Segment, ...]:
-    supported = {name: verdict.supported for name, verdict in labels.items()}
+    supported = {name: verdict.code is None for name, verdict in labels.items()}
     together = [g.nodes for g in groups if all(supported[graph.nodes[index].name] for index in g.nodes)]
     return tuple(cut_segments(graph, supported, together=together, connected=options.connected))
 

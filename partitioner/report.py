@@ -109,6 +109,15 @@ class Report:
         }
 
 
+def levels_of(graph: Graph, segments: Sequence[Segment]) -> list[int]:
+    """Level of each node by number: its segment's, or for a native node the largest among its inputs."""
+    placed = {node.name: segment.level for segment in segments for node in segment.nodes}
+    levels: list[int] = []
+    for node, predecessors in zip(graph.nodes, graph.topology.predecessors, strict=True):
+        levels.append(placed[node.name] if node.name in placed else max((levels[p] for p in predecessors), default=0))
+    return levels
+
+
 def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
     """Find for each pair of neighbouring segments a path that leaves the engine and comes back. In O(nodes + edges).
 
@@ -117,10 +126,7 @@ def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
     """
     numbers = {node.name: index for index, node in enumerate(graph.nodes)}
     owners: dict[int, Segment] = {numbers[node.name]: segment for segment in segments for node in segment.nodes}
-    levels: list[int] = []
-    for index, predecessors in enumerate(graph.topology.predecessors):
-        level = max((levels[p] for p in predecessors), default=0)
-        levels.append(owners[index].level if index in owners else level)
+    levels = levels_of(graph, segments)
     splits = []
     for before, after in itertools.pairwise(segments):
         starts = [numbers[node.name] for node in after.nodes]

@@ -58,7 +58,10 @@ def cut_segments(
     Raises:
         UnlabelledNodeError: If a node of ``graph`` is missing from ``supported``.
     """
-    inside = [_is_supported(node, supported) for node in graph.nodes]
+    try:
+        inside = [supported[node.name] for node in graph.nodes]
+    except KeyError as error:
+        raise UnlabelledNodeError(error.args[0]) from None
     levels = place_nodes(graph.topology, inside, together=together)
     places = np.where(inside, np.array(levels, dtype=np.int64), NATIVE)
     if connected:
@@ -96,13 +99,6 @@ def values_leaving(graph: Graph, nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
         if node.name not in inside:
             wanted.update(node.reads)
     return tuple(v for node in nodes for v in node.op.outputs if v in wanted)
-
-
-def _is_supported(node: Node, supported: Mapping[str, bool]) -> bool:
-    try:
-        return supported[node.name]
-    except KeyError:
-        raise UnlabelledNodeError(node.name) from None
 
 
 def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:

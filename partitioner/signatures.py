@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Hashable, Mapping
 
@@ -17,12 +18,21 @@ EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """What an engine library can tell a node by. One object for all nodes of a graph that it can't tell apart.
+
+    Attributes:
+        key: Operator, domain, opset and attributes, and of each input and output its kind, element type, rank, which
+            dimensions are fixed or zero, whether it is constant, and whether it is shape arithmetic. Of constant
+            integers also how many bits they need. Names and weights are not in it.
+    """
+
+    key: Hashable
+
+
 class Signatures:
     """Makes the signatures of a graph's nodes, which must be asked for in topological order.
-
-    A signature holds operator, domain, opset and attributes, and of each input and output its kind, element type,
-    rank, which dimensions are fixed or zero, whether it is constant, and whether it is shape arithmetic. Of constant
-    integers it also holds how many bits they need. Names and weights are not in it.
 
     Attributes:
         shape_arithmetic: Values so far that are computed from dimensions and constants alone.
@@ -30,6 +40,7 @@ class Signatures:
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         self._opset_imports = opset_imports
+        self._made: dict[Hashable, Signature] = {}
         self._kinds: dict[ir.Value, Hashable] = {}
         self.shape_arithmetic: set[ir.Value] = set()
 
@@ -37,14 +48,15 @@ class Signatures:
         """Version of the operator's domain that a node means."""
         return op.version or self._opset_imports.get(op.domain, 0)
 
-    def of(self, op: ir.Node) -> Hashable:
+    def of(self, op: ir.Node) -> Signature:
         """The signature of a node."""
         self._follow_shapes(op)
         inputs = tuple(self._kind(v) for v in op.inputs)
         outputs = tuple(self._kind(v) for v in op.outputs)
         alone = id(op) if any(True for _ in bodies(op)) else None
         attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
-        return (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone)
+        key = (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone)
+        return self._made.setdefault(key, Signature(key))
 
     def _kind(self, value: ir.Value | None) -> Hashable:
         if value is None or not value.name:

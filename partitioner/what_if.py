@@ -44,7 +44,7 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
     """Cut again with each refused operator supported, one at a time; the greatest saving first."""
     if len(graph.nodes) > MAX_NODES:
         return ()
-    constant = graph.constant_nodes()
+    constant = graph.constant
     refused = {
         node.name
         for node, once in zip(graph.nodes, constant, strict=True)

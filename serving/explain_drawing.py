@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from partitioner import Graph, Node, Partition
-from partitioner.segments import assign_levels
+from partitioner.report import levels_of
 from serving.graph_layout import ROW_HEIGHT, Layout, Point, lay_out
 
 MOST_NODES = 2000
@@ -132,7 +132,8 @@ def _groups(partition: Partition) -> list[list[Node]]:
     Inside a level the segment comes first: what runs in it waits for no native node of its level.
     """
     segment_of = {node.name: segment.name for segment in partition.segments for node in segment.nodes}
-    levels = assign_levels(partition.graph, {n.name: n.name in segment_of for n in partition.graph.nodes})
+    names = [node.name for node in partition.graph.nodes]
+    levels = dict(zip(names, levels_of(partition.graph, partition.segments), strict=True))
     leader = {node.name: node.name for node in partition.graph.nodes}
 
     def find(name: str) -> str:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from engines.signature import describe
 from partitioner import Node, Partition, TensorSpec
-from partitioner.graph import is_constant
+from partitioner.values import is_constant
 from serving.explain_drawing import Drawing
 
 GRAPH_INPUT, GRAPH_OUTPUT, NATIVE = "graph input", "graph output", "native"

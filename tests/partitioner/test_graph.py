@@ -191,7 +191,7 @@ def test_a_random_node_and_what_it_feeds_compute_anew_for_each_request(clean) ->
         y = Add(b, x)
     }""")
 
-    assert dict(zip([n.name for n in graph.nodes], graph.constant_nodes(), strict=True)) == {
+    assert dict(zip([n.name for n in graph.nodes], graph.constant, strict=True)) == {
         "steady": True,
         "noise": False,
         "noisy": False,
