@@ -275,6 +275,21 @@ def _pool(node: Node) -> str | None:
     return None
 
 
+def _loop(node: Node) -> str | None:
+    """A loop that runs at least once, for certain."""
+    trips, condition, *_ = node.op.inputs
+    if trips is not None and (trips.const_value is None or trips.const_value.numpy().item() < 1):
+        return "OpenVINO runs the body of a Loop once where it should not run at all: its trip count must be constant."
+    if condition is not None and (condition.const_value is None or not condition.const_value.numpy().item()):
+        return "OpenVINO runs the body of a Loop once where its condition is false from the start."
+    return None
+
+
+def _scan(node: Node) -> str | None:
+    captured = set(node.reads).difference(node.op.inputs)
+    return "OpenVINO converts no Scan whose body reads values from outside." if captured else None
+
+
 def _mod(node: Node) -> str | None:
     return None if node.op.attributes.get_int("fmod", 0) else "OpenVINO converts Mod only with fmod=1."
 
@@ -309,11 +324,13 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "Dropout": _dropout,
     "GRU": _recurrent,
     "LSTM": _recurrent,
+    "Loop": _loop,
     "MaxPool": _pool,
     "Mod": _mod,
     "Pad": _pad,
     "QuantizeLinear": _quantize,
     "RNN": _recurrent,
     "Resize": _resize,
+    "Scan": _scan,
 }
 """What OpenVINO does wrong for some attributes, by operator; None where nothing is wrong."""

@@ -78,7 +78,6 @@ CASES = {
                         else_branch = g2 () => (float[N,4] b) { b = Mul(e, x) }>
             y = Sigmoid(i) }""",
         requests=tuple({"c": np.array(c), "x": floats(n, 4)} for c, n in ((True, 2), (False, 2), (False, 3))),
-        segments=2,
     ),
     "loop-captures-values": Case(
         graph="""g (int64 n, float[4] x) => (float[4] y, float[T,4] all) <bool go = {1}> {
