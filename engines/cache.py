@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 from engines.errors import OutputFileError
 from engines.files import write_atomically
@@ -22,10 +24,25 @@ LAYOUT_VERSION = "1"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A segment that a backend refused, or computed wrong; to be built again would give the same."""
+    """A segment that a backend refused, or computed wrong.
+
+    Attributes:
+        code: Of the reason.
+        detail: The reason, in the library's words.
+        culprits: Positions in the segment of the nodes to blame, with the reason for each; empty blames all.
+        lasting: Whether to build the segment again would give the same. Only such a refusal is kept.
+        divisible: Whether trying parts of the segment could tell more.
+    """
 
     code: str
     detail: str
+    culprits: tuple[tuple[int, str], ...] = ()
+    lasting: bool = True
+    divisible: bool = dataclasses.field(default=True, compare=False)
+
+    def reasons(self, nodes: int) -> dict[int, str]:
+        """Why, by position, for each of the nodes to blame in a segment of so many nodes."""
+        return dict(self.culprits) or dict.fromkeys(range(nodes), self.detail)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +67,12 @@ def engine_key(**parts: str) -> str:
     return digest.hexdigest()
 
 
+def _refusal(fields: Mapping[str, Any]) -> Refusal:
+    refusal = Refusal(code=ReasonCode(fields["code"]), detail=str(fields["detail"]), divisible=False)
+    culprits = tuple((int(position), str(detail)) for position, detail in fields.get("culprits", ()))
+    return dataclasses.replace(refusal, culprits=culprits)
+
+
 class EngineCache:
     """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing."""
 
@@ -69,7 +92,7 @@ class EngineCache:
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
             if "refusal" in fields:
-                return Refusal(code=ReasonCode(fields["refusal"]["code"]), detail=str(fields["refusal"]["detail"]))
+                return _refusal(fields["refusal"])
             engine = (self._directory / f"{key}.engine").read_bytes()
             if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
                 raise ValueError("its sha256 differs")
@@ -87,7 +110,8 @@ class EngineCache:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if isinstance(entry, Refusal):
-                fields: dict[str, object] = {"refusal": dataclasses.asdict(entry)}
+                kept = {"code": entry.code, "detail": entry.detail, "culprits": entry.culprits}
+                fields: dict[str, object] = {"refusal": kept}
             else:
                 write_atomically(self._directory / f"{key}.engine", entry.engine)
                 fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
