@@ -96,9 +96,7 @@ class _Search:
 
 
 def _apart(words: str, smaller: int, larger: int) -> str:
-    return (
-        f"It is in the smaller of two parts ({smaller} and {larger} nodes) that stand alone, but not together: {words}"
-    )
+    return f"It is in the smaller of two parts ({smaller} and {larger} nodes) that stand apart but not as one: {words}"
 
 
 def _unsearched(words: str, nodes: int) -> str:

@@ -88,33 +88,50 @@ class EngineCache:
 
     def get(self, key: str) -> CachedEngine | Refusal | None:
         """Look an engine up. None if it isn't there, or is damaged."""
-        record = self._directory / f"{key}.json"
+        fields = self.get_record(key)
+        if fields is None:
+            return None
         try:
-            fields = json.loads(record.read_text(encoding="utf-8"))
             if "refusal" in fields:
                 return _refusal(fields["refusal"])
             engine = (self._directory / f"{key}.engine").read_bytes()
             if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
                 raise ValueError("its sha256 differs")
-            with contextlib.suppress(OSError):  # a cache that is only read may still be used
-                os.utime(record)
             return CachedEngine(envelope=fields["envelope"], engine=engine)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", self._directory / f"{key}.json", error)
             return None
 
     def put(self, key: str, entry: CachedEngine | Refusal) -> None:
         """Store an engine or a refusal. A cache that can't be written is a warning, not a failure."""
+        if isinstance(entry, Refusal):
+            self.put_record(key, {"refusal": {"code": entry.code, "detail": entry.detail, "culprits": entry.culprits}})
+        else:
+            fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
+            self.put_record(key, fields, engine=entry.engine)
+
+    def get_record(self, key: str) -> Mapping[str, Any] | None:
+        """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
+        record = self._directory / f"{key}.json"
+        try:
+            fields = json.loads(record.read_text(encoding="utf-8"))
+            with contextlib.suppress(OSError):  # a cache that is only read may still be used
+                os.utime(record)
+            return {**fields}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+            return None
+
+    def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | None = None) -> None:
+        """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            if isinstance(entry, Refusal):
-                kept = {"code": entry.code, "detail": entry.detail, "culprits": entry.culprits}
-                fields: dict[str, object] = {"refusal": kept}
-            else:
-                write_atomically(self._directory / f"{key}.engine", entry.engine)
-                fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
+            if engine is not None:
+                write_atomically(self._directory / f"{key}.engine", engine)
             write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
             self._evict()
         except (OSError, OutputFileError) as error:

@@ -28,6 +28,7 @@ from engines.native_types import complete_types
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
 from engines.registry import NATIVE, get_backend, resolve_engine
+from engines.tuning import Tuner
 from engines.worker import Worker
 from partitioner import (
     EmbeddedEngine,
@@ -130,13 +131,15 @@ class _Compilation:
         self._checked: set[str] = set()
         self._checker = Checker(worker=worker, folder=folder, samples=options.samples)
         self._budget = Budget()
+        self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
+        self._demoted: dict[str, Verdict] = {}
         self._built_now = 0
 
     def run(self) -> CompiledModel:
         if self._engine == NATIVE:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
-        partition = self._partition()
+        partition = self._tuner.recall(self._partition())
         start = time.perf_counter()
         while partition.segments:
             accepted, refused = self._build_all(partition)
@@ -149,10 +152,13 @@ class _Compilation:
                 compiled = self._embed(partition, accepted)
                 refused = self._check_whole(partition, accepted, compiled)
                 if not refused:
+                    refused = self._tuner.judge(partition, compiled)
+                if not refused:
                     self._remember(accepted)
-                    return compiled
+                    return self._with_tuning(compiled)
+            self._demoted.update(refused)
             partition = partition.demote(refused)
-        return self._all_native(partition)
+        return self._with_tuning(self._all_native(partition))
 
     def _partition(self) -> Partition:
         start = time.perf_counter()
@@ -300,6 +306,15 @@ class _Compilation:
             engines_cached=0,
             engine_bytes=0,
         )
+
+    def _with_tuning(self, compiled: CompiledModel) -> CompiledModel:
+        """Put what was measured into the report, and keep it for the next compilation."""
+        if self._tuner.figures is None:
+            return compiled
+        if all(refusal.lasting for refusal in self._refusals.values()):
+            self._tuner.remember(self._demoted)
+        report = dataclasses.replace(compiled.report, tuning=self._tuner.figures)
+        return dataclasses.replace(compiled, report=report, model=self._stamped(compiled.model, report))
 
     def _stamped(self, model: onnx.ModelProto, report: Report) -> onnx.ModelProto:
         properties = {p.key: p.value for p in model.metadata_props}

@@ -49,6 +49,7 @@ class Report:
     splits: tuple[Split, ...]
     crossing_tensors: int
     seconds: Mapping[str, float]
+    tuning: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -74,6 +75,7 @@ class Report:
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
             "crossing_tensors": self.crossing_tensors,
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
+            **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
         }
 
 

@@ -48,6 +48,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
             min_segment_nodes=arguments.min_segment_nodes,
         ),
         samples=getattr(arguments, "inputs", None),
+        tune=getattr(arguments, "tune", False),
     )
 
 

@@ -29,4 +29,5 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             engine_ops=model.partition.engine_ops or None,
             min_segment_nodes=model.partition.min_segment_nodes,
         ),
+        tune=model.tune,
     )
