@@ -16,14 +16,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import onnxruntime
-
 from engines import jobs
 from engines.cache import EngineCache, engine_key
 from engines.compiled_model import CompiledModel
 from engines.envelope import current_platform
 from engines.errors import EngineError
 from engines.files import sha256_of_file
+from engines.onnxruntime_backend import native_version
 from engines.options import CompileOptions
 from engines.plan import specs
 from engines.registry import get_backend
@@ -279,7 +278,7 @@ class Tuner:
             samples=sha256_of_file(samples) if samples else "",
             options=json.dumps(dataclasses.asdict(options), sort_keys=True),
             backend=f"{backend.name} {backend.version()}",
-            native=f"onnxruntime {onnxruntime.__version__}",
+            native=f"onnxruntime {native_version()}",
             platform=current_platform(),
             builder=importlib.metadata.version("trtnode"),
             device=f"{backend.device().features} {backend.device().name} {os.cpu_count()}",
