@@ -26,7 +26,7 @@ class Budget:
     """What all searches of one compilation may cost together; a child that crashes is started again on this time."""
 
     trials: int = 64
-    seconds: float = 300.0
+    seconds: float = 120.0
 
     @property
     def is_spent(self) -> bool:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
 from engines import jobs
-from engines.cache import Refusal
+from engines.base import Backend
+from engines.cache import CachedEngine, Refusal
 from engines.compare import accumulates_quantized
-from engines.errors import ModelLoadError, WorkerError
+from engines.envelope import Envelope
+from engines.errors import EngineError, ModelLoadError, WorkerError
 from engines.files import write_model
 from engines.plan import specs
 from engines.worker import Worker
 from partitioner import Graph, ReasonCode, Segment, extract_model
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 600.0
 
@@ -87,6 +92,17 @@ class Checker:
         inputs = specs(graph.inputs)
         problems = self.worker.call(jobs.check_segments, timeout_s, model, inputs, built, self.samples)
         return {name: _refusal(problem) for name, problem in problems.items()}
+
+
+def fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:
+    """Whether a cache entry is what its key says."""
+    try:
+        envelope = Envelope.from_json(cached.envelope, "a segment")
+        envelope.verify(cached.engine, "a segment", version=backend.version(), device=backend.device())
+    except EngineError as error:
+        logger.warning("Ignoring a damaged cache entry: %s", error)
+        return False
+    return envelope.backend == backend.name and envelope.segment_sha256 == segment_sha256
 
 
 def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:

@@ -19,10 +19,10 @@ from engines import jobs
 from engines.base import Backend
 from engines.bisection import Budget, Trial, find_culprits
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
-from engines.checking import Checker, EngineFile
+from engines.checking import Checker, EngineFile, fits
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
-from engines.errors import AlreadyCompiledError, BuildError, EngineError, WorkerError
+from engines.errors import AlreadyCompiledError, BuildError, WorkerError
 from engines.files import sha256_of_file, write_model
 from engines.native_types import complete_types
 from engines.options import BuildOptions, CompileOptions
@@ -197,7 +197,7 @@ class _Compilation:
         cached = self._cache.get(key) if self._cache else None
         if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
             return cached
-        if isinstance(cached, CachedEngine) and _fits(cached, backend, segment_sha256):
+        if isinstance(cached, CachedEngine) and fits(cached, backend, segment_sha256):
             path.write_bytes(cached.engine)
             self._engines[key] = _Built(path=path, envelope=cached.envelope, key=key, cached=True)
             return self._engines[key]
@@ -386,17 +386,6 @@ def _predicate(engine: str) -> Predicate:
     if engine == NATIVE:
         return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
     return get_backend(engine).label
-
-
-def _fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:
-    """Whether a cache entry is what its key says."""
-    try:
-        envelope = Envelope.from_json(cached.envelope, "a segment")
-        envelope.verify(cached.engine, "a segment", version=backend.version(), device=backend.device())
-    except EngineError as error:
-        logger.warning("Ignoring a damaged cache entry: %s", error)
-        return False
-    return envelope.backend == backend.name and envelope.segment_sha256 == segment_sha256
 
 
 def _content_hash(graph: Graph, segment: Segment) -> str:

@@ -47,10 +47,7 @@ def time_in_turn(
 def _estimate(call: Callable[[], object]) -> float:
     """Seconds that a call takes, the first one left out."""
     call()
-    start = time.perf_counter()
-    call()
-    first = time.perf_counter() - start
-    return min(first, _median_ms(call, 5) / 1e3) if first < 0.01 else first
+    return _median_ms(call, 3) / 1e3
 
 
 def _median_ms(call: Callable[[], object], count: int) -> float:

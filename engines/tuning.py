@@ -20,7 +20,7 @@ from engines import jobs
 from engines.cache import EngineCache, engine_key
 from engines.compiled_model import CompiledModel
 from engines.envelope import current_platform
-from engines.errors import EngineError
+from engines.errors import EngineError, InvalidInputError
 from engines.files import sha256_of_file
 from engines.onnxruntime_backend import native_version
 from engines.options import CompileOptions
@@ -200,12 +200,18 @@ class Tuner:
         return partition.demote(verdicts) if verdicts else partition
 
     def judge(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
-        """Measure a compiled model, and say which nodes are to run natively; none if nothing changes any more."""
+        """Measure a compiled model, and say which nodes are to run natively; none if nothing changes any more.
+
+        Raises:
+            InvalidInputError: The model does not run on the given inputs.
+        """
         if not self._rounds_left or _node_sets(partition.segments) == self._expected:
             return {}
         self._rounds_left -= 1
         try:
             outcome = self._measure(partition, compiled)
+        except InvalidInputError:
+            raise
         except EngineError as error:
             logger.warning("%s is not tuned, so all its engines stay: %s", self._source, error)
             self._rounds_left = 0

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import CompileOptions, EngineCache, load_executable, partition_model
-from engines.errors import WorkerError
+from engines import CompileOptions, EngineCache, load_executable, partition_model, prepare_model
+from engines.errors import InvalidInputError, WorkerError
 from engines.measuring import time_in_turn
 from engines.tuning import Candidate, SegmentTimes, Tuner, choose, list_candidates
 from partitioner import Graph, PartitionOptions, ReasonCode, cut_segments, load_model
@@ -410,3 +410,27 @@ def test_real_measurement_gives_a_model_that_answers_as_before(
     path = workshop.write(compiled.model)
     same(load_executable(path).run(feeds), plain(source, feeds))
     same(plain(path, feeds), plain(source, feeds))
+
+
+def test_second_start_of_a_server_neither_builds_nor_measures(
+    source: pathlib.Path, cache: EngineCache, plain: Any, same: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = CompileOptions(tune=True, partition=PartitionOptions(native_ops=("Erf",)))
+    prepare_model(source, options, cache, threads=1)
+
+    with caplog.at_level(logging.INFO):
+        executable = prepare_model(source, options, cache, threads=1)
+
+    assert executable.description["engines_built"] == 0
+    assert "Tuning chose" not in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_given_inputs_that_do_not_fit_are_an_error_even_where_engines_are_cached(
+    tune: Any, in_process: Any, workshop: Any, cache: EngineCache
+) -> None:
+    tune(in_process, cache=cache, tune=False)
+    np.savez(workshop.folder / "samples.npz", x=np.zeros(3, np.float32))
+
+    with pytest.raises(InvalidInputError, match="the model does not run on these inputs"):
+        tune(in_process, cache=cache, samples=workshop.folder / "samples.npz")
