@@ -80,6 +80,7 @@ def main() -> int:
                 console.print(f"{name}: left out: it has no engine, or runs on no generated input")
                 continue
             holds &= row.ratio <= LIMIT
+            console.print(f"{name}: {row.chosen}, {row.ratio:.3f} times {row.best}")
             times = (f"{row.latencies[c].percentile_ms(50):.3f}" for c in (*OTHERS, "tuned"))
             table.add_row(name, *times, f"{row.kept} of {row.cut}", row.chosen, row.best, f"{row.ratio:.3f}")
     console.print(table)
@@ -89,8 +90,9 @@ def main() -> int:
 
 def _models(folder: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
     """Name and file of what is measured."""
-    if len(sys.argv) > 1:
-        return [(path.stem, path) for path in map(pathlib.Path, sys.argv[1:])]
+    given = [pathlib.Path(argument) for argument in sys.argv[1:]]
+    if given:
+        return [(path.parent.name if path.name.startswith("model.") else path.stem, path) for path in given]
     collection = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", COLLECTION))
     files = (path for p in ("model.onnx", "model.onnx.gz") for path in (collection / "models").glob(f"*/{p}"))
     chain = folder / "chain.onnx"
