@@ -121,7 +121,7 @@ def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Work
     }
     feeds = _feeds(source, samples, executables["all native"])
     calls = {candidate: functools.partial(executable.run, feeds) for candidate, executable in executables.items()}
-    latencies = measure(calls, rounds=15, seconds_per_round=0.1)
+    latencies = measure(calls, rounds=41, seconds_per_round=0.04)
     cut = len(_segments(figures, "minimum cut"))
     return Row(name=name, latencies=latencies, cut=cut, kept=_kept(compiled.report), chosen=figures["chosen"])
 

@@ -10,6 +10,7 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
+import math
 import os
 import pathlib
 import statistics
@@ -37,8 +38,9 @@ CALL_OVERHEAD_MS = 0.01
 MARGIN = 1.03
 """How many times faster a candidate with more engines must be."""
 
-AGREEMENT = 0.75
-"""Part of the turns in which it must be the faster one; chance decides about half of them."""
+CONFIDENCE = 0.98
+"""Half of 1.96: it must be faster in so many times the root of the turns beyond half of them. Then the 95 % interval of
+the median lies above 1, whatever the distribution is."""
 
 CLOSE = 1.1
 """Candidates that take up to so many times the fastest's time are measured again, longer."""
@@ -114,7 +116,8 @@ def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
 def _is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
     ratios = [theirs / ours for ours, theirs in zip(challenger, holder, strict=True)]
     agreeing = sum(ratio > 1 for ratio in ratios)
-    return statistics.median(ratios) >= MARGIN and agreeing >= AGREEMENT * len(ratios)
+    needed = min(len(ratios), len(ratios) / 2 + CONFIDENCE * math.sqrt(len(ratios)))
+    return statistics.median(ratios) >= MARGIN and agreeing >= needed
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
