@@ -10,6 +10,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 from engines.errors import OutputFileError
 from engines.files import write_atomically
@@ -23,10 +24,25 @@ LAYOUT_VERSION = "1"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A segment that a backend refused, or computed wrong; to be built again would give the same."""
+    """A segment that a backend refused, or computed wrong.
+
+    Attributes:
+        code: Of the reason.
+        detail: The reason, in the library's words.
+        culprits: Positions in the segment of the nodes to blame, with the reason for each; empty blames all.
+        lasting: Whether to build the segment again would give the same. Only such a refusal is kept.
+        divisible: Whether trying parts of the segment could tell more.
+    """
 
     code: str
     detail: str
+    culprits: tuple[tuple[int, str], ...] = ()
+    lasting: bool = True
+    divisible: bool = dataclasses.field(default=True, compare=False)
+
+    def reasons(self, nodes: int) -> dict[int, str]:
+        """Why, by position, for each of the nodes to blame in a segment of so many nodes."""
+        return dict(self.culprits) or dict.fromkeys(range(nodes), self.detail)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +67,12 @@ def engine_key(**parts: str) -> str:
     return digest.hexdigest()
 
 
+def _refusal(fields: Mapping[str, Any]) -> Refusal:
+    refusal = Refusal(code=ReasonCode(fields["code"]), detail=str(fields["detail"]), divisible=False)
+    culprits = tuple((int(position), str(detail)) for position, detail in fields.get("culprits", ()))
+    return dataclasses.replace(refusal, culprits=culprits)
+
+
 class EngineCache:
     """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing."""
 
@@ -66,32 +88,50 @@ class EngineCache:
 
     def get(self, key: str) -> CachedEngine | Refusal | None:
         """Look an engine up. None if it isn't there, or is damaged."""
-        record = self._directory / f"{key}.json"
+        fields = self.get_record(key)
+        if fields is None:
+            return None
         try:
-            fields = json.loads(record.read_text(encoding="utf-8"))
             if "refusal" in fields:
-                return Refusal(code=ReasonCode(fields["refusal"]["code"]), detail=str(fields["refusal"]["detail"]))
+                return _refusal(fields["refusal"])
             engine = (self._directory / f"{key}.engine").read_bytes()
             if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
                 raise ValueError("its sha256 differs")
-            with contextlib.suppress(OSError):  # a cache that is only read may still be used
-                os.utime(record)
             return CachedEngine(envelope=fields["envelope"], engine=engine)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", self._directory / f"{key}.json", error)
             return None
 
     def put(self, key: str, entry: CachedEngine | Refusal) -> None:
         """Store an engine or a refusal. A cache that can't be written is a warning, not a failure."""
+        if isinstance(entry, Refusal):
+            self.put_record(key, {"refusal": {"code": entry.code, "detail": entry.detail, "culprits": entry.culprits}})
+        else:
+            fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
+            self.put_record(key, fields, engine=entry.engine)
+
+    def get_record(self, key: str) -> Mapping[str, Any] | None:
+        """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
+        record = self._directory / f"{key}.json"
+        try:
+            fields = json.loads(record.read_text(encoding="utf-8"))
+            with contextlib.suppress(OSError):  # a cache that is only read may still be used
+                os.utime(record)
+            return {**fields}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+            return None
+
+    def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | None = None) -> None:
+        """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            if isinstance(entry, Refusal):
-                fields: dict[str, object] = {"refusal": dataclasses.asdict(entry)}
-            else:
-                write_atomically(self._directory / f"{key}.engine", entry.engine)
-                fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
+            if engine is not None:
+                write_atomically(self._directory / f"{key}.engine", engine)
             write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
             self._evict()
         except (OSError, OutputFileError) as error:

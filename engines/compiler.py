@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import logging
@@ -16,16 +17,18 @@ import onnx
 
 from engines import jobs
 from engines.base import Backend
+from engines.bisection import Budget, Trial, find_culprits
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
-from engines.compare import accumulates_quantized
+from engines.checking import Checker, EngineFile, fits
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
-from engines.errors import AlreadyCompiledError, BuildError, EngineError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BuildError, WorkerError
 from engines.files import sha256_of_file, write_model
 from engines.native_types import complete_types
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
 from engines.registry import NATIVE, get_backend, resolve_engine
+from engines.tuning import Tuner
 from engines.verdicts import ask_library
 from engines.worker import Worker
 from partitioner import (
@@ -111,10 +114,8 @@ def partition_model(
     return partition, partition.report(model=source.name, engine=engine)
 
 
-@dataclasses.dataclass(slots=True)
-class _Built:
-    path: pathlib.Path
-    envelope: str
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Built(EngineFile):
     key: str
     cached: bool
 
@@ -138,13 +139,18 @@ class _Compilation:
         self._engine = resolve_engine(options.engine)
         self._engines: dict[str, _Built] = {}
         self._refusals: dict[str, Refusal] = {}
+        self._checked: set[str] = set()
+        self._checker = Checker(worker=worker, folder=folder, samples=options.samples)
+        self._budget = Budget()
+        self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
+        self._demoted: dict[str, Verdict] = {}
         self._built_now = 0
 
     def run(self) -> CompiledModel:
         if self._engine == NATIVE:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
-        partition = self._partition()
+        partition = self._tuner.recall(self._partition())
         start = time.perf_counter()
         while partition.segments:
             accepted, refused = self._build_all(partition)
@@ -157,10 +163,13 @@ class _Compilation:
                 compiled = self._embed(partition, accepted)
                 refused = self._check_whole(partition, accepted, compiled)
                 if not refused:
+                    refused = self._tuner.judge(partition, compiled)
+                if not refused:
                     self._remember(accepted)
-                    return compiled
+                    return self._with_tuning(compiled)
+            self._demoted.update(refused)
             partition = partition.demote(refused)
-        return self._all_native(partition)
+        return self._with_tuning(self._all_native(partition))
 
     def _partition(self) -> Partition:
         start = time.perf_counter()
@@ -185,64 +194,74 @@ class _Compilation:
         return accepted, refused
 
     def _build(self, graph: Graph, segment: Segment) -> _Built | Refusal:
+        outcome = self._find_or_build(graph, segment, self._options.build_timeout_s)
+        if isinstance(outcome, Refusal):
+            trial = self._try_check if outcome.code == ReasonCode.INACCURATE else self._try_build
+            return self._search(graph, segment, outcome, functools.partial(trial, graph))
+        return outcome
+
+    def _find_or_build(self, graph: Graph, segment: Segment, timeout_s: float) -> _Built | Refusal:
         backend = get_backend(self._engine)
-        # Without its name, which changes when another segment is demoted: the engine is the same.
-        segment_sha256 = segment_hash(graph, dataclasses.replace(segment, name=""))
+        segment_sha256 = _content_hash(graph, segment)
         key = self._key(backend, segment, segment_sha256)
         if key in self._engines or key in self._refusals:
             return self._engines.get(key) or self._refusals[key]
         path = self._folder / f"{key}.engine"
         cached = self._cache.get(key) if self._cache else None
-        if isinstance(cached, Refusal):
+        if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
             return cached
-        if isinstance(cached, CachedEngine) and _fits(cached, backend, segment_sha256):
+        if isinstance(cached, CachedEngine) and fits(cached, backend, segment_sha256):
             path.write_bytes(cached.engine)
-            self._engines[key] = _Built(path, cached.envelope, key, cached=True)
+            self._engines[key] = _Built(path=path, envelope=cached.envelope, key=key, cached=True)
             return self._engines[key]
         logger.info("Building %s with %s (%d nodes)", segment.name, backend.name, len(segment.nodes))
         model = self._folder / "segment.onnx"
         write_model(extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs), model)
         try:
-            self._worker.call(jobs.build, self._options.build_timeout_s, self._engine, model, path, self._options.build)
+            self._worker.call(jobs.build, timeout_s, self._engine, model, path, self._options.build)
         except (BuildError, WorkerError) as error:
-            refusal = Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error))
-            return self._refuse(key, refusal, lasting=isinstance(error, BuildError))
+            lasting = isinstance(error, BuildError)
+            self._refusals[key] = Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
+            return self._refusals[key]
         self._built_now += 1
         envelope = self._envelope(backend, segment, path, segment_sha256)
-        self._engines[key] = _Built(path, envelope.to_json(), key, cached=False)
+        self._engines[key] = _Built(path=path, envelope=envelope.to_json(), key=key, cached=False)
         return self._engines[key]
+
+    def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
+        """Find which nodes of a refused segment are to blame, and remember it."""
+        if refusal.culprits or not refusal.divisible:
+            return refusal
+        logger.info("%s is refused; trying parts of it: %s", segment.name, refusal.detail)
+        found = find_culprits(graph, segment, refusal, trial, self._budget)
+        key = self._key(get_backend(self._engine), segment, _content_hash(graph, segment))
+        return self._refuse(key, found, lasting=found.lasting)
+
+    def _try_build(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
+        outcome = self._find_or_build(graph, part, min(timeout_s, self._options.build_timeout_s))
+        return outcome if isinstance(outcome, Refusal) else None
+
+    def _try_check(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
+        built = self._find_or_build(graph, part, min(timeout_s, self._options.build_timeout_s))
+        if isinstance(built, Refusal):
+            return None  # whatever it would compute
+        return self._checker.check(graph, [part], {part.name: built}, timeout_s=timeout_s).get(part.name)
 
     def _check_new(self, partition: Partition, accepted: Mapping[str, _Built]) -> dict[str, Verdict]:
         """Compare engines that were built just now with native execution."""
-        new = [s for s in partition.segments if not accepted[s.name].cached]
-        if not new:
-            return {}
         graph = partition.graph
-        model = self._folder / "observed.onnx"
-        boundary = list(dict.fromkeys(v for s in new for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
-        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
-        built = [
-            jobs.BuiltSegment(
-                name=s.name,
-                engine=accepted[s.name].path,
-                envelope=accepted[s.name].envelope,
-                quantized=accumulates_quantized(node.op_type for node in s.nodes),
-            )
-            for s in new
-        ]
-        lasting = True
-        try:
-            problems = self._call(jobs.check_segments, model, specs(graph.inputs), built, self._options.samples)
-        except (WorkerError, ModelLoadError) as error:
-            problems = {s.name: str(error) for s in new}
-            lasting = False
+        keys = {s.name: accepted[s.name].key for s in partition.segments if not accepted[s.name].cached}
+        new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
+        refusals = self._checker.check(graph, new, accepted) if new else {}
         refused: dict[str, Verdict] = {}
         for segment in new:
-            if segment.name in problems:
-                refusal = Refusal(code=ReasonCode.INACCURATE, detail=problems[segment.name])
-                known = lasting and problems[segment.name] != jobs.UNCHECKED
-                self._refuse(accepted[segment.name].key, refusal, lasting=known)
-                refused.update(_verdicts(segment, refusal))
+            refusal = refusals.get(segment.name)
+            if refusal is None:
+                self._checked.add(keys[segment.name])
+                continue
+            self._refuse(keys[segment.name], refusal, lasting=False)
+            refusal = self._search(graph, segment, refusal, functools.partial(self._try_check, graph))
+            refused.update(_verdicts(segment, refusal))
         return refused
 
     def _check_whole(
@@ -301,6 +320,15 @@ class _Compilation:
             engine_bytes=0,
         )
 
+    def _with_tuning(self, compiled: CompiledModel) -> CompiledModel:
+        """Put what was measured into the report, and keep it for the next compilation."""
+        if self._tuner.figures is None:
+            return compiled
+        if all(refusal.lasting for refusal in self._refusals.values()):
+            self._tuner.remember(self._demoted)
+        report = dataclasses.replace(compiled.report, tuning=self._tuner.figures)
+        return dataclasses.replace(compiled, report=report, model=self._stamped(compiled.model, report))
+
     def _stamped(self, model: onnx.ModelProto, report: Report) -> onnx.ModelProto:
         properties = {p.key: p.value for p in model.metadata_props}
         properties["trtnode.version"] = builder_version()
@@ -340,11 +368,11 @@ class _Compilation:
 
     def _refuse(self, key: str, refusal: Refusal, *, lasting: bool) -> Refusal:
         """Remember a refusal; for good only where the library itself would say the same again."""
-        self._refusals[key] = refusal
+        self._refusals[key] = dataclasses.replace(refusal, lasting=lasting)
         self._engines.pop(key, None)
         if lasting and self._cache:
             self._cache.put(key, refusal)
-        return refusal
+        return self._refusals[key]
 
     def _remember(self, accepted: Mapping[str, _Built]) -> None:
         for built in accepted.values():
@@ -375,17 +403,11 @@ def _predicate(
     return ask_library(get_backend(engine), graph, wishes, cache, worker)
 
 
-def _fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:
-    """Whether a cache entry is what its key says."""
-    try:
-        envelope = Envelope.from_json(cached.envelope, "a segment")
-        envelope.verify(cached.engine, "a segment", version=backend.version(), device=backend.device())
-    except EngineError as error:
-        logger.warning("Ignoring a damaged cache entry: %s", error)
-        return False
-    return envelope.backend == backend.name and envelope.segment_sha256 == segment_sha256
+def _content_hash(graph: Graph, segment: Segment) -> str:
+    """Hash of a segment without its name, which changes when another segment is demoted: the engine is the same."""
+    return segment_hash(graph, dataclasses.replace(segment, name=""))
 
 
 def _verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:
-    verdict = Verdict(ReasonCode(refusal.code), refusal.detail)
-    return {node.name: verdict for node in segment.nodes}
+    reasons = refusal.reasons(len(segment.nodes))
+    return {segment.nodes[i].name: Verdict(ReasonCode(refusal.code), detail) for i, detail in reasons.items()}

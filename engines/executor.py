@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,7 @@ def open_executable(
     threads: int | None = None,
     shares_cores: bool = False,
     use_engines: bool = True,
+    only: Collection[str] | None = None,
 ) -> Executable:
     """Load a compiled model, or one without any TrtNode.
 
@@ -133,6 +134,7 @@ def open_executable(
         threads: Threads of each engine and session; None leaves it to the libraries.
         shares_cores: Whether other models compute on the same cores.
         use_engines: Whether to load engines at all.
+        only: Names of the TrtNodes whose engines are loaded; None loads all.
 
     Returns:
         An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
@@ -143,7 +145,7 @@ def open_executable(
     """
     graph = Graph.of(model)
     signature = _signature(graph)
-    engines, envelopes, rejected = _load_engines(graph, folder, threads) if use_engines else ({}, {}, [])
+    engines, envelopes, rejected = _load_engines(graph, folder, threads, only) if use_engines else ({}, {}, [])
     pipeline = None
     if engines:
         try:
@@ -167,24 +169,33 @@ def _signature(graph: Graph) -> Signature:
 
 
 def _load_engines(
-    graph: Graph, folder: pathlib.Path, threads: int | None
+    graph: Graph, folder: pathlib.Path, threads: int | None, only: Collection[str] | None
 ) -> tuple[dict[str, Engine], dict[str, Envelope], list[str]]:
     engines: dict[str, Engine] = {}
     envelopes: dict[str, Envelope] = {}
     rejected: list[str] = []
     for node in graph.nodes:
-        if not is_trtnode(node.op):
+        if not is_trtnode(node.op) or (only is not None and node.name not in only):
             continue
         try:
-            content = embedded_engine(node.op)
-            envelope = Envelope.from_json(content.envelope, node.name)
-            _check_bindings(node, envelope)
-            engines[node.name] = load_engine(node.name, envelope, _engine_bytes(node.name, content, folder), threads)
-            envelopes[node.name] = envelope
+            envelopes[node.name], engines[node.name] = open_engine(node, folder, threads)
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             logger.warning("%s Its nodes run natively; compile the model again on this machine.", error)
     return engines, envelopes, rejected
+
+
+def open_engine(node: Node, folder: pathlib.Path, threads: int | None) -> tuple[Envelope, Engine]:
+    """Load the engine of a TrtNode.
+
+    Raises:
+        EngineRejectedError: The engine is damaged, or was made for another version or machine.
+        PartitionError: The TrtNode lacks an attribute.
+    """
+    content = embedded_engine(node.op)
+    envelope = Envelope.from_json(content.envelope, node.name)
+    _check_bindings(node, envelope)
+    return envelope, load_engine(node.name, envelope, _engine_bytes(node.name, content, folder), threads)
 
 
 def load_engine(segment: str, envelope: Envelope, engine: bytes, threads: int | None) -> Engine:
@@ -236,11 +247,11 @@ def _open_pipeline(graph: Graph, signature: Signature, engines: Mapping[str, Eng
         sessions=sessions,
         inputs=signature.inputs,
         outputs=signature.outputs,
-        constants=_constants(graph),
+        constants=interface_constants(graph),
     )
 
 
-def _constants(graph: Graph) -> dict[str, np.ndarray]:
+def interface_constants(graph: Graph) -> dict[str, np.ndarray]:
     """Values of outputs, and defaults of inputs, that are initializers."""
     values = (v for v in (*graph.inputs, *graph.outputs) if v.is_initializer())
     return {v.name or "": v.const_value.numpy() for v in values if v.const_value is not None}

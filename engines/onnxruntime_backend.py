@@ -190,6 +190,12 @@ def native_signature(model: pathlib.Path | onnx.ModelProto) -> dict[str, tuple[s
     return NativeSession(model).value_types()
 
 
+def native_version() -> str:
+    """Version of the library."""
+    version: str = onnxruntime.__version__
+    return version
+
+
 def runs_as_array(spec: TensorSpec) -> bool:
     """Whether ONNX Runtime's Python binding can share a value's memory with numpy."""
     return spec.dtype is not None and spec.dtype in _NUMERIC

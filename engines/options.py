@@ -30,3 +30,7 @@ class CompileOptions:
     """An .npz of inputs to check engines with; generated inputs are used without one."""
     build_timeout_s: float = 600.0
     """Longest time one engine may take to build."""
+    tune: bool = False
+    """Measure on this machine, and keep an engine only where the model is faster with it."""
+    threads: int | None = None
+    """Threads of each engine and session while tuning measures; None leaves it to the libraries."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 
@@ -61,7 +62,7 @@ def prepare_model(
     engine = resolve_engine(options.engine)
     built = 0
     if engine != NATIVE and not any(is_trtnode(op) for op in model.graph):
-        compiled = compile_model(path, options, cache=cache)
+        compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
         built = compiled.engines_built
         if compiled.report.segments:
             model = view_model(compiled.model, path)

@@ -77,6 +77,7 @@ class Report:
     boundary_bytes: int
     what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
+    tuning: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -106,6 +107,7 @@ class Report:
             "boundary_bytes": self.boundary_bytes,
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
+            **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
         }
 
 

@@ -63,6 +63,9 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
     )
+    parser.add_argument(
+        "--tune", action="store_true", help="measure here, and keep an engine only where the model is faster with it"
+    )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     add_partition_options(parser)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from engines import CompiledModel, compile_model
 from engines.errors import OutputFileError
@@ -52,6 +55,8 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
 
 def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Console) -> None:
     print_report(compiled.report, console)
+    if compiled.report.tuning is not None:
+        console.print(*_tuning_tables(compiled.report.tuning))
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."
@@ -61,3 +66,18 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
             f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. Weights that engines use stand "
             "twice in the file: in the engine, and as initializers for machines where it can't run."
         )
+
+
+def _tuning_tables(tuning: Mapping[str, Any]) -> tuple[Table, Table]:
+    """What was measured: the model with some of its engines, and each segment of the minimum cut."""
+    candidates = Table("candidate", "engines", "p50 ms", "", title="Tuning: the model", title_justify="left")
+    for candidate in tuning["candidates"]:
+        chosen = "chosen" if candidate["name"] == tuning["chosen"] else ""
+        candidates.add_row(candidate["name"], str(len(candidate["segments"])), f"{candidate['p50_ms']:.3f}", chosen)
+    segments = Table(
+        "segment", "engine ms", "native ms", "", title="Tuning: segments of the minimum cut", title_justify="left"
+    )
+    for segment in tuning["segments"]:
+        kept = "kept" if segment["kept"] else "native"
+        segments.add_row(segment["name"], f"{segment['engine_ms']:.4f}", f"{segment['native_ms']:.4f}", kept)
+    return candidates, segments

@@ -71,6 +71,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
             connected=arguments.connected,
         ),
         samples=getattr(arguments, "inputs", None),
+        tune=getattr(arguments, "tune", False),
     )
 
 

@@ -31,4 +31,5 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             max_segments=model.partition.max_segments,
             connected=model.partition.connected,
         ),
+        tune=model.tune,
     )

@@ -151,8 +151,8 @@ class ModelConfig(Section):
     """Where INT8 ranges come from."""
     budget: Annotated[BudgetConfig | None, NotBuilt("an accuracy budget is")] = None
     """How far answers may move from FP32."""
-    tune: Annotated[bool, NotBuilt("tuning is")] = False
-    """Keep a segment only where it measures faster than native."""
+    tune: bool = False
+    """Measure when the model is compiled, and keep an engine only where the model is faster with it."""
     partition: PartitionConfig = PartitionConfig()
     """Which nodes an engine may take."""
     shapes: Annotated[ListOf[dict[str, ProfileConfig]], NotBuilt("a list of shape profiles is")] = ()

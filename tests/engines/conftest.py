@@ -64,12 +64,14 @@ class Workshop:
         samples: pathlib.Path | None = None,
         worker: Any = None,
         build: BuildOptions | None = None,
+        tune: bool = False,
     ) -> CompiledModel:
         options = CompileOptions(
             engine=engine,
             partition=PartitionOptions(native_ops=tuple(native_ops)),
             samples=samples,
             build=build or BuildOptions(),
+            tune=tune,
         )
         return compile_model(source, options, cache=cache, worker=worker or self.worker)
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from engines import Executable, ExecutionError, InvalidInputError, ModelLoadError, load_executable
+from engines.executor import open_executable
+from partitioner import load_model
 
 Feeds = Mapping[str, Any]
 
@@ -249,3 +251,16 @@ def test_one_thread_is_enough(workshop: Any, digits: pathlib.Path, digits_test: 
     executable = load_executable(compiled, threads=1)
 
     same(executable.run(feeds), plain(digits, feeds))
+
+
+def test_engines_that_are_not_asked_for_run_natively(workshop: Any, plain: Any, same: Any) -> None:
+    source = workshop.write("g (float[2,4] x) => (float[2,4] y) { a = Exp(x) b = Erf(a) y = Neg(b) }")
+    path = workshop.compile_file(source, native_ops=("Erf",))
+
+    for only, segments in ((None, 2), (("segment_1",), 1), ((), 0)):
+        executable = open_executable(load_model(path), path, folder=path.parent, only=only)
+
+        feeds = {"x": floats(2, 4)}
+        assert executable.description["segments"] == segments
+        assert executable.description["rejected"] == []
+        same(executable.run(feeds), plain(source, feeds))

@@ -6,6 +6,7 @@ import pytest
 
 from serving.config import config_schema, load_config
 from serving.errors import ConfigError
+from serving.loader import compile_options
 
 MODEL = "models:\n- name: a\n  path: m.onnx\n"
 
@@ -167,10 +168,10 @@ def test_a_folder_of_versions_is_refused_as_not_built(write, tmp_path) -> None:
 
 
 def test_every_fault_of_a_stage_is_told(write) -> None:
-    path = write("models:\n- name: a\n  path: gone.onnx\n  tune: true\n")
+    path = write("models:\n- name: a\n  path: gone.onnx\n  watch: true\n")
 
     assert faults(path).splitlines() == [
-        "servable.yaml:4: models[0].tune: tuning is not built yet; leave the key out",
+        "servable.yaml:4: models[0].watch: reloading a model when its file changes is not built yet; leave the key out",
         "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
     ]
 
@@ -214,11 +215,17 @@ def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: s
 def test_defaults_of_keys_that_are_not_built_are_accepted(write) -> None:
     path = write(
         MODEL
-        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  tune: false\n  tensorrt: {}\n  shapes: []\n"
+        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  watch: false\n  tensorrt: {}\n  shapes: []\n"
         + "server: {startup: wait, grpc: {workers: 1}, log: {format: text}}\ntrust: {keys: []}\n"
     )
 
-    assert load_config(path, {}).models[0].tune is False
+    assert load_config(path, {}).models[0].watch is False
+
+
+def test_tuning_can_be_asked_for(write) -> None:
+    models = load_config(write(MODEL + "  tune: true\n"), {}).models
+
+    assert compile_options(models[0]).tune
 
 
 def test_variables_take_the_type_of_their_key(write) -> None:

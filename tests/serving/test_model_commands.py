@@ -91,6 +91,20 @@ def test_compile_prints_one_json_object_and_builds_nothing_twice(
     assert facts["file_bytes"] == (tmp_path / "second.onnx").stat().st_size
 
 
+def test_tuned_compile_tells_what_was_measured(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_digits(tmp_path / "first.onnx", cache, "--tune")
+    printed = capsys.readouterr().out
+
+    compile_digits(tmp_path / "second.onnx", cache, "--tune", "--json")
+
+    tuning = json.loads(capsys.readouterr().out)["report"]["tuning"]
+    assert [c["name"] for c in tuning["candidates"]] == ["all native", "one engine", "faster engines", "minimum cut"]
+    assert all(c["name"] in printed and f"{c['p50_ms']:.3f}" in printed for c in tuning["candidates"])
+    assert "segments of the minimum cut" in printed
+
+
 def test_source_that_passes_the_full_check_gives_a_compiled_model_that_does(
     cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -1,0 +1,103 @@
+"""Finds the nodes for which a segment is refused, so that they run natively and the rest of it keeps its engine.
+
+Slices of a segment in topological order are tried one after the other. Every path between two nodes of a segment stays
+inside it (a segment is convex) and follows that order, so every slice is convex too and can be built by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from engines.cache import Refusal
+from partitioner import Graph, Segment
+from partitioner.segments import values_leaving, values_read
+
+Trial = Callable[[Segment, float], Refusal | None]
+"""Tries a slice within some seconds: None where it stands, else why not."""
+
+TRIAL_SHARE = 0.25
+"""Part of the time left that one trial may take, so that a slice which never ends leaves some for the others."""
+
+
+@dataclasses.dataclass(slots=True)
+class Budget:
+    """What all searches of one compilation may cost together; a child that crashes is started again on this time."""
+
+    trials: int = 64
+    seconds: float = 120.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is nothing left for another trial."""
+        return self.trials <= 0 or self.seconds <= 0
+
+
+def find_culprits(graph: Graph, segment: Segment, refusal: Refusal, trial: Trial, budget: Budget) -> Refusal:
+    """Search a refused segment for the nodes that are to blame.
+
+    Args:
+        graph: Where the segment is.
+        segment: What was refused.
+        refusal: Why.
+        trial: Tries a slice of the segment in the same way.
+        budget: Is reduced by what the search costs. What it doesn't suffice for is blamed as a whole.
+
+    Returns:
+        The refusal, with its culprits. It is lasting if every refusal on the way was.
+    """
+    search = _Search(graph, segment, trial, budget)
+    culprits = search.blame(0, len(segment.nodes), refusal.detail)
+    lasting = refusal.lasting and search.lasting
+    return dataclasses.replace(refusal, culprits=tuple(sorted(culprits.items())), lasting=lasting)
+
+
+class _Search:
+    def __init__(self, graph: Graph, segment: Segment, trial: Trial, budget: Budget) -> None:
+        self.lasting = True
+        self._graph = graph
+        self._segment = segment
+        self._trial = trial
+        self._budget = budget
+
+    def blame(self, start: int, stop: int, words: str) -> dict[int, str]:
+        """The culprits in a slice that is refused, and the reason for each, by position in the segment."""
+        if stop - start == 1:
+            return {start: words}
+        if self._budget.is_spent:
+            return dict.fromkeys(range(start, stop), _unsearched(words, stop - start))
+        middle = (start + stop) // 2
+        halves = ((start, middle), (middle, stop))
+        refusals = [self._try(*half) for half in halves]
+        if refusals == [None, None]:
+            return dict.fromkeys(range(start, middle), _apart(words, middle - start, stop - middle))
+        found: dict[int, str] = {}
+        for half, refused in zip(halves, refusals, strict=True):
+            if refused is not None:
+                found.update(self.blame(*half, refused.detail))
+        return found
+
+    def _try(self, start: int, stop: int) -> Refusal | None:
+        part = self._slice(start, stop)
+        if not part.inputs:
+            return None  # it computes from constants: libraries refuse a model without inputs, whatever its nodes
+        began = time.monotonic()
+        refusal = self._trial(part, self._budget.seconds * TRIAL_SHARE)
+        self._budget.trials -= 1
+        self._budget.seconds -= time.monotonic() - began
+        self.lasting &= refusal is None or refusal.lasting
+        return refusal
+
+    def _slice(self, start: int, stop: int) -> Segment:
+        nodes = self._segment.nodes[start:stop]
+        outputs = values_leaving(self._graph, nodes)
+        return dataclasses.replace(self._segment, nodes=nodes, inputs=values_read(nodes), outputs=outputs)
+
+
+def _apart(words: str, smaller: int, larger: int) -> str:
+    return f"It is in the smaller of two parts ({smaller} and {larger} nodes) that stand apart but not as one: {words}"
+
+
+def _unsearched(words: str, nodes: int) -> str:
+    return f"{words} Which of {nodes} nodes is to blame was not searched any further."
