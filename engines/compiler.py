@@ -22,7 +22,9 @@ from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
 from engines.errors import AlreadyCompiledError, BuildError, EngineError, ModelLoadError, WorkerError
 from engines.files import sha256_of_file, write_model
+from engines.native_form import write_native_form
 from engines.native_types import complete_types
+from engines.onnxruntime_backend import native_limits
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
 from engines.registry import NATIVE, get_backend, resolve_engine
@@ -47,6 +49,7 @@ from partitioner import (
 )
 from partitioner.external_data import take_data_inside
 from partitioner.loading import read_proto
+from partitioner.versions import is_too_new
 
 logger = logging.getLogger(__name__)
 
@@ -73,15 +76,23 @@ def compile_model(
 
     Raises:
         PartitionError: The file is no model, or an option doesn't fit it.
-        ModelLoadError: ONNX Runtime refuses the model.
+        ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
         UnknownBackendError: There is no such engine.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
     """
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-        return _Compilation(source, options, cache, worker, pathlib.Path(folder)).run()
+    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
+        folder = pathlib.Path(name)
+        try:
+            if is_too_new(load_model(source), native_limits()):
+                worker.call(jobs.output_types, CHECK_TIMEOUT_S, source)  # refused before anything is built
+            return _Compilation(source, options, cache, worker, folder).run()
+        except ModelLoadError as refusal:
+            rewritten = folder / "native.onnx"
+            worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
+            return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
 
 
 def partition_model(source: pathlib.Path, options: CompileOptions) -> tuple[Partition, Report]:
@@ -118,8 +129,11 @@ class _Compilation:
         cache: EngineCache | None,
         worker: Worker,
         folder: pathlib.Path,
+        *,
+        origin: pathlib.Path | None = None,
     ) -> None:
         self._source = source
+        self._origin = origin or source
         self._options = options
         self._cache = cache
         self._worker = worker
@@ -256,7 +270,7 @@ class _Compilation:
         return {name: verdict for s in partition.segments for name, verdict in _verdicts(s, refusal).items()}
 
     def _embed(self, partition: Partition, accepted: Mapping[str, _Built]) -> CompiledModel:
-        report = partition.report(model=self._source.name, engine=self._engine)
+        report = partition.report(model=self._origin.name, engine=self._engine)
         contents = {
             name: EmbeddedEngine(envelope=built.envelope, engine=built.path.read_bytes())
             for name, built in accepted.items()
@@ -275,7 +289,7 @@ class _Compilation:
 
     def _all_native(self, partition: Partition) -> CompiledModel:
         self._call(jobs.output_types, self._source)
-        report = partition.report(model=self._source.name, engine=self._engine)
+        report = partition.report(model=self._origin.name, engine=self._engine)
         model = read_proto(self._source)
         take_data_inside(self._source, walk.tensors(model))
         return CompiledModel(
@@ -291,7 +305,7 @@ class _Compilation:
     def _stamped(self, model: onnx.ModelProto, report: Report) -> onnx.ModelProto:
         properties = {p.key: p.value for p in model.metadata_props}
         properties["trtnode.version"] = builder_version()
-        properties["trtnode.source_sha256"] = sha256_of_file(self._source)
+        properties["trtnode.source_sha256"] = sha256_of_file(self._origin)
         properties["trtnode.report"] = json.dumps(report.as_json(), separators=(",", ":"))
         del model.metadata_props[:]
         model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())

@@ -15,6 +15,7 @@ from engines.base import Engine
 from engines.contexts import Context, Pipeline, new_context
 from engines.envelope import Envelope
 from engines.errors import EngineError, EngineRejectedError, ExecutionError, OutOfRangeError
+from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages, specs
 from engines.registry import get_backend
@@ -152,12 +153,12 @@ def open_executable(
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
 
-    def open_native() -> NativeSession:
+    def open_whole() -> NativeSession:
         sharing = shares_cores or pipeline is not None
-        return NativeSession(native, threads=threads, shares_cores=sharing, name=str(native))
+        return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
     description = _describe(graph, envelopes if pipeline else {}, rejected)
-    return Executable(signature, pipeline, open_native, description)
+    return Executable(signature, pipeline, open_whole, description)
 
 
 def _signature(graph: Graph) -> Signature:

@@ -1,0 +1,137 @@
+"""Replaces operators by the nodes with which ONNX itself defines them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import onnx
+import onnx.inliner
+import onnx_ir as ir
+
+from partitioner.extract import single_node_model
+from partitioner.graph import Graph, Node, bodies
+from partitioner.passes import clean_up
+from partitioner.versions import extends_operator
+
+logger = logging.getLogger(__name__)
+
+EXPANDED_DOMAIN = "ai.trtnode.expanded"
+"""Where a function stands while its call is replaced by its body."""
+
+
+def is_defined_as_function(node: Node) -> bool:
+    """Whether ONNX defines an operator by other operators."""
+    if node.domain or not onnx.defs.has(node.op_type, node.opset, ""):
+        return False
+    schema = _schema(node)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def expand_nodes(graph: Graph, names: Collection[str]) -> Graph:
+    """Replace some nodes by the bodies of their functions, in place.
+
+    Args:
+        graph: The cleaned graph.
+        names: Identities of nodes that ONNX defines as functions.
+
+    Returns:
+        The cleaned result. Nodes and values of a body carry the identity of the node that they replace, and a slash.
+        A node whose body ONNX can't write for its inputs stays.
+    """
+    taken = {v.name for op in graph.model.graph.all_nodes() for v in op.outputs}
+    taken.update(v.name for v in (*graph.inputs, *graph.model.graph.initializers.values()))
+    for node in graph.nodes:
+        if node.name in names:
+            body = _body(node)
+            if body is not None:
+                _replace(graph.model.graph, node, body, taken)
+    return clean_up(graph.model)
+
+
+def _body(node: Node) -> ir.Graph | None:
+    """One level of the function's nodes, as a graph whose inputs and outputs are named as the node's own."""
+    model = single_node_model(node.op)
+    call = model.graph.node[0]
+    _write_defaults(call, node.opset)
+    try:
+        model.functions.append(_function(call, node))
+        call.domain = EXPANDED_DOMAIN
+        model.opset_import.append(onnx.OperatorSetIdProto(domain=EXPANDED_DOMAIN, version=1))
+        inlined = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # onnx raises what its C++ raises, mostly for types that are not known
+        logger.info("%s %r can't be expanded: %s", node.op_type, node.name, error)
+        return None
+    body = ir.from_proto(inlined).graph
+    assert not any(op.domain == EXPANDED_DOMAIN for op in body)
+    produced = {v.name for op in body for v in op.outputs}
+    return body if all(v.name in produced for v in body.outputs) else None
+
+
+def _write_defaults(call: onnx.NodeProto, opset: int) -> None:
+    """Give a call the attributes that it leaves to their defaults: a function's body refers to them by name."""
+    present = {attribute.name for attribute in call.attribute}
+    for name, attribute in onnx.defs.get_schema(call.op_type, opset, "").attributes.items():
+        if name not in present and attribute.default_value.type:
+            call.attribute.append(attribute.default_value)
+
+
+def _function(call: onnx.NodeProto, node: Node) -> onnx.FunctionProto:
+    """The function that defines a node, for the opset of its model."""
+    schema = _schema(node)
+    if schema.has_context_dependent_function:
+        types = [_type_of(value).SerializeToString() for value in node.op.inputs]
+        written = max(v for v in schema.context_dependent_function_opset_versions if v <= node.opset)
+        body = schema.get_context_dependent_function_with_opset_version(written, call.SerializeToString(), types)
+    else:
+        body = schema.get_function_with_opset_version(node.opset)
+    function = onnx.FunctionProto.FromString(body)
+    written = function.opset_import[0].version
+    if not all(extends_operator(op.op_type, node.opset, written) for op in function.node):
+        raise ValueError(f"its body is written for opset {written}, and operators in it have changed since")
+    function.domain, function.name = EXPANDED_DOMAIN, call.op_type
+    function.opset_import[0].version = node.opset
+    return function
+
+
+def _schema(node: Node) -> Any:
+    """The operator's schema. The stubs of onnx leave out what it says about functions."""
+    return onnx.defs.get_schema(node.op_type, node.opset, "")
+
+
+def _type_of(value: ir.Value | None) -> onnx.TypeProto:
+    return onnx.TypeProto() if value is None else ir.serde.serialize_value(value).type
+
+
+def _replace(graph: ir.Graph, node: Node, body: ir.Graph, taken: set[str | None]) -> None:
+    outer = {v.name: v for v in node.op.inputs if v is not None}
+    ops = list(body)
+    for value in body.inputs:
+        ir.convenience.replace_all_uses_with(value, outer[value.name])
+    produced = {v.name: v for op in ops for v in op.outputs}
+    wanted = [v for v in node.op.outputs if v.name]
+    results = [produced[v.name] for v in wanted]
+    for index, op in enumerate(ops):
+        op.name = f"{node.name}/{op.op_type}_{index}"
+    for value in _defined(ops):
+        value.name = _unused(f"{node.name}/{value.name}", taken)
+    body.outputs.clear()
+    body.remove(ops)
+    ir.convenience.replace_nodes_and_values(graph, node.op, [node.op], ops, wanted, results)
+
+
+def _defined(ops: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    """Values of nodes and of their bodies."""
+    for op in ops:
+        yield from (v for v in op.outputs if v.name)
+        for body in bodies(op):
+            yield from (*body.inputs, *body.initializers.values())
+            yield from _defined(body)
+
+
+def _unused(name: str, taken: set[str | None]) -> str:
+    unused = next(n for i in itertools.count(1) if (n := name if i == 1 else f"{name}_{i}") not in taken)
+    taken.add(unused)
+    return unused
