@@ -40,6 +40,7 @@ from partitioner import (
     Verdict,
     clean_up,
     embed_engines,
+    expand_functions,
     extract_model,
     is_trtnode,
     load_model,
@@ -106,6 +107,7 @@ def partition_model(source: pathlib.Path, options: CompileOptions) -> tuple[Part
     start = time.perf_counter()
     graph = _cleaned(source)
     seconds = time.perf_counter() - start
+    graph = expand_functions(graph, _predicate(engine), options.partition)
     partition = partition_graph(graph, _predicate(engine), options.partition)
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     return partition, partition.report(model=source.name, engine=engine)
@@ -169,7 +171,7 @@ class _Compilation:
         start = time.perf_counter()
         graph = _cleaned(self._source)
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
-        graph = Graph.of(graph.model)
+        graph = expand_functions(Graph.of(graph.model), _predicate(self._engine), self._options.partition)
         seconds = time.perf_counter() - start
         partition = partition_graph(graph, _predicate(self._engine), self._options.partition)
         return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})

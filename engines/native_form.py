@@ -16,7 +16,7 @@ from engines.errors import ModelLoadError
 from engines.files import write_model
 from engines.onnxruntime_backend import NativeSession, native_limits
 from partitioner import Graph, Node, clean_up, embed_engines, is_trtnode, load_model, walk
-from partitioner.expansion import expand_nodes, is_defined_as_function
+from partitioner.expansion import MAX_DEPTH, expand_nodes, is_defined_as_function
 from partitioner.external_data import take_data_inside
 from partitioner.extract import single_node_model
 from partitioner.loading import read_proto, view_model
@@ -26,9 +26,6 @@ logger = logging.getLogger(__name__)
 
 OLDEST_OPSET = 7
 """ONNX Runtime has kernels for few operators of older opsets."""
-
-MAX_DEPTH = 8
-"""Of functions within functions; those of ONNX stop at three."""
 
 
 def open_native(source: pathlib.Path | onnx.ModelProto, *, name: str, **options: Any) -> NativeSession:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator
+import pathlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-from partitioner.extract import single_node_model
+from partitioner.extract import extract_model, single_node_model
 from partitioner.graph import Graph, Node, bodies
+from partitioner.labels import PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.loading import view_model
 from partitioner.passes import clean_up
+from partitioner.segments import cut_segments
 from partitioner.versions import extends_operator
 
 logger = logging.getLogger(__name__)
 
 EXPANDED_DOMAIN = "ai.trtnode.expanded"
 """Where a function stands while its call is replaced by its body."""
+
+MAX_DEPTH = 8
+"""Of functions within functions; those of ONNX stop at three."""
 
 
 def is_defined_as_function(node: Node) -> bool:
@@ -28,6 +36,75 @@ def is_defined_as_function(node: Node) -> bool:
         return False
     schema = _schema(node)
     return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def expand_functions(graph: Graph, supports: Predicate, options: PartitionOptions) -> Graph:
+    """Expand unsupported nodes whose bodies the backend runs whole, where that joins segments.
+
+    Args:
+        graph: The cleaned graph; its model is changed in place.
+        supports: The backend's rule.
+        options: The user's wishes. What they keep native stays whole.
+
+    Returns:
+        The graph itself where expanding doesn't pay, else the cleaned result.
+
+    Raises:
+        UnknownOptionError: If ``options`` lists an operator that neither the model nor ONNX has.
+    """
+    labels = label_nodes(graph, supports, options)
+    refused = [n for n in graph.nodes if labels[n.name].code not in (None, ReasonCode.USER_EXCLUDED)]
+    candidates = [n.name for n in refused if is_defined_as_function(n) and _runs_whole(graph, n, supports, options)]
+    taken = {name for name, verdict in labels.items() if verdict.supported}
+    chosen = _joining(graph, taken, candidates)
+    if not chosen:
+        return graph
+    logger.info("Expanding %s, which joins segments", ", ".join(chosen))
+    return _expand_deeply(graph, chosen, lambda view: label_nodes(view, supports, options))
+
+
+def _joining(graph: Graph, taken: set[str], candidates: Sequence[str]) -> list[str]:
+    """The candidates without which there would be more segments; none if all together save none."""
+
+    def segments(extra: Iterable[str]) -> int:
+        inside = taken.union(extra)
+        return len(cut_segments(graph, {node.name: node.name in inside for node in graph.nodes}))
+
+    chosen = list(candidates)
+    fewest = segments(chosen)
+    if not chosen or fewest >= segments(()):
+        return []
+    for name in candidates:
+        others = [other for other in chosen if other != name]
+        if segments(others) == fewest:
+            chosen = others
+    return chosen
+
+
+def _runs_whole(graph: Graph, node: Node, supports: Predicate, options: PartitionOptions) -> bool:
+    """Whether the backend takes everything in a node's body, and in the bodies of what it doesn't take there."""
+    wishes = dataclasses.replace(  # the others name operators that are in the model alone
+        options, native_ops=tuple(op for op in options.native_ops if onnx.defs.has(op))
+    )
+    outputs = [v for v in node.op.outputs if v.name]
+    alone = extract_model(graph, [node], inputs=node.reads, outputs=outputs)
+    view = clean_up(view_model(alone, pathlib.Path(node.name)))
+    names = [n.name for n in view.nodes]
+    view = _expand_deeply(view, names, lambda v: label_nodes(v, supports, wishes))
+    return bool(view.nodes) and all(v.supported for v in label_nodes(view, supports, wishes).values())
+
+
+def _expand_deeply(graph: Graph, names: Collection[str], label: Callable[[Graph], dict[str, Verdict]]) -> Graph:
+    """Expand nodes, and then what is unsupported and a function in their bodies."""
+    prefixes = tuple(f"{name}/" for name in names)
+    for _ in range(MAX_DEPTH):
+        if not names:
+            break
+        graph = expand_nodes(graph, names)
+        labels = label(graph)
+        inner = [node for node in graph.nodes if node.name.startswith(prefixes) and not labels[node.name].supported]
+        names = [node.name for node in inner if is_defined_as_function(node)]
+    return graph
 
 
 def expand_nodes(graph: Graph, names: Collection[str]) -> Graph:

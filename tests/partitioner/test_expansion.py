@@ -9,7 +9,18 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from partitioner import Graph, clean_up, embed_engines
+from partitioner import (
+    SUPPORTED,
+    Graph,
+    PartitionOptions,
+    Predicate,
+    ReasonCode,
+    Verdict,
+    clean_up,
+    embed_engines,
+    expand_functions,
+    partition_graph,
+)
 from partitioner.expansion import expand_nodes, is_defined_as_function
 from partitioner.loading import view_model
 
@@ -96,3 +107,64 @@ def test_only_some_operators_are_functions() -> None:
 
 def _ramp() -> np.ndarray:
     return np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
+
+
+def takes(*ops: str) -> Predicate:
+    return lambda node: SUPPORTED if node.op_type in ops else Verdict(ReasonCode.UNSUPPORTED_OP, "It isn't listed.")
+
+
+BASIC = takes("Cast", "Mul", "Relu", "Sigmoid")
+
+
+def test_expansion_that_joins_two_segments_pays() -> None:
+    view = graph("g (float[2,3] x) => (float[2,3] z) { a = Relu (x) b = Swish (a) z = Relu (b) }")
+    expected = run(view, x=_ramp())
+
+    expanded = expand_functions(view, BASIC, PartitionOptions())
+
+    assert {node.op_type for node in expanded.nodes} == {"Relu", "Mul", "Sigmoid"}
+    assert len(partition_graph(expanded, BASIC, PartitionOptions()).segments) == 1
+    np.testing.assert_allclose(run(expanded, x=_ramp()), expected, rtol=1e-6)
+
+
+def test_expansion_reaches_functions_in_functions() -> None:
+    view = graph("g (float[2,3] x) => (float[2,3] z) { a = Relu (x) b = SwiGLU (a, a) z = Relu (b) }", opset=28)
+
+    expanded = expand_functions(view, BASIC, PartitionOptions())
+
+    assert {node.op_type for node in expanded.nodes} == {"Relu", "Mul", "Sigmoid"}
+
+
+@pytest.mark.parametrize(
+    ("text", "supports", "options"),
+    [
+        pytest.param("a = Relu (x) z = Swish (a)", BASIC, PartitionOptions(), id="nothing-to-join"),
+        pytest.param(
+            "a = Relu (x) b = Swish (a) c = Sin (b) z = Relu (c)", BASIC, PartitionOptions(), id="still-split"
+        ),
+        pytest.param("a = Relu (x) b = Swish (a) z = Relu (b)", takes("Relu"), PartitionOptions(), id="body-refused"),
+        pytest.param(
+            "a = Relu (x) b = Swish (a) z = Relu (b)",
+            BASIC,
+            PartitionOptions(native_ops=("Swish",)),
+            id="user-excluded",
+        ),
+        pytest.param(
+            "a = Relu (x) b = Swish (a) z = Relu (b)", BASIC, PartitionOptions(native_ops=("Mul",)), id="body-excluded"
+        ),
+    ],
+)
+def test_expansion_that_does_not_pay_changes_nothing(text: str, supports: Predicate, options: PartitionOptions) -> None:
+    view = graph(f"g (float[2,3] x) => (float[2,3] z) {{ {text} }}")
+
+    assert expand_functions(view, supports, options) is view
+
+    assert "Swish" in {node.op_type for node in view.nodes}
+
+
+def test_only_what_joins_segments_is_expanded() -> None:
+    view = graph("g (float[2,3] x) => (float[2,3] z) { a = Relu (x) b = Swish (a) c = Relu (b) z = Swish (c) }")
+
+    expanded = expand_functions(view, BASIC, PartitionOptions())
+
+    assert [node.name for node in expanded.nodes if node.op_type == "Swish"] == ["Swish:z"]
