@@ -21,6 +21,7 @@ from engines.compare import accumulates_quantized
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
 from engines.errors import AlreadyCompiledError, BuildError, EngineError, ModelLoadError, WorkerError
+from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file, write_model
 from engines.native_form import write_native_form
 from engines.native_types import complete_types
@@ -73,7 +74,8 @@ def compile_model(
 
     Returns:
         The compiled model. Segments that can't be built, or whose engine computes something else than native
-        execution, run natively; the report says why.
+        execution, run natively; the report says why. A model that ONNX Runtime refuses is compiled in its native
+        form; where it has none, engines that onnx.reference confirms make a model without a native fallback.
 
     Raises:
         PartitionError: The file is no model, or an option doesn't fit it.
@@ -92,7 +94,10 @@ def compile_model(
             return _Compilation(source, options, cache, worker, folder).run()
         except ModelLoadError as refusal:
             rewritten = folder / "native.onnx"
-            worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
+            try:
+                worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
+            except ModelLoadError:
+                return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
             return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
 
 
@@ -133,9 +138,11 @@ class _Compilation:
         folder: pathlib.Path,
         *,
         origin: pathlib.Path | None = None,
+        native_fallback: bool = True,
     ) -> None:
         self._source = source
         self._origin = origin or source
+        self._native_fallback = native_fallback
         self._options = options
         self._cache = cache
         self._worker = worker
@@ -230,12 +237,14 @@ class _Compilation:
                 engine=accepted[s.name].path,
                 envelope=accepted[s.name].envelope,
                 quantized=accumulates_quantized(node.op_type for node in s.nodes),
+                trusted=get_backend(self._engine).trusted_ops.issuperset(node.op_type for node in s.nodes),
             )
             for s in new
         ]
         lasting = True
         try:
-            problems = self._call(jobs.check_segments, model, specs(graph.inputs), built, self._options.samples)
+            check = jobs.check_segments if self._native_fallback else jobs.check_by_reference
+            problems = self._call(check, model, specs(graph.inputs), built, self._options.samples)
         except (WorkerError, ModelLoadError) as error:
             problems = {s.name: str(error) for s in new}
             lasting = False
@@ -259,7 +268,10 @@ class _Compilation:
         inputs = specs(partition.graph.inputs)
         lasting = True
         try:
-            problem = self._call(jobs.check_compiled, path, self._source, inputs, self._options.samples)
+            if self._native_fallback:
+                problem = self._call(jobs.check_compiled, path, self._source, inputs, self._options.samples)
+            else:
+                problem = self._call(jobs.check_engines_alone, path, inputs, self._options.samples)
         except WorkerError as error:
             problem = str(error)
             lasting = False
@@ -287,6 +299,7 @@ class _Compilation:
             engines_built=self._built_now,
             engines_cached=sum(built.cached for built in accepted.values()),
             engine_bytes=sum(len(c.engine or b"") for c in contents.values()),
+            native_fallback=self._native_fallback,
         )
 
     def _all_native(self, partition: Partition) -> CompiledModel:
@@ -308,6 +321,9 @@ class _Compilation:
         properties = {p.key: p.value for p in model.metadata_props}
         properties["trtnode.version"] = builder_version()
         properties["trtnode.source_sha256"] = sha256_of_file(self._origin)
+        if not self._native_fallback:
+            logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
+            properties[NATIVE_FALLBACK] = "none"
         properties["trtnode.report"] = json.dumps(report.as_json(), separators=(",", ":"))
         del model.metadata_props[:]
         model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from engines.base import Engine
 from engines.contexts import Context, Pipeline, new_context
 from engines.envelope import Envelope
-from engines.errors import EngineError, EngineRejectedError, ExecutionError, OutOfRangeError
+from engines.errors import EngineError, EngineRejectedError, ExecutionError, ModelLoadError, OutOfRangeError
 from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages, specs
@@ -24,6 +24,9 @@ from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_en
 
 logger = logging.getLogger(__name__)
 
+NATIVE_FALLBACK = "trtnode.native_fallback"
+"""Key of a model's property that says ``none`` where ONNX Runtime can't run the model."""
+
 
 class Executable:
     """A model that is ready to run. Several threads may call ``run`` at the same time.
@@ -31,7 +34,7 @@ class Executable:
     Attributes:
         inputs: What ``run`` takes.
         outputs: What ``run`` gives.
-        description: Facts for metadata: engine, segments, native nodes, precision asked and effective.
+        description: Facts for metadata: engine, segments, native nodes, precision asked and effective, fallback.
         on_fallback: Called with a short reason whenever a request is answered natively instead of by engines.
     """
 
@@ -99,7 +102,10 @@ class Executable:
     ) -> dict[str, Any]:
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
         logger.warning("Request answered natively (%s): %s", reason, error)
-        results = self._run_natively(feeds, outputs)
+        try:
+            results = self._run_natively(feeds, outputs)
+        except ModelLoadError as refusal:
+            raise ExecutionError(f"{error} There is no native path to answer instead: {refusal}") from error
         self.on_fallback(reason)
         return results
 
@@ -158,6 +164,8 @@ def open_executable(
         return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
     description = _describe(graph, envelopes if pipeline else {}, rejected)
+    if not description["native_fallback"]:
+        logger.warning("%s has no native fallback: a request that its engines can't answer fails", native)
     return Executable(signature, pipeline, open_whole, description)
 
 
@@ -258,4 +266,5 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
             "effective": first.precision_effective if first else "fp32",
         },
         "rejected": rejected,
+        "native_fallback": graph.model.metadata_props.get(NATIVE_FALLBACK) != "none",
     }

@@ -6,20 +6,25 @@ Each job is a function of plain values, so that it can be sent to another proces
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from engines.compare import accumulates_quantized, find_difference
 from engines.envelope import Envelope
-from engines.errors import EngineError, ModelLoadError
-from engines.executor import load_engine, open_executable
+from engines.errors import BuildError, EngineError, ModelLoadError
+from engines.executor import Executable, load_engine, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import BuildOptions
+from engines.reference_backend import ReferenceSession
 from engines.registry import get_backend
-from engines.samples import Feeds, find_samples
+from engines.samples import Feeds, Runner, find_samples
 from partitioner import TensorSpec, load_model
+
+logger = logging.getLogger(__name__)
 
 UNCHECKED = (
     "It could not be compared with native execution: the model runs on no generated input. "
@@ -35,6 +40,7 @@ class BuiltSegment:
     engine: pathlib.Path
     envelope: str
     quantized: bool
+    trusted: bool = False
 
 
 def output_types(model: pathlib.Path) -> dict[str, tuple[str, Sequence[int | str | None]]]:
@@ -73,7 +79,51 @@ def check_segments(
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    session = _open_observed(model)
+    return _compare(_open_observed(model), inputs, segments, given)
+
+
+def check_by_reference(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
+    """As ``check_segments``, with onnx.reference, for a model that native execution refuses.
+
+    Where the reference runs it on nothing either, only segments of trusted operators are accepted.
+    """
+    try:
+        problems = _compare(ReferenceSession(model), inputs, segments, given)
+    except BuildError as error:
+        logger.info("The reference can't check engines: %s", error)
+        problems = {segment.name: UNCHECKED for segment in segments}
+    trusted = {segment.name for segment in segments if segment.trusted}
+    return {name: problem for name, problem in problems.items() if problem != UNCHECKED or name not in trusted}
+
+
+def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:
+    """Load and run a compiled file whose nodes don't all run natively, and see whether its engines answer.
+
+    Returns:
+        None if they do, else a sentence.
+    """
+    try:
+        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
+        find_samples(_AsRunner(executable), inputs, given)
+    except EngineError as error:
+        return str(error)
+    return "; ".join(executable.description["rejected"]) or None
+
+
+class _AsRunner:
+    def __init__(self, executable: Executable) -> None:
+        self.outputs = tuple(s.name for s in executable.outputs)
+        self._executable = executable
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        return list(self._executable.run(feeds, outputs).values())
+
+
+def _compare(
+    session: Runner, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
     samples = find_samples(session, inputs, given)
     if not samples:
         return {segment.name: UNCHECKED for segment in segments}
@@ -145,4 +195,13 @@ def _input_buffer(sample: Mapping[str, np.ndarray], spec: TensorSpec) -> np.ndar
     return buffer
 
 
-__all__ = ["BuiltSegment", "Feeds", "build", "check_compiled", "check_segments", "output_types"]
+__all__ = [
+    "BuiltSegment",
+    "Feeds",
+    "build",
+    "check_by_reference",
+    "check_compiled",
+    "check_engines_alone",
+    "check_segments",
+    "output_types",
+]

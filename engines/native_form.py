@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable
@@ -89,7 +90,7 @@ def native_form(source: pathlib.Path | onnx.ModelProto) -> onnx.ModelProto | Non
 
 def _open_model(source: pathlib.Path | onnx.ModelProto) -> ir.Model:
     path, proto = (source, read_proto(source)) if isinstance(source, pathlib.Path) else (pathlib.Path("model"), source)
-    if _opset(proto) < OLDEST_OPSET:
+    if _opset(proto) < OLDEST_OPSET and not any(_is_misread(node, proto.graph) for node in proto.graph.node):
         take_data_inside(path, walk.tensors(proto))
         return view_model(_raised(proto), path)
     return load_model(source) if isinstance(source, pathlib.Path) else view_model(source, path)
@@ -105,6 +106,17 @@ def _raised(proto: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:  # onnx raises what its C++ raises
         logger.info("ONNX can't convert the model to opset %d: %s", OLDEST_OPSET, error)
         return proto
+
+
+def _is_misread(node: onnx.NodeProto, graph: onnx.GraphProto) -> bool:
+    """Whether ONNX's converter keeps a node as it is that means something else from opset 7 on.
+
+    The slopes of PRelu were one a channel; now they are broadcast from the last axis on.
+    """
+    slopes = {node.input[1]} if node.op_type == "PRelu" else set()
+    single = {t.name for t in graph.initializer if math.prod(t.dims) == 1}
+    single |= {v.name for v in graph.input if math.prod(d.dim_value for d in v.type.tensor_type.shape.dim) == 1}
+    return not slopes <= single
 
 
 def _calling(graph: Graph, ops: Iterable[ir.Node]) -> list[Node]:
