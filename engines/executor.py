@@ -101,11 +101,11 @@ class Executable:
         self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
     ) -> dict[str, Any]:
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
-        logger.warning("Request answered natively (%s): %s", reason, error)
         try:
             results = self._run_natively(feeds, outputs)
         except ModelLoadError as refusal:
             raise ExecutionError(f"{error} There is no native path to answer instead: {refusal}") from error
+        logger.warning("Request answered natively (%s): %s", reason, error)
         self.on_fallback(reason)
         return results
 

@@ -106,10 +106,10 @@ def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], gi
     """
     try:
         executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
-        find_samples(_AsRunner(executable), inputs, given)
+        ran = bool(find_samples(_AsRunner(executable), inputs, given))
     except EngineError as error:
         return str(error)
-    return "; ".join(executable.description["rejected"]) or None
+    return "; ".join(executable.description["rejected"]) or (None if ran else "its engines run on no generated input")
 
 
 class _AsRunner:
