@@ -89,8 +89,6 @@ def compile_model(
     with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
         folder = pathlib.Path(name)
         try:
-            if is_too_new(load_model(source), native_limits()):
-                worker.call(jobs.output_types, CHECK_TIMEOUT_S, source)  # refused before anything is built
             return _Compilation(source, options, cache, worker, folder).run()
         except ModelLoadError as refusal:
             rewritten = folder / "native.onnx"
@@ -177,6 +175,8 @@ class _Compilation:
     def _partition(self) -> Partition:
         start = time.perf_counter()
         graph = _cleaned(self._source)
+        if self._native_fallback and is_too_new(graph.model, native_limits()):
+            self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
         graph = expand_functions(Graph.of(graph.model), _predicate(self._engine), self._options.partition)
         seconds = time.perf_counter() - start
@@ -351,6 +351,7 @@ class _Compilation:
             segment=segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in specs((*segment.inputs, *segment.outputs))]),
             options=json.dumps([dataclasses.asdict(options), backend.build_properties(options)], sort_keys=True),
+            judge="native" if self._native_fallback else "reference",
             backend=f"{backend.name} {backend.version()}",
             platform=current_platform(),
             device=backend.device().features,

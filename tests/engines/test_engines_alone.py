@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import CompileOptions, ExecutionError, ModelLoadError, load_executable, prepare_model
+from engines import CompileOptions, EngineCache, ExecutionError, ModelLoadError, jobs, load_executable, prepare_model
+from engines.errors import BuildError
 from engines.executor import NATIVE_FALLBACK
 from serving.cli import main
 
@@ -99,3 +100,39 @@ def test_commands_compile_and_run_it(
     assert main(["run", str(compiled), "--inputs", str(inputs), "--outputs", str(outputs)]) == 0
 
     np.testing.assert_allclose(np.load(outputs)["y"], expected(source), rtol=1e-5)
+
+
+def test_cached_engines_still_say_that_they_are_alone(
+    workshop: Any, source: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    cache = EngineCache(tmp_path / "cache", 2**30)
+    workshop.compile(source, cache=cache)
+
+    again = workshop.compile(source, cache=cache)
+
+    assert again.engines_cached == 1
+    assert not again.native_fallback
+
+
+def test_only_trusted_operators_pass_where_the_reference_refuses_too(
+    source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: pathlib.Path) -> None:
+        raise BuildError("onnx.reference: no such operator")
+
+    segments = [
+        jobs.BuiltSegment(name=name, engine=source, envelope="", quantized=False, trusted=name == "known")
+        for name in ("known", "unknown")
+    ]
+    monkeypatch.setattr(jobs, "ReferenceSession", refuse)
+
+    problems = jobs.check_by_reference(source, (), segments, None)
+
+    assert problems == {"unknown": jobs.UNCHECKED}
+
+
+def test_an_engine_that_contradicts_the_reference_is_not_used(workshop: Any, in_process: Any, unreliable: Any) -> None:
+    unreliable.miscomputes = ("RoiAlign",)
+
+    with pytest.raises(ModelLoadError, match="RoiAlign"):
+        workshop.compile(workshop.write(GRAPH, opset=22), engine="unreliable", worker=in_process)
