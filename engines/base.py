@@ -58,9 +58,11 @@ class Backend(Protocol):
 
     Attributes:
         name: As in options and envelopes.
+        trusted_ops: Operators whose engines are used unseen where nothing else can compute them.
     """
 
     name: str
+    trusted_ops: frozenset[str]
 
     def version(self) -> str:
         """Full version of the library; engines of another version are refused."""

@@ -82,3 +82,12 @@ def _lowest_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
             break
         offset = max(offset, end)
     return offset
+
+
+def input_buffer(sample: Mapping[str, np.ndarray], spec: TensorSpec) -> np.ndarray:
+    """A copy of a value, in the element type of an engine's input or output."""
+    assert spec.dtype is not None
+    array = sample[spec.name]
+    buffer = np.empty(array.shape, spec.dtype.numpy())
+    np.copyto(buffer, array)
+    return buffer

@@ -15,6 +15,7 @@ from engines.envelope import Envelope
 from engines.errors import EngineError, ModelLoadError, WorkerError
 from engines.files import write_model
 from engines.plan import specs
+from engines.registry import get_backend
 from engines.worker import Worker
 from partitioner import Graph, ReasonCode, Segment, extract_model
 
@@ -39,11 +40,13 @@ class Checker:
         worker: Where they run.
         folder: For the model that is run natively.
         samples: The user's own inputs, if any.
+        natively: Whether ONNX Runtime runs the model; else onnx.reference judges, or trust in the operators.
     """
 
     worker: Worker
     folder: pathlib.Path
     samples: pathlib.Path | None
+    natively: bool = True
 
     def check(
         self,
@@ -90,7 +93,8 @@ class Checker:
         write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
         built = [_described(segment, engines[segment.name]) for segment in segments]
         inputs = specs(graph.inputs)
-        problems = self.worker.call(jobs.check_segments, timeout_s, model, inputs, built, self.samples)
+        check = jobs.check_segments if self.natively else jobs.check_by_reference
+        problems = self.worker.call(check, timeout_s, model, inputs, built, self.samples)
         return {name: _refusal(problem) for name, problem in problems.items()}
 
 
@@ -106,11 +110,13 @@ def fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:
 
 
 def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:
+    backend = get_backend(Envelope.from_json(engine.envelope, segment.name).backend)
     return jobs.BuiltSegment(
         name=segment.name,
         engine=engine.path,
         envelope=engine.envelope,
         quantized=accumulates_quantized(node.op_type for node in segment.nodes),
+        trusted=backend.trusted_ops.issuperset(node.op_type for node in segment.nodes),
     )
 
 

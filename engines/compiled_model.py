@@ -23,6 +23,7 @@ class CompiledModel:
         engines_built: How many engines were built now.
         engines_cached: How many came out of the cache.
         engine_bytes: Size of all engines.
+        native_fallback: Whether ONNX Runtime runs the model where an engine can't; else its engines are all there is.
     """
 
     model: onnx.ModelProto
@@ -32,6 +33,7 @@ class CompiledModel:
     engines_built: int
     engines_cached: int
     engine_bytes: int
+    native_fallback: bool = True
 
     def save(self, path: pathlib.Path) -> None:
         """Write the model, with sidecars where it is too large for one file.

@@ -22,9 +22,12 @@ from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
 from engines.checking import Checker, EngineFile, fits
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
-from engines.errors import AlreadyCompiledError, BuildError, WorkerError
+from engines.errors import AlreadyCompiledError, BuildError, ModelLoadError, WorkerError
+from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file, write_model
+from engines.native_form import write_native_form
 from engines.native_types import complete_types
+from engines.onnxruntime_backend import native_limits
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
 from engines.registry import NATIVE, get_backend, resolve_engine
@@ -43,6 +46,7 @@ from partitioner import (
     Verdict,
     clean_up,
     embed_engines,
+    expand_functions,
     extract_model,
     is_trtnode,
     load_model,
@@ -52,6 +56,7 @@ from partitioner import (
 )
 from partitioner.external_data import take_data_inside
 from partitioner.loading import read_proto
+from partitioner.versions import is_too_new
 
 logger = logging.getLogger(__name__)
 
@@ -74,19 +79,29 @@ def compile_model(
 
     Returns:
         The compiled model. Segments that can't be built, or whose engine computes something else than native
-        execution, run natively; the report says why.
+        execution, run natively; the report says why. A model that ONNX Runtime refuses is compiled in its native
+        form; where it has none, engines that onnx.reference confirms make a model without a native fallback.
 
     Raises:
         PartitionError: The file is no model, or an option doesn't fit it.
-        ModelLoadError: ONNX Runtime refuses the model.
+        ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
         UnknownBackendError: There is no such engine.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
     """
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-        return _Compilation(source, options, cache, worker, pathlib.Path(folder)).run()
+    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
+        folder = pathlib.Path(name)
+        try:
+            return _Compilation(source, options, cache, worker, folder).run()
+        except ModelLoadError as refusal:
+            rewritten = folder / "native.onnx"
+            try:
+                worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
+            except ModelLoadError:
+                return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
+            return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
 
 
 def partition_model(
@@ -108,6 +123,7 @@ def partition_model(
     graph = _cleaned(source)
     seconds = time.perf_counter() - start
     with Worker() as worker:
+        graph = expand_functions(graph, _table(engine), options.partition)
         supports = _predicate(engine, graph, options.partition, cache, worker)
         partition = partition_graph(graph, supports, options.partition)
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -130,8 +146,13 @@ class _Compilation:
         cache: EngineCache | None,
         worker: Worker,
         folder: pathlib.Path,
+        *,
+        origin: pathlib.Path | None = None,
+        native_fallback: bool = True,
     ) -> None:
         self._source = source
+        self._origin = origin or source
+        self._native_fallback = native_fallback
         self._options = options
         self._cache = cache
         self._worker = worker
@@ -140,7 +161,7 @@ class _Compilation:
         self._engines: dict[str, _Built] = {}
         self._refusals: dict[str, Refusal] = {}
         self._checked: set[str] = set()
-        self._checker = Checker(worker=worker, folder=folder, samples=options.samples)
+        self._checker = Checker(worker=worker, folder=folder, samples=options.samples, natively=native_fallback)
         self._budget = Budget()
         self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
         self._demoted: dict[str, Verdict] = {}
@@ -162,7 +183,7 @@ class _Compilation:
                 )
                 compiled = self._embed(partition, accepted)
                 refused = self._check_whole(partition, accepted, compiled)
-                if not refused:
+                if not refused and self._native_fallback:
                     refused = self._tuner.judge(partition, compiled)
                 if not refused:
                     self._remember(accepted)
@@ -174,8 +195,10 @@ class _Compilation:
     def _partition(self) -> Partition:
         start = time.perf_counter()
         graph = _cleaned(self._source)
+        if self._native_fallback and is_too_new(graph.model, native_limits()):
+            self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
-        graph = Graph.of(graph.model)
+        graph = expand_functions(Graph.of(graph.model), _table(self._engine), self._options.partition)
         seconds = time.perf_counter() - start
         wishes = self._options.partition
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
@@ -275,7 +298,10 @@ class _Compilation:
         inputs = specs(partition.graph.inputs)
         lasting = True
         try:
-            problem = self._call(jobs.check_compiled, path, self._source, inputs, self._options.samples)
+            if self._native_fallback:
+                problem = self._call(jobs.check_compiled, path, self._source, inputs, self._options.samples)
+            else:
+                problem = self._call(jobs.check_engines_alone, path, inputs, self._options.samples)
         except WorkerError as error:
             problem = str(error)
             lasting = False
@@ -288,7 +314,7 @@ class _Compilation:
         return {name: verdict for s in partition.segments for name, verdict in _verdicts(s, refusal).items()}
 
     def _embed(self, partition: Partition, accepted: Mapping[str, _Built]) -> CompiledModel:
-        report = partition.report(model=self._source.name, engine=self._engine)
+        report = partition.report(model=self._origin.name, engine=self._engine)
         contents = {
             name: EmbeddedEngine(envelope=built.envelope, engine=built.path.read_bytes())
             for name, built in accepted.items()
@@ -303,11 +329,12 @@ class _Compilation:
             engines_built=self._built_now,
             engines_cached=sum(built.cached for built in accepted.values()),
             engine_bytes=sum(len(c.engine or b"") for c in contents.values()),
+            native_fallback=self._native_fallback,
         )
 
     def _all_native(self, partition: Partition) -> CompiledModel:
         self._call(jobs.output_types, self._source)
-        report = partition.report(model=self._source.name, engine=self._engine)
+        report = partition.report(model=self._origin.name, engine=self._engine)
         model = read_proto(self._source)
         take_data_inside(self._source, walk.tensors(model))
         return CompiledModel(
@@ -332,7 +359,10 @@ class _Compilation:
     def _stamped(self, model: onnx.ModelProto, report: Report) -> onnx.ModelProto:
         properties = {p.key: p.value for p in model.metadata_props}
         properties["trtnode.version"] = builder_version()
-        properties["trtnode.source_sha256"] = sha256_of_file(self._source)
+        properties["trtnode.source_sha256"] = sha256_of_file(self._origin)
+        if not self._native_fallback:
+            logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
+            properties[NATIVE_FALLBACK] = "none"
         properties["trtnode.report"] = json.dumps(report.as_json(), separators=(",", ":"))
         del model.metadata_props[:]
         model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())
@@ -360,6 +390,7 @@ class _Compilation:
             segment=segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in specs((*segment.inputs, *segment.outputs))]),
             options=json.dumps([dataclasses.asdict(options), backend.build_properties(options)], sort_keys=True),
+            judge="native" if self._native_fallback else "reference",
             backend=f"{backend.name} {backend.version()}",
             platform=current_platform(),
             device=backend.device().features,
@@ -395,11 +426,18 @@ def _cleaned(source: pathlib.Path) -> Graph:
     return graph
 
 
+def _table(engine: str) -> Predicate:
+    """What our own tables say about nodes, before the library is asked."""
+    if engine == NATIVE:
+        return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
+    return get_backend(engine).label
+
+
 def _predicate(
     engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
 ) -> Predicate:
     if engine == NATIVE:
-        return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
+        return _table(engine)
     return ask_library(get_backend(engine), graph, wishes, cache, worker)
 
 

@@ -14,7 +14,8 @@ import onnx_ir as ir
 from engines.base import Engine
 from engines.contexts import Context, Pipeline, new_context
 from engines.envelope import Envelope
-from engines.errors import EngineError, EngineRejectedError, ExecutionError, OutOfRangeError
+from engines.errors import EngineError, EngineRejectedError, ExecutionError, ModelLoadError, OutOfRangeError
+from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages, specs
 from engines.registry import get_backend
@@ -23,6 +24,9 @@ from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_en
 
 logger = logging.getLogger(__name__)
 
+NATIVE_FALLBACK = "trtnode.native_fallback"
+"""Key of a model's property that says ``none`` where ONNX Runtime can't run the model."""
+
 
 class Executable:
     """A model that is ready to run. Several threads may call ``run`` at the same time.
@@ -30,7 +34,7 @@ class Executable:
     Attributes:
         inputs: What ``run`` takes.
         outputs: What ``run`` gives.
-        description: Facts for metadata: engine, segments, native nodes, precision asked and effective.
+        description: Facts for metadata: engine, segments, native nodes, precision asked and effective, fallback.
         on_fallback: Called with a short reason whenever a request is answered natively instead of by engines.
     """
 
@@ -97,8 +101,11 @@ class Executable:
         self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
     ) -> dict[str, Any]:
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
+        try:
+            results = self._run_natively(feeds, outputs)
+        except ModelLoadError as refusal:
+            raise ExecutionError(f"{error} There is no native path to answer instead: {refusal}") from error
         logger.warning("Request answered natively (%s): %s", reason, error)
-        results = self._run_natively(feeds, outputs)
         self.on_fallback(reason)
         return results
 
@@ -154,12 +161,14 @@ def open_executable(
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
 
-    def open_native() -> NativeSession:
+    def open_whole() -> NativeSession:
         sharing = shares_cores or pipeline is not None
-        return NativeSession(native, threads=threads, shares_cores=sharing, name=str(native))
+        return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
     description = _describe(graph, envelopes if pipeline else {}, rejected)
-    return Executable(signature, pipeline, open_native, description)
+    if not description["native_fallback"]:
+        logger.warning("%s has no native fallback: a request that its engines can't answer fails", native)
+    return Executable(signature, pipeline, open_whole, description)
 
 
 def _signature(graph: Graph) -> Signature:
@@ -268,4 +277,5 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
             "effective": first.precision_effective if first else "fp32",
         },
         "rejected": rejected,
+        "native_fallback": graph.model.metadata_props.get(NATIVE_FALLBACK) != "none",
     }

@@ -6,24 +6,26 @@ Each job is a function of plain values, so that it can be sent to another proces
 from __future__ import annotations
 
 import dataclasses
-import functools
+import logging
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from engines.base import Engine
+from engines.buffers import input_buffer
 from engines.compare import accumulates_quantized, find_difference
 from engines.envelope import Envelope
-from engines.errors import EngineError, ModelLoadError
-from engines.executor import Executable, interface_constants, load_engine, open_engine, open_executable
-from engines.measuring import time_in_turn
+from engines.errors import BuildError, EngineError, ModelLoadError
+from engines.executor import Executable, load_engine, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import BuildOptions
-from engines.plan import native_stage_model, plan_stages
+from engines.reference_backend import ReferenceSession
 from engines.registry import get_backend
-from engines.samples import Feeds, find_samples
-from partitioner import Graph, TensorSpec, load_model
+from engines.samples import Feeds, Runner, find_samples
+from partitioner import TensorSpec, load_model
+
+logger = logging.getLogger(__name__)
 
 UNCHECKED = (
     "It could not be compared with native execution: the model runs on no generated input. "
@@ -39,6 +41,7 @@ class BuiltSegment:
     engine: pathlib.Path
     envelope: str
     quantized: bool
+    trusted: bool = False
 
 
 def output_types(model: pathlib.Path) -> dict[str, tuple[str, Sequence[int | str | None]]]:
@@ -82,7 +85,51 @@ def check_segments(
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    session = _open_observed(model)
+    return _compare(_open_observed(model), inputs, segments, given)
+
+
+def check_by_reference(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
+    """As ``check_segments``, with onnx.reference, for a model that native execution refuses.
+
+    Where the reference runs it on nothing either, only segments of trusted operators are accepted.
+    """
+    try:
+        problems = _compare(ReferenceSession(model), inputs, segments, given)
+    except BuildError as error:
+        logger.info("The reference can't check engines: %s", error)
+        problems = {segment.name: UNCHECKED for segment in segments}
+    trusted = {segment.name for segment in segments if segment.trusted}
+    return {name: problem for name, problem in problems.items() if problem != UNCHECKED or name not in trusted}
+
+
+def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:
+    """Load and run a compiled file whose nodes don't all run natively, and see whether its engines answer.
+
+    Returns:
+        None if they do, else a sentence.
+    """
+    try:
+        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
+        ran = bool(find_samples(_AsRunner(executable), inputs, given))
+    except EngineError as error:
+        return str(error)
+    return "; ".join(executable.description["rejected"]) or (None if ran else "its engines run on no generated input")
+
+
+class _AsRunner:
+    def __init__(self, executable: Executable) -> None:
+        self.outputs = tuple(s.name for s in executable.outputs)
+        self._executable = executable
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        return list(self._executable.run(feeds, outputs).values())
+
+
+def _compare(
+    session: Runner, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
     samples = find_samples(session, inputs, given)
     if not samples:
         return {segment.name: UNCHECKED for segment in segments}
@@ -136,7 +183,7 @@ def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarr
     try:
         engine = load_engine(segment.name, envelope, segment.engine.read_bytes(), None)
         for sample in values:
-            engine.bind([_input_buffer(sample, s) for s in engine.inputs], None)
+            engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
             for spec, actual in zip(engine.outputs, engine.run(), strict=True):
                 problem = find_difference(sample[spec.name], actual, quantized=segment.quantized)
                 if problem:
@@ -146,125 +193,13 @@ def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarr
     return None
 
 
-def _input_buffer(sample: Mapping[str, np.ndarray], spec: TensorSpec) -> np.ndarray:
-    assert spec.dtype is not None
-    array = sample[spec.name]
-    buffer = np.empty(array.shape, spec.dtype.numpy())
-    np.copyto(buffer, array)
-    return buffer
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A model to measure.
-
-    Attributes:
-        compiled: With the engines of all segments.
-        source: What it was compiled from.
-        inputs: Of the model.
-        given: The user's own inputs, if any.
-        threads: Of each engine and session.
-    """
-
-    compiled: pathlib.Path
-    source: pathlib.Path
-    inputs: Sequence[TensorSpec]
-    given: pathlib.Path | None
-    threads: int | None
-
-
-def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
-    """Time each segment's engine against the same nodes natively, on what they get inside the model.
-
-    Args:
-        subject: The model.
-        seconds: About how long all of it takes.
-
-    Returns:
-        Medians of turns in ms under ``engine`` and ``native``, by segment; None if no inputs are found.
-
-    Raises:
-        EngineError: Something fails on these inputs.
-    """
-    feeds = _first_sample(subject)
-    if feeds is None:
-        return None
-    graph = Graph.of(load_model(subject.compiled))
-    stages = plan_stages(graph, {node.name: True for node in graph.nodes})
-    share = seconds / sum(stage.is_engine for stage in stages)
-    values = {**interface_constants(graph), **feeds}
-    times: dict[str, dict[str, list[float]]] = {}
-    for stage in stages:
-        session = NativeSession(native_stage_model(graph, stage), threads=subject.threads, name=stage.name)
-        given = {name: values[name] for name in session.inputs if name in values}
-        values.update(zip(session.outputs, session.run(given), strict=True))
-        if stage.is_engine:
-            _, engine = open_engine(stage.nodes[0], subject.compiled.parent, subject.threads)
-            calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
-            times[stage.name] = time_in_turn(calls, seconds=share)
-    return times
-
-
-def measure_candidates(
-    subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float
-) -> dict[str, list[float]] | None:
-    """Time a model with some of its engines against the model with others.
-
-    Args:
-        subject: The model.
-        kept: Segments that run in their engines, by name of the candidate; none runs the source natively.
-        seconds: About how long all of it takes.
-
-    Returns:
-        Medians of turns in ms, by name of the candidate; None if no inputs are found.
-
-    Raises:
-        EngineError: Something fails on these inputs.
-    """
-    feeds = _first_sample(subject)
-    if feeds is None:
-        return None
-    executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
-    calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
-    return time_in_turn(calls, seconds=seconds)
-
-
-def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
-    path = subject.compiled if segments else subject.source
-    return open_executable(
-        load_model(path), path, folder=path.parent, threads=subject.threads, shares_cores=True, only=segments
-    )
-
-
-def _first_sample(subject: Subject) -> Feeds | None:
-    samples = find_samples(NativeSession(subject.source, name=str(subject.source)), subject.inputs, subject.given)
-    return samples[0] if samples else None
-
-
-def _engine_call(engine: Engine, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
-    fixed = all(spec.static_shape is not None for spec in (*engine.inputs, *engine.outputs))
-    outputs = [_input_buffer(values, spec) for spec in engine.outputs] if fixed else None
-    engine.bind([_input_buffer(values, spec) for spec in engine.inputs], outputs)
-    return engine.run
-
-
-def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
-    names = (*session.inputs, *session.outputs)
-    buffers = {name: values[name].copy() for name in names}
-    if all(array.dtype.kind in "biuf" for array in buffers.values()):
-        return session.bind(buffers).run
-    return functools.partial(session.run_tensors, {name: buffers[name] for name in session.inputs})
-
-
 __all__ = [
     "BuiltSegment",
     "Feeds",
-    "Subject",
     "build",
+    "check_by_reference",
     "check_compiled",
+    "check_engines_alone",
     "check_segments",
-    "measure_candidates",
-    "measure_segments",
     "output_types",
-    "refusal",
 ]

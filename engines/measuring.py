@@ -1,10 +1,26 @@
-"""Times calls in turn, so that a change of the machine's speed hits all of them."""
+"""Times engines and whole models in turn, so that a change of the machine's speed hits all of them.
+
+``measure_segments`` and ``measure_candidates`` are jobs: the worker process runs them.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import pathlib
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from engines.base import Engine
+from engines.buffers import input_buffer
+from engines.executor import Executable, interface_constants, open_engine, open_executable
+from engines.onnxruntime_backend import NativeSession
+from engines.plan import native_stage_model, plan_stages
+from engines.samples import Feeds, find_samples
+from partitioner import Graph, TensorSpec, load_model
 
 ROUNDS = 41
 """Turns that each call gets: many short ones, so that neighbours in a turn meet the same load of the machine."""
@@ -14,6 +30,108 @@ FEWEST_ROUNDS = 5
 
 PATIENCE = 1.5
 """How many times the time given may pass before no further round begins."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model to measure.
+
+    Attributes:
+        compiled: With the engines of all segments.
+        source: What it was compiled from.
+        inputs: Of the model.
+        given: The user's own inputs, if any.
+        threads: Of each engine and session.
+    """
+
+    compiled: pathlib.Path
+    source: pathlib.Path
+    inputs: Sequence[TensorSpec]
+    given: pathlib.Path | None
+    threads: int | None
+
+
+def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
+    """Time each segment's engine against the same nodes natively, on what they get inside the model.
+
+    Args:
+        subject: The model.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms under ``engine`` and ``native``, by segment; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    graph = Graph.of(load_model(subject.compiled))
+    stages = plan_stages(graph, {node.name: True for node in graph.nodes})
+    share = seconds / sum(stage.is_engine for stage in stages)
+    values = {**interface_constants(graph), **feeds}
+    times: dict[str, dict[str, list[float]]] = {}
+    for stage in stages:
+        session = NativeSession(native_stage_model(graph, stage), threads=subject.threads, name=stage.name)
+        given = {name: values[name] for name in session.inputs if name in values}
+        values.update(zip(session.outputs, session.run(given), strict=True))
+        if stage.is_engine:
+            _, engine = open_engine(stage.nodes[0], subject.compiled.parent, subject.threads)
+            calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
+            times[stage.name] = time_in_turn(calls, seconds=share)
+    return times
+
+
+def measure_candidates(
+    subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float
+) -> dict[str, list[float]] | None:
+    """Time a model with some of its engines against the model with others.
+
+    Args:
+        subject: The model.
+        kept: Segments that run in their engines, by name of the candidate; none runs the source natively.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by name of the candidate; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
+    calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
+    return time_in_turn(calls, seconds=seconds)
+
+
+def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
+    path = subject.compiled if segments else subject.source
+    return open_executable(
+        load_model(path), path, folder=path.parent, threads=subject.threads, shares_cores=True, only=segments
+    )
+
+
+def _first_sample(subject: Subject) -> Feeds | None:
+    samples = find_samples(NativeSession(subject.source, name=str(subject.source)), subject.inputs, subject.given)
+    return samples[0] if samples else None
+
+
+def _engine_call(engine: Engine, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    fixed = all(spec.static_shape is not None for spec in (*engine.inputs, *engine.outputs))
+    outputs = [input_buffer(values, spec) for spec in engine.outputs] if fixed else None
+    engine.bind([input_buffer(values, spec) for spec in engine.inputs], outputs)
+    return engine.run
+
+
+def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    names = (*session.inputs, *session.outputs)
+    buffers = {name: values[name].copy() for name in names}
+    if all(array.dtype.kind in "biuf" for array in buffers.values()):
+        return session.bind(buffers).run
+    return functools.partial(session.run_tensors, {name: buffers[name] for name in session.inputs})
 
 
 def time_in_turn(

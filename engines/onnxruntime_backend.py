@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,11 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
 
 from engines.errors import ExecutionError, ModelLoadError
 from partitioner import TensorSpec
+from partitioner.versions import VersionLimits
+
+OLD_OPSET = 13
+OLD_IR_VERSION = 8
+"""Of models that every ONNX Runtime reads."""
 
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
@@ -155,7 +161,7 @@ class BoundSession:
 
 def _wrapped(feeds: Mapping[str, TensorValue]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """``OrtValue``s of feeds, and the arrays whose memory they use, which must outlive them."""
-    arrays = {n: np.ascontiguousarray(v) for n, v in feeds.items() if isinstance(v, np.ndarray)}
+    arrays = {n: np.asarray(v, order="C") for n, v in feeds.items() if isinstance(v, np.ndarray)}
     return {n: as_ort_value(v) for n, v in {**feeds, **arrays}.items()}, list(arrays.values())
 
 
@@ -194,6 +200,25 @@ def native_version() -> str:
     """Version of the library."""
     version: str = onnxruntime.__version__
     return version
+
+
+@functools.cache
+def native_limits() -> VersionLimits:
+    """The newest opset and IR version that this ONNX Runtime reads. It has no call for them, so models are tried."""
+    opset = next(v for v in range(onnx.defs.onnx_opset_version(), 0, -1) if _reads(v, OLD_IR_VERSION))
+    ir_version = next(v for v in range(onnx.IR_VERSION, 0, -1) if _reads(OLD_OPSET, v))
+    return VersionLimits(opset=opset, ir_version=ir_version)
+
+
+def _reads(opset: int, ir_version: int) -> bool:
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.GraphProto(name="probe", input=[value], output=[value])
+    imports = [onnx.OperatorSetIdProto(domain="", version=opset)]
+    try:
+        NativeSession(onnx.ModelProto(ir_version=ir_version, opset_import=imports, graph=graph))
+    except ModelLoadError:
+        return False
+    return True
 
 
 def runs_as_array(spec: TensorSpec) -> bool:

@@ -37,6 +37,7 @@ class OpenVinoBackend:
     """Builds engines with OpenVINO's CPU plugin."""
 
     name = "openvino"
+    trusted_ops = openvino_labels.TRUSTED_OPS
 
     def version(self) -> str:
         """Full version of the openvino package."""

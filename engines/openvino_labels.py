@@ -15,17 +15,30 @@ import onnx_ir as ir
 from partitioner import SUPPORTED, Node, ReasonCode, Verdict
 
 SUPPORTED_OPS = frozenset(
-    "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip"
-    " Concat ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu"
-    " Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool"
-    " Greater GreaterOrEqual GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity If InstanceNormalization"
-    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization LRN LSTM MatMul Max MaxPool"
-    " Mean Min Mish Mod Mul Neg Not Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2 ReduceLogSum"
-    " ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize"
-    " RMSNormalization RNN Round Scan ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice"
-    " Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK"
-    " Transpose Trilu Unsqueeze Where Xor".split()
+    "Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization"
+    " BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu CenterCropPad Clip Concat ConstantOfShape"
+    " Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu Equal Erf Exp Expand"
+    " Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual"
+    " GridSample GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization LpPool LRN LSTM MatMul Max"
+    " MaxPool Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2"
+    " ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape"
+    " Resize ReverseSequence RMSNormalization RNN RoiAlign RotaryEmbedding Round Scan ScatterElements ScatterND Selu"
+    " Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum"
+    " Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
 )
+
+TRUSTED_OPS = frozenset(
+    "Abs Acos Acosh Add And Asin Asinh Atan Atanh AveragePool Ceil Celu Clip Concat Conv ConvTranspose Cos Cosh"
+    " DepthToSpace Div Elu Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool"
+    " GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LRN MatMul Max Mean Min Mish Mul Neg Not Or Pow"
+    " PRelu Reciprocal ReduceL1 ReduceL2 ReduceMean ReduceProd ReduceSum ReduceSumSquare Relu Reshape"
+    " RMSNormalization Selu Shape Shrink Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign SpaceToDepth Split"
+    " Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose Trilu Unsqueeze Where Xor".split()
+)
+"""Operators of which OpenVINO passes every ONNX test: an engine of these alone may run where neither ONNX Runtime nor
+onnx.reference runs the model, so that nothing can check it."""
 
 EXACT_DTYPES = frozenset(
     {
@@ -66,8 +79,12 @@ FLOAT32_INTEGERS = 2**24
 """float32 holds every integer below."""
 
 CONSTANT_INPUTS = {
+    "AffineGrid": (1,),
+    "BitShift": (1,),
+    "CenterCropPad": (1,),
     "ConstantOfShape": (0,),
     "Expand": (1,),
+    "OneHot": (1,),
     "Pad": (1, 2, 3),
     "Reshape": (1,),
     "Resize": (1, 2, 3),
@@ -96,6 +113,8 @@ CONSTANT_INPUTS = {
 
 SHAPE_FED = frozenset({"ConstantOfShape", "Reshape", "Expand", "Slice", "Resize"})
 """Operators that also take their constant inputs from shape arithmetic inside the engine."""
+
+BYTE_BITS = 8
 
 INT32_RANGE = (np.iinfo(np.int32).min, np.iinfo(np.int32).max)
 
@@ -317,14 +336,52 @@ def _pad(node: Node) -> str | None:
     return "OpenVINO has no wrap mode for Pad." if _text(node, "mode", "constant") == "wrap" else None
 
 
+def _roi_align(node: Node) -> str | None:
+    return (
+        None if _text(node, "mode", "avg") == "avg" else "OpenVINO computes the maximum mode of RoiAlign differently."
+    )
+
+
+def _attention(node: Node) -> str | None:
+    if any(value is not None for value in node.op.inputs[3:]):
+        return "OpenVINO computes rows of Attention that a mask hides whole differently."
+    if sum(bool(v.name) for v in node.op.outputs) > 1:
+        return "The further results of Attention differ."
+    unknown = node.op.attributes.keys() - {"is_causal", "kv_num_heads", "q_num_heads", "scale", "softcap"}
+    return f"OpenVINO has no {min(unknown)} for Attention." if unknown else None
+
+
+def _bit_shift(node: Node) -> str | None:
+    byte_wide = node.op.outputs[0].dtype in (ir.DataType.INT8, ir.DataType.UINT8)
+    if not byte_wide or _text(node, "direction", "") != "RIGHT":
+        return "OpenVINO shifts through float32, and stops at the end of the range."
+    shift = node.op.inputs[1]
+    assert shift is not None
+    assert shift.const_value is not None
+    amounts = shift.const_value.numpy()
+    inside = bool(np.all((amounts >= 0) & (amounts < BYTE_BITS)))
+    return None if inside else "OpenVINO shifts by the width and more differently."
+
+
+def _grid_sample(node: Node) -> str | None:
+    if _rank(node) != 4:
+        return "OpenVINO has GridSample for images alone."
+    plain = _text(node, "mode", "linear") in ("linear", "bilinear", "nearest")
+    return None if plain else "OpenVINO computes cubic GridSample differently at the border."
+
+
 ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
+    "Attention": _attention,
     "AveragePool": _pool,
     "BatchNormalization": _batch_norm,
+    "BitShift": _bit_shift,
     "DequantizeLinear": _quantize,
     "Dropout": _dropout,
     "GRU": _recurrent,
+    "GridSample": _grid_sample,
     "LSTM": _recurrent,
     "Loop": _loop,
+    "LpPool": _pool,
     "MaxPool": _pool,
     "Mod": _mod,
     "Pad": _pad,
@@ -332,5 +389,6 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "RNN": _recurrent,
     "Resize": _resize,
     "Scan": _scan,
+    "RoiAlign": _roi_align,
 }
 """What OpenVINO does wrong for some attributes, by operator; None where nothing is wrong."""

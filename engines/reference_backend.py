@@ -7,7 +7,8 @@ backend on it.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,6 +25,7 @@ class ReferenceBackend:
     """Runs segments with the onnx package's own reference implementation."""
 
     name = "reference"
+    trusted_ops: frozenset[str] = frozenset()
 
     def version(self) -> str:
         """Version of the onnx package."""
@@ -70,6 +72,38 @@ class ReferenceBackend:
             return ReferenceEngine(ReferenceEvaluator(engine), envelope.inputs, envelope.outputs)
         except Exception as error:
             raise EngineRejectedError("onnx.reference", str(error)) from error
+
+
+class ReferenceSession:
+    """A whole model in onnx.reference: the judge of engines where native execution refuses the model.
+
+    Attributes:
+        outputs: Names of the outputs.
+    """
+
+    def __init__(self, model: pathlib.Path) -> None:
+        """Load a model.
+
+        Raises:
+            BuildError: The reference refuses it.
+        """
+        proto = onnx.load(model)
+        try:
+            self._evaluator = ReferenceEvaluator(proto)
+        except Exception as error:
+            raise BuildError(f"onnx.reference: {error}") from error
+        self.outputs = tuple(v.name for v in proto.graph.output)
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Run on numpy arrays.
+
+        Raises:
+            ExecutionError: The reference failed.
+        """
+        try:
+            return list(self._evaluator.run(outputs, dict(feeds)))
+        except Exception as error:
+            raise ExecutionError(f"onnx.reference: {error}") from error
 
 
 class ReferenceEngine:

@@ -7,15 +7,30 @@ import math
 import pathlib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from engines.errors import EngineError, ExecutionError, InvalidInputError
-from engines.onnxruntime_backend import NativeSession
 from partitioner import TensorSpec
 
 Feeds = Mapping[str, np.ndarray]
+
+
+class Runner(Protocol):
+    """Runs a whole model: natively, or by the reference."""
+
+    outputs: tuple[str, ...]
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Results in the order of ``outputs``.
+
+        Raises:
+            ExecutionError: The model does not run on these inputs.
+        """
+        ...
+
 
 UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
 """Tried in turn for dimensions without a size, until the model runs."""
@@ -42,8 +57,8 @@ def load_samples(path: pathlib.Path) -> Feeds:
         raise EngineError(f"{path}: not an .npz file of arrays ({error}). Write one with numpy.savez.") from error
 
 
-def find_samples(session: NativeSession, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> list[Feeds]:
-    """Inputs on which a model runs natively.
+def find_samples(session: Runner, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> list[Feeds]:
+    """Inputs on which a model runs.
 
     Args:
         session: The model.
@@ -77,7 +92,7 @@ def find_samples(session: NativeSession, inputs: Sequence[TensorSpec], given: pa
     return accepted
 
 
-def _runs(session: NativeSession, feeds: Feeds) -> bool | None:
+def _runs(session: Runner, feeds: Feeds) -> bool | None:
     """None if the model refuses the inputs; else whether one of its outputs has no elements."""
     try:
         return any(isinstance(r, np.ndarray) and r.size == 0 for r in session.run(feeds))

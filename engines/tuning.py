@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engines import jobs
+from engines import measuring
 from engines.cache import EngineCache, engine_key
 from engines.compiled_model import CompiledModel
 from engines.envelope import current_platform
@@ -245,14 +245,14 @@ class Tuner:
     def _measure(self, partition: Partition, compiled: CompiledModel) -> _Outcome | None:
         path = self._folder / "measured.onnx"
         compiled.save(path)
-        subject = jobs.Subject(
+        subject = measuring.Subject(
             compiled=path,
             source=self._source,
             inputs=specs(partition.graph.inputs),
             given=self._options.samples,
             threads=self._options.threads,
         )
-        measured = self._worker.call(jobs.measure_segments, TIMEOUT_S, subject, SEGMENTS_S)
+        measured = self._worker.call(measuring.measure_segments, TIMEOUT_S, subject, SEGMENTS_S)
         if measured is None:
             return None
         times = {name: _segment_times(turns) for name, turns in measured.items()}
@@ -270,9 +270,9 @@ class Tuner:
         )
 
     def _time(
-        self, subject: jobs.Subject, kept: Mapping[str, Sequence[str]], seconds: float
+        self, subject: measuring.Subject, kept: Mapping[str, Sequence[str]], seconds: float
     ) -> Mapping[str, Sequence[float]]:
-        turns = self._worker.call(jobs.measure_candidates, TIMEOUT_S, subject, kept, seconds)
+        turns = self._worker.call(measuring.measure_candidates, TIMEOUT_S, subject, kept, seconds)
         assert turns is not None  # the segments have just been measured on the same inputs
         return turns
 

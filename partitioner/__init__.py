@@ -8,6 +8,7 @@ from partitioner.errors import (
     UnknownOptionError,
     UnlabelledNodeError,
 )
+from partitioner.expansion import expand_functions
 from partitioner.extract import extract_model
 from partitioner.graph import Graph, Node, TensorSpec
 from partitioner.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
@@ -41,6 +42,7 @@ __all__ = [
     "cut_segments",
     "embed_engines",
     "embedded_engine",
+    "expand_functions",
     "extract_model",
     "is_trtnode",
     "label_nodes",

@@ -64,7 +64,7 @@ def single_node_model(op: ir.Node) -> onnx.ModelProto:
     proto.graph.name = "node"
     proto.graph.node.append(ir.serde.serialize_node(op))
     proto.graph.input.extend(serialize_value(v) for v in dict.fromkeys(v for v in op.inputs if v is not None))
-    proto.graph.output.extend(serialize_value(v) for v in op.outputs)
+    proto.graph.output.extend(serialize_value(v) for v in op.outputs if v.name)
     return proto
 
 

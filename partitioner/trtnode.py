@@ -59,7 +59,8 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     """
     proto = empty_model(graph.model)
     proto.ir_version = max(graph.model.ir_version, MINIMUM_IR_VERSION)
-    proto.opset_import.append(onnx.OperatorSetIdProto(domain=TRTNODE_DOMAIN, version=DOMAIN_VERSION))
+    if segments:
+        proto.opset_import.append(onnx.OperatorSetIdProto(domain=TRTNODE_DOMAIN, version=DOMAIN_VERSION))
     body = proto.graph
     body.name = graph.model.graph.name or "graph"
     if graph.model.graph.doc_string:

@@ -46,6 +46,7 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
         "engines_built": compiled.engines_built,
         "engines_cached": compiled.engines_cached,
         "engine_bytes": compiled.engine_bytes,
+        "native_fallback": compiled.native_fallback,
         "source_bytes": arguments.model.stat().st_size,
         "file_bytes": arguments.output.stat().st_size,
         "seconds": round(seconds, 3),
@@ -61,7 +62,9 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."
     )
-    if compiled.engine_bytes:
+    if not compiled.native_fallback:
+        console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
+    elif compiled.engine_bytes:
         console.print(
             f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. Weights that engines use stand "
             "twice in the file: in the engine, and as initializers for machines where it can't run."

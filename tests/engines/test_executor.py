@@ -232,6 +232,7 @@ def test_description_says_what_runs_where(workshop: Any) -> None:
         "native_nodes": 1,
         "precision": {"asked": "fp32", "effective": "fp32"},
         "rejected": [],
+        "native_fallback": True,
     }
     assert [s.name for s in executable.inputs] == ["x"]
     assert [s.static_shape for s in executable.outputs] == [(2, 4)]

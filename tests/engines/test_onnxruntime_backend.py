@@ -69,6 +69,14 @@ def test_tensors_are_handed_on_without_copies(exp: NativeSession) -> None:
     np.testing.assert_allclose(as_array(again), np.exp(-X), rtol=1e-5)
 
 
+def test_a_scalar_of_a_type_that_numpy_lacks_stays_a_scalar(workshop: Any) -> None:
+    session = NativeSession(workshop.write("g (bfloat16 x) => (bfloat16 y) { y = Identity(x) }"))
+
+    (result,) = session.run({"x": np.array(2, ml_dtypes.bfloat16)})
+
+    assert result.shape == ()
+
+
 @pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
 def test_small_floats_survive_the_way_through(kind: Any, workshop: Any) -> None:
     name = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}[kind.__name__]

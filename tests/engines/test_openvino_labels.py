@@ -221,6 +221,48 @@ def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str = "", 
             "uint16",
             "16-bit-quantization",
         ),
+        refused(
+            "BitShift",
+            'g (uint8[3] x) => (uint8[3] y) <uint8 c = {1}> { y = BitShift<direction = "LEFT">(x, c) }',
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "stops at the end of the range",
+            "left-shift",
+        ),
+        refused(
+            "BitShift",
+            'g (uint8[3] x, uint8[3] c) => (uint8[3] y) { y = BitShift<direction = "RIGHT">(x, c) }',
+            ReasonCode.UNSUPPORTED_INPUT,
+            "must be a constant",
+            "shift-of-a-request",
+        ),
+        refused(
+            "BitShift",
+            'g (uint8[3] x) => (uint8[3] y) <uint8 c = {8}> { y = BitShift<direction = "RIGHT">(x, c) }',
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "by the width and more",
+            "shift-by-the-width",
+        ),
+        refused(
+            "GridSample",
+            'g (float[1,1,4,4] x, float[1,2,2,2] p) => (float[1,1,2,2] y) { y = GridSample<mode = "cubic">(x, p) }',
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "cubic GridSample",
+        ),
+        refused(
+            "Attention",
+            "g (float[1,2,3,4] q, float[3,3] m) => (float[1,2,3,4] y) { y = Attention(q, q, q, m) }",
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "a mask hides whole",
+            "masked-attention",
+            opset=24,
+        ),
+        refused(
+            "RoiAlign",
+            "g (float[1,1,4,4] x, float[1,4] r, int64[1] b) => (float[1,1,1,1] y) {"
+            ' y = RoiAlign<mode = "max">(x, r, b) }',
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "maximum mode of RoiAlign",
+        ),
     ],
 )
 def test_node_that_openvino_computes_wrong_is_refused_with_a_reason(
@@ -261,11 +303,30 @@ def test_node_that_openvino_computes_wrong_is_refused_with_a_reason(
             " q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }",
             id="8-bit-quantization",
         ),
+        pytest.param(
+            "g (float[1,1,4,4] x, float[1,2,2,2] p) => (float[1,1,2,2] y) { y = GridSample(x, p) }", id="image-grid"
+        ),
+        pytest.param(
+            'g (int8[3] x) => (int8[3] y) <int8 c = {7}> { y = BitShift<direction = "RIGHT">(x, c) }', id="byte-shift"
+        ),
+        pytest.param(
+            "g (int32[3] x, int32[3] z) => (int32[3] y) { n = BitwiseNot(x) y = BitwiseXor(n, z) }", id="bits"
+        ),
+        pytest.param(
+            "g (int64[N] x) => (float[N,3] y) <int64 d = {3}, float[2] v = {0.0, 1.0}> { y = OneHot(x, d, v) }",
+            id="one-hot",
+        ),
+        pytest.param("g (float[N] x) => (bool[N] y, bool[N] z) { y = IsNaN(x) z = IsInf(x) }", id="odd-floats"),
+        pytest.param(
+            "g (float[N,4,8] x, float[9,4] c, float[9,4] s, int64[N,4] p) => (float[N,4,8] y) {"
+            " y = RotaryEmbedding<num_heads = 1>(x, c, s, p) }",
+            id="rotary-embedding",
+        ),
     ],
 )
 def test_node_that_openvino_computes_right_is_taken(graph: str, workshop: Any) -> None:
     path = workshop.folder / "unsorted.onnx"
-    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 28]> {graph}')
     path.write_bytes(proto.SerializeToString())
 
     refusals = {n.op_type: v.detail for n in cleaned(path).nodes if not (v := label(n)).supported}
@@ -287,7 +348,8 @@ def integers(dtype: Any) -> list[np.ndarray]:
 ON_INTEGERS = {
     **{op: f"y# = {op}(x, z)" for op in ("Add", "Sub", "Mul", "Div", "Max", "Min")},
     **{op: f"b# = {op}(x, z) y# = Where(b#, x, z)" for op in ("Equal", "Less", "GreaterOrEqual")},
-    **{op: f"y# = {op}(x)" for op in ("Abs", "Neg", "Relu", "Sign", "Identity")},
+    **{op: f"y# = {op}(x, z)" for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
+    **{op: f"y# = {op}(x)" for op in ("Abs", "Neg", "Relu", "Sign", "Identity", "BitwiseNot")},
     **{op: f"y# = {op}(x, axis)" for op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceL1")},
     "Clip": "y# = Clip(x, low, )",
     "CumSum": "y# = CumSum(x, first)",

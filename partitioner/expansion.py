@@ -1,0 +1,215 @@
+"""Replaces operators by the nodes with which ONNX itself defines them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import pathlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import onnx
+import onnx.inliner
+import onnx_ir as ir
+
+from partitioner.extract import extract_model, single_node_model
+from partitioner.graph import Graph, Node
+from partitioner.labels import PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.loading import view_model
+from partitioner.passes import clean_up
+from partitioner.segments import cut_segments
+from partitioner.values import bodies
+from partitioner.versions import extends_operator
+
+logger = logging.getLogger(__name__)
+
+EXPANDED_DOMAIN = "ai.trtnode.expanded"
+"""Where a function stands while its call is replaced by its body."""
+
+MAX_DEPTH = 8
+"""Of functions within functions; those of ONNX stop at three."""
+
+
+def is_defined_as_function(node: Node) -> bool:
+    """Whether ONNX defines an operator by other operators."""
+    if node.domain or not onnx.defs.has(node.op_type, node.opset, ""):
+        return False
+    schema = _schema(node)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def expand_functions(graph: Graph, supports: Predicate, options: PartitionOptions) -> Graph:
+    """Expand unsupported nodes whose bodies the backend runs whole, where that joins segments.
+
+    Args:
+        graph: The cleaned graph; its model is changed in place.
+        supports: The backend's rule.
+        options: The user's wishes. What they keep native stays whole.
+
+    Returns:
+        The graph itself where expanding doesn't pay, else the cleaned result.
+
+    Raises:
+        UnknownOptionError: If ``options`` lists an operator that neither the model nor ONNX has.
+    """
+    labels = label_nodes(graph, supports, options)
+    refused = [n for n in graph.nodes if labels[n.name].code not in (None, ReasonCode.USER_EXCLUDED)]
+    candidates = [n.name for n in refused if is_defined_as_function(n) and _runs_whole(graph, n, supports, options)]
+    taken = {name for name, verdict in labels.items() if verdict.supported}
+    chosen = _joining(graph, taken, candidates)
+    if not chosen:
+        return graph
+    logger.info("Expanding %s, which joins segments", ", ".join(chosen))
+    return _expand_deeply(graph, chosen, lambda view: label_nodes(view, supports, options))
+
+
+def _joining(graph: Graph, taken: set[str], candidates: Sequence[str]) -> list[str]:
+    """The candidates without which there would be more segments; none if all together save none."""
+
+    def segments(extra: Iterable[str]) -> int:
+        inside = taken.union(extra)
+        return len(cut_segments(graph, {node.name: node.name in inside for node in graph.nodes}))
+
+    chosen = list(candidates)
+    fewest = segments(chosen)
+    if not chosen or fewest >= segments(()):
+        return []
+    for name in candidates:
+        others = [other for other in chosen if other != name]
+        if segments(others) == fewest:
+            chosen = others
+    return chosen
+
+
+def _runs_whole(graph: Graph, node: Node, supports: Predicate, options: PartitionOptions) -> bool:
+    """Whether the backend takes everything in a node's body, and in the bodies of what it doesn't take there."""
+    wishes = dataclasses.replace(  # the others name operators that are in the model alone
+        options, native_ops=tuple(op for op in options.native_ops if onnx.defs.has(op))
+    )
+    outputs = [v for v in node.op.outputs if v.name]
+    alone = extract_model(graph, [node], inputs=node.reads, outputs=outputs)
+    view = clean_up(view_model(alone, pathlib.Path(node.name)))
+    names = [n.name for n in view.nodes]
+    view = _expand_deeply(view, names, lambda v: label_nodes(v, supports, wishes))
+    return bool(view.nodes) and all(v.supported for v in label_nodes(view, supports, wishes).values())
+
+
+def _expand_deeply(graph: Graph, names: Collection[str], label: Callable[[Graph], dict[str, Verdict]]) -> Graph:
+    """Expand nodes, and then what is unsupported and a function in their bodies."""
+    prefixes = tuple(f"{name}/" for name in names)
+    for _ in range(MAX_DEPTH):
+        if not names:
+            break
+        graph = expand_nodes(graph, names)
+        labels = label(graph)
+        inner = [node for node in graph.nodes if node.name.startswith(prefixes) and not labels[node.name].supported]
+        names = [node.name for node in inner if is_defined_as_function(node)]
+    return graph
+
+
+def expand_nodes(graph: Graph, names: Collection[str]) -> Graph:
+    """Replace some nodes by the bodies of their functions, in place.
+
+    Args:
+        graph: The cleaned graph.
+        names: Identities of nodes that ONNX defines as functions.
+
+    Returns:
+        The cleaned result. Nodes and values of a body carry the identity of the node that they replace, and a slash.
+        A node whose body ONNX can't write for its inputs stays.
+    """
+    taken = {v.name for op in graph.model.graph.all_nodes() for v in op.outputs}
+    taken.update(v.name for v in (*graph.inputs, *graph.model.graph.initializers.values()))
+    for node in graph.nodes:
+        if node.name in names:
+            body = _body(node)
+            if body is not None:
+                _replace(graph.model.graph, node, body, taken)
+    return clean_up(graph.model)
+
+
+def _body(node: Node) -> ir.Graph | None:
+    """One level of the function's nodes, as a graph whose inputs and outputs are named as the node's own."""
+    model = single_node_model(node.op)
+    call = model.graph.node[0]
+    _write_defaults(call, node.opset)
+    try:
+        model.functions.append(_function(call, node))
+        call.domain = EXPANDED_DOMAIN
+        model.opset_import.append(onnx.OperatorSetIdProto(domain=EXPANDED_DOMAIN, version=1))
+        inlined = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # onnx raises what its C++ raises, mostly for types that are not known
+        logger.info("%s %r can't be expanded: %s", node.op_type, node.name, error)
+        return None
+    body = ir.from_proto(inlined).graph
+    assert not any(op.domain == EXPANDED_DOMAIN for op in body)
+    produced = {v.name for op in body for v in op.outputs}
+    return body if all(v.name in produced for v in body.outputs) else None
+
+
+def _write_defaults(call: onnx.NodeProto, opset: int) -> None:
+    """Give a call the attributes that it leaves to their defaults: a function's body refers to them by name."""
+    present = {attribute.name for attribute in call.attribute}
+    for name, attribute in onnx.defs.get_schema(call.op_type, opset, "").attributes.items():
+        if name not in present and attribute.default_value.type:
+            call.attribute.append(attribute.default_value)
+
+
+def _function(call: onnx.NodeProto, node: Node) -> onnx.FunctionProto:
+    """The function that defines a node, for the opset of its model."""
+    schema = _schema(node)
+    if schema.has_context_dependent_function:
+        types = [_type_of(value).SerializeToString() for value in node.op.inputs]
+        written = max(v for v in schema.context_dependent_function_opset_versions if v <= node.opset)
+        body = schema.get_context_dependent_function_with_opset_version(written, call.SerializeToString(), types)
+    else:
+        body = schema.get_function_with_opset_version(node.opset)
+    function = onnx.FunctionProto.FromString(body)
+    written = function.opset_import[0].version
+    if not all(extends_operator(op.op_type, node.opset, written) for op in function.node):
+        raise ValueError(f"its body is written for opset {written}, and operators in it have changed since")
+    function.domain, function.name = EXPANDED_DOMAIN, call.op_type
+    function.opset_import[0].version = node.opset
+    return function
+
+
+def _schema(node: Node) -> Any:
+    """The operator's schema. The stubs of onnx leave out what it says about functions."""
+    return onnx.defs.get_schema(node.op_type, node.opset, "")
+
+
+def _type_of(value: ir.Value | None) -> onnx.TypeProto:
+    return onnx.TypeProto() if value is None else ir.serde.serialize_value(value).type
+
+
+def _replace(graph: ir.Graph, node: Node, body: ir.Graph, taken: set[str | None]) -> None:
+    outer = {v.name: v for v in node.op.inputs if v is not None}
+    ops = list(body)
+    for value in body.inputs:
+        ir.convenience.replace_all_uses_with(value, outer[value.name])
+    produced = {v.name: v for op in ops for v in op.outputs}
+    wanted = [v for v in node.op.outputs if v.name]
+    results = [produced[v.name] for v in wanted]
+    for index, op in enumerate(ops):
+        op.name = f"{node.name}/{op.op_type}_{index}"
+    for value in _defined(ops):
+        value.name = _unused(f"{node.name}/{value.name}", taken)
+    body.outputs.clear()
+    body.remove(ops)
+    ir.convenience.replace_nodes_and_values(graph, node.op, [node.op], ops, wanted, results)
+
+
+def _defined(ops: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    """Values of nodes and of their bodies."""
+    for op in ops:
+        yield from (v for v in op.outputs if v.name)
+        for body in bodies(op):
+            yield from (*body.inputs, *body.initializers.values())
+            yield from _defined(body)
+
+
+def _unused(name: str, taken: set[str | None]) -> str:
+    unused = next(n for i in itertools.count(1) if (n := name if i == 1 else f"{name}_{i}") not in taken)
+    taken.add(unused)
+    return unused

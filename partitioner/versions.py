@@ -1,0 +1,161 @@
+"""Rewrites a model for older ONNX versions, where its operators mean the same there."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.values import bodies
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class VersionLimits:
+    """The newest versions that a runtime reads.
+
+    Attributes:
+        opset: Of ONNX's own domain.
+        ir_version: Of the file format.
+    """
+
+    opset: int
+    ir_version: int
+
+
+def is_too_new(model: ir.Model, limits: VersionLimits) -> bool:
+    """Whether a model states a newer version than a runtime reads."""
+    opsets = (imports.get("", 0) for imports in _all_imports(model))
+    return model.ir_version > limits.ir_version or any(version > limits.opset for version in opsets)
+
+
+def lower_versions(model: ir.Model, limits: VersionLimits) -> bool:
+    """Lower the versions that a model states, in place, as far as a runtime needs and no further.
+
+    ONNX gives an operator a new version whenever anything about it changes. An operator means the same at an older
+    opset if it has the same version there; or if only the list of allowed types grew and the types in use were on the
+    list before; or if a rule of ``REVIEWED`` says so. The file format only ever grows: what an older one can't hold
+    doesn't load anywhere, so nothing changes silently.
+
+    Args:
+        model: With the types of its values.
+        limits: What the runtime reads.
+
+    Returns:
+        Whether the model is within the limits now. It is unchanged where an operator stands in the way.
+    """
+    if version_obstacles(model, limits):
+        return False
+    for imports in _all_imports(model):
+        if imports.get("", 0) > limits.opset:
+            logger.info("ONNX opset %d is lowered to %d, where all operators mean the same", imports[""], limits.opset)
+            imports[""] = limits.opset
+    model.ir_version = min(model.ir_version, limits.ir_version)
+    return True
+
+
+def version_obstacles(model: ir.Model, limits: VersionLimits) -> list[ir.Node]:
+    """Nodes that mean something else, or nothing, at the newest opset that a runtime reads; in bodies as well."""
+    return [op for op, version in _operators(model) if not _means_the_same(op, version, limits.opset)]
+
+
+def _all_imports(model: ir.Model) -> list[dict[str, int]]:
+    return [model.opset_imports, *(function.opset_imports for function in model.functions.values())]
+
+
+def _operators(model: ir.Model) -> Iterator[tuple[ir.Node, int]]:
+    """ONNX's own operators wherever they are called, and the opset of each."""
+    holders: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for holder in holders:
+        version = holder.opset_imports.get("", 0)
+        yield from ((op, version) for op in _with_bodies(holder) if op.op_identifier() not in model.functions)
+
+
+def _with_bodies(ops: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    for op in ops:
+        if not op.domain:
+            yield op
+        for body in bodies(op):
+            yield from _with_bodies(body)
+
+
+def _means_the_same(op: ir.Node, version: int, older: int) -> bool:
+    if version <= older:
+        return True
+    if not onnx.defs.has(op.op_type, older, ""):
+        return False
+    new, old = (onnx.defs.get_schema(op.op_type, v, "") for v in (version, older))
+    rule = REVIEWED.get((op.op_type, old.since_version, new.since_version))
+    if new.since_version == old.since_version:
+        return True
+    same = rule(op) if rule else _interface(new) == _interface(old)
+    return same and _types_fit(op, old)
+
+
+def extends_operator(op_type: str, newer: int, older: int) -> bool:
+    """Whether an operator of ONNX's own takes at a newer opset whatever it took at an older one, and maybe more."""
+    new, old = (onnx.defs.get_schema(op_type, v, "") for v in (newer, older))
+    kept = {name: kind for name, kind in _attributes(new).items() if name in old.attributes}
+    added = (a for name, a in new.attributes.items() if name not in old.attributes)
+    return _ports(new) == _ports(old) and kept == _attributes(old) and not any(a.required for a in added)
+
+
+def _interface(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
+    """Everything about an operator's version but the types that it allows and how its body is written."""
+    return schema.doc, _attributes(schema), _ports(schema)
+
+
+def _attributes(schema: onnx.defs.OpSchema) -> dict[str, tuple[object, ...]]:
+    return {name: (a.type, a.required, str(a.default_value)) for name, a in schema.attributes.items()}
+
+
+def _ports(schema: onnx.defs.OpSchema) -> list[list[tuple[object, ...]]]:
+    return [
+        [(p.name, p.option, p.is_homogeneous, p.type_str) for p in ports] for ports in (schema.inputs, schema.outputs)
+    ]
+
+
+def _types_fit(op: ir.Node, schema: onnx.defs.OpSchema) -> bool:
+    """Whether a schema allows the types that a node's values have."""
+    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    for ports, values in ((schema.inputs, op.inputs), (schema.outputs, op.outputs)):
+        for index, value in enumerate(values):
+            if value is None or not value.name:
+                continue
+            port = ports[min(index, len(ports) - 1)]
+            if _type_name(value) not in allowed.get(port.type_str, {port.type_str}):
+                return False
+    return True
+
+
+def _type_name(value: ir.Value) -> str:
+    """The type as schemas write it, for example ``optional(seq(tensor(float)))``; empty where it is unknown."""
+    return "" if value.type is None else _schema_text(value.type)
+
+
+def _schema_text(kind: ir.TypeProtocol) -> str:
+    if isinstance(kind, ir.SequenceType):
+        return f"seq({_schema_text(kind.elem_type)})"
+    if isinstance(kind, ir.OptionalType):
+        return f"optional({_schema_text(kind.elem_type)})"
+    return f"tensor({kind.dtype.name.lower()})"
+
+
+def _mod_is_defined(op: ir.Node) -> bool:
+    """The modulus of floats without ``fmod`` came with opset 28."""
+    value = op.inputs[0]
+    return bool(op.attributes.get_int("fmod", 0)) or (
+        value is not None and value.dtype is not None and not value.dtype.is_floating_point()
+    )
+
+
+REVIEWED: dict[tuple[str, int, int], Callable[[ir.Node], bool]] = {
+    ("Mod", 13, 28): _mod_is_defined,
+    ("Range", 11, 27): lambda op: "stash_type" not in op.attributes,
+    ("SpaceToDepth", 13, 28): lambda op: "mode" not in op.attributes,
+}
+"""Operators whose versions differ in more than types, by name, old and new version: when they still mean the same."""
