@@ -1,5 +1,9 @@
 """Label, cut, demote: the whole of it."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -193,3 +197,36 @@ def test_the_rule_is_asked_once_for_nodes_that_it_cannot_tell_apart(clean) -> No
     partition_graph(clean(RUNS), lambda node: asked.append(node.name) or SUPPORTED, PartitionOptions())
 
     assert asked == ["Relu:a", "Abs:b", "Neg:d"]
+
+
+SCRIPT = """
+import json, pathlib, onnx
+from partitioner import SUPPORTED, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
+from partitioner.loading import view_model
+
+calls = {True: "v{0} = Neg(v{1})", False: "v{0} = Add(v{1}, v{2})"}
+body = chr(10).join(calls[i % 7 == 3].format(i, max(i - 3, 0), max(i - 5, 0)) for i in range(1, 90))
+text = '<ir_version: 10, opset_import: ["": 17]> g (float[4] v0) => (float[4] v89, float[4] v88) {' + body + '}'
+graph = clean_up(view_model(onnx.parser.parse_model(text), pathlib.Path("m.onnx")))
+refused = Verdict(ReasonCode.UNSUPPORTED_OP, "No.")
+partition = partition_graph(graph, lambda n: refused if n.op_type == "Neg" else SUPPORTED, PartitionOptions())
+report = partition.report(model="m", engine="e").as_json()
+del report["seconds"]
+print(json.dumps(report))
+"""
+
+
+def test_the_seed_of_hashes_changes_nothing() -> None:
+    reports = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+
+    assert len(reports) == 1
+    assert "segment_1" in reports.pop()

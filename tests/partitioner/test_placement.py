@@ -1,5 +1,6 @@
 """Where nodes are placed when the number of segments leaves them a choice."""
 
+import functools
 import itertools
 import random
 from collections.abc import Sequence
@@ -135,3 +136,33 @@ def test_small_graphs_are_placed_nearly_as_well_as_by_trying_everything() -> Non
         found += crossing_bytes(graph, inside, place_nodes(graph, inside))
 
     assert found <= 1.01 * least
+
+
+def exact_minimum(reads: Sequence[Sequence[int]], inside: Sequence[bool]) -> int:
+    """The most runs of engine nodes that native nodes separate on one path, by following every path."""
+
+    @functools.cache
+    def runs(node: int) -> int:
+        before = [(runs(p), inside[p]) for p in reads[node]]
+        starts = [count + (inside[node] and not engine) for count, engine in before]
+        return max([int(inside[node]), *starts])
+
+    return max((runs(node) for node in range(len(reads))), default=0)
+
+
+def test_a_thousand_random_graphs_are_cut_into_exactly_the_minimum() -> None:
+    choose = random.Random(2026)
+    for _ in range(1000):
+        count = choose.randint(1, 80)
+        native, near = choose.uniform(0.02, 0.5), choose.choice([3, 10, 80])
+        reads = [
+            sorted({choose.randrange(max(0, n - near), n) for _ in range(choose.choice([0, 1, 1, 2, 3]))} if n else ())
+            for n in range(count)
+        ]
+        inside = [choose.random() > native for _ in range(count)]
+
+        levels = place_nodes(topology(*reads), inside)
+
+        assert certifies(levels, topology(*reads), inside)
+        used = {level for level, engine in zip(levels, inside, strict=True) if engine}
+        assert used == set(range(1, exact_minimum(reads, inside) + 1))
