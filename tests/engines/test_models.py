@@ -55,6 +55,16 @@ CASES = {
         native_ops=("Relu",),
         segments=2,
     ),
+    "dilated-convolution": Case(
+        graph="g (float[1,2,9,9] x) => (float[1,3,5,5] y) <float[3,2,3,3] w = {"
+        + ",".join(str(i / 10 - 2.5) for i in range(54))
+        + "}> { c = Conv<dilations = [2, 2]>(x, w) y = Relu(c) }",
+        requests=({"x": floats(1, 2, 9, 9)},),
+    ),
+    "cast-to-float16-and-back": Case(
+        graph="g (float[2,4] x) => (float[2,4] y) { h = Cast<to = 10>(x) n = Neg(h) y = Cast<to = 1>(n) }",
+        requests=({"x": floats(2, 4)}, {"x": 1e4 * floats(2, 4)}),
+    ),
     "dynamic-batch-and-length": Case(
         graph="g (float[N,T,4] x) => (float[N,T,4] y) { e = Exp(x) r = Relu(e) y = Softmax(r) }",
         requests=tuple({"x": floats(n, t, 4)} for n, t in ((1, 3), (4, 3), (1, 3), (2, 9), (5, 1), (1, 3))),

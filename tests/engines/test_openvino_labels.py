@@ -61,6 +61,14 @@ def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str = "", 
             "bfloat16",
         ),
         refused(
+            "BatchNormalization",
+            "g (float[2,3] x, float[3] s) => (float[2,3] y, float[3] m, float[3] v)"
+            " { y, m, v = BatchNormalization<training_mode = 1>(x, s, s, s, s) }",
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "only the inference form",
+            "statistics",
+        ),
+        refused(
             "Equal",
             "g (string[3] x) => (bool[3] y) { y = Equal(x, x) }",
             ReasonCode.UNSUPPORTED_DTYPE,
