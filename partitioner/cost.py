@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from partitioner.graph import Graph, Node
+from partitioner.topology import GRAPH_INPUT
 from partitioner.values import dimensions
 
 
@@ -42,7 +43,7 @@ class CostModel:
         self._machine = machine = machine or Machine()
         compute = np.array([flops(node) for node in graph.nodes]) / machine.flops_per_s
         weights = np.array([_constant_bytes(node) for node in graph.nodes]) / machine.bytes_per_s
-        moved = np.array([_bytes_moved(graph, index) for index in range(len(graph.nodes))]) / machine.bytes_per_s
+        moved = _bytes_moved(graph) / machine.bytes_per_s
         self._native = np.maximum(compute, weights + moved) + machine.native_node_s
         self._engine = np.maximum(compute, weights) + machine.engine_node_s
 
@@ -87,10 +88,15 @@ def _constant_bytes(node: Node) -> int:
     return sum(tensor.nbytes for tensor in constants if tensor is not None and tensor.dtype != ir.DataType.STRING)
 
 
-def _bytes_moved(graph: Graph, index: int) -> int:
-    sizes = graph.topology.sizes
-    written = sum(_elements(v) * 4 for v in graph.nodes[index].op.outputs)
-    return int(sum(sizes[tensor] for tensor in graph.topology.reads[index])) + written
+def _bytes_moved(graph: Graph) -> np.ndarray:
+    """Bytes of the tensors that each node reads and writes."""
+    topology = graph.topology
+    readers, tensors = topology.uses
+    made = topology.producers != GRAPH_INPUT
+    moved = np.zeros(len(graph.nodes))
+    np.add.at(moved, readers, topology.sizes[tensors])
+    np.add.at(moved, topology.producers[made], topology.sizes[made])
+    return moved
 
 
 def _sizes(value: ir.Value | None) -> tuple[int, ...]:

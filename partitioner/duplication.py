@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from partitioner.graph import Graph, Node
@@ -25,12 +26,12 @@ def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> dict[st
     Returns:
         The name of each copy, and the identity of the node that it copies.
     """
+    if not _is_anything_shared(graph, segments):
+        return {}
     where = {node.op: NATIVE for node in graph.nodes}
     where.update((node.op, index) for index, segment in enumerate(segments) for node in segment.nodes)
     copies: dict[str, str] = {}
-    for node, constant in reversed(tuple(zip(graph.nodes, graph.constant, strict=True))):
-        if not constant or any(True for _ in bodies(node.op)):
-            continue
+    for node in reversed([node for node, constant in zip(graph.nodes, graph.constant, strict=True) if constant]):
         for place, readers in _readers_elsewhere(node.op, where).items():
             copy = _copy(node, f"{node.name}:copy_{place + 1}")
             where[copy] = place
@@ -40,13 +41,26 @@ def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> dict[st
     return copies
 
 
+def _is_anything_shared(graph: Graph, segments: Sequence[Segment]) -> bool:
+    """Whether a constant node is read in several places, which is rare; a first copy may cause others."""
+    owners = {node.name: index for index, segment in enumerate(segments) for node in segment.nodes}
+    places = np.array([owners.get(node.name, NATIVE) for node in graph.nodes])
+    before, after = graph.topology.edges
+    first, last = np.full(len(places), len(places)), np.full(len(places), NATIVE)
+    np.minimum.at(first, before, places[after])
+    np.maximum.at(last, before, places[after])
+    return bool((np.array(graph.constant) & (first < last)).any())
+
+
 def _readers_elsewhere(op: ir.Node, where: Mapping[ir.Node, int]) -> dict[int, list[ir.Node]]:
-    """Nodes that read a node's outputs elsewhere, by place; what no copy can serve keeps the original in its place."""
+    """Nodes that read a node's outputs elsewhere, by place; none where a body is involved, which captures by name."""
+    if any(True for _ in bodies(op)):
+        return {}
     found: dict[int, list[ir.Node]] = {}
     for value in op.outputs:
         for use in value.uses():
             if use.node not in where:
-                return {}  # a body reads it
+                return {}
             found.setdefault(where[use.node], []).append(use.node)
         if value.is_graph_output():
             found.setdefault(where[op], [])

@@ -121,7 +121,8 @@ class Graph:
         signatures = Signatures(model.graph.opset_imports)
         numbers: dict[ir.Value, int] = {}
         producers: list[int] = []
-        nodes, reads_by_number = [], []
+        nodes: list[Node] = []
+        reads_by_number: list[tuple[int, ...]] = []
         for index, op in enumerate(model.graph):
             reads = tuple(dict.fromkeys(v for v in read_values(op) if not is_constant(v)))
             for value in reads:
@@ -141,7 +142,7 @@ class Graph:
             sizes=[_expected_bytes(v) for v in numbers],
             leaving=[v in outputs for v in numbers],
         )
-        constant = _constant(nodes, topology)
+        constant = _constant(reads_by_number, producers, nodes)
         arithmetic = signatures.shape_arithmetic
         ops = {node.op_type for node in nodes}
         return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology, constant, arithmetic, ops)
@@ -173,11 +174,10 @@ def _body_nodes(parent: str, op: ir.Node, signatures: Signatures) -> Iterator[No
             yield from _body_nodes(name, inner, signatures)
 
 
-def _constant(nodes: Sequence[Node], topology: Topology) -> list[bool]:
-    from_input = topology.producers == GRAPH_INPUT
+def _constant(reads: Sequence[Sequence[int]], producers: Sequence[int], nodes: Sequence[Node]) -> list[bool]:
     constant: list[bool] = []
-    for node, predecessors, reads in zip(nodes, topology.predecessors, topology.reads, strict=True):
-        steady = all(constant[p] for p in predecessors) and not any(from_input[tensor] for tensor in reads)
+    for node, tensors in zip(nodes, reads, strict=True):
+        steady = all(producers[tensor] != GRAPH_INPUT and constant[producers[tensor]] for tensor in tensors)
         constant.append(steady and not is_random(node.op))
     return constant
 

@@ -118,17 +118,13 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
     The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
     """
     result = dict(labels)
-    if not any(graph.constant):
-        return result
-    wanted = [False] * len(graph.nodes)
-    for index in range(len(graph.nodes) - 1, -1, -1):
-        name = graph.nodes[index].name
-        if result[name].supported and graph.constant[index] and not wanted[index]:
+    constants = [index for index, constant in enumerate(graph.constant) if constant]
+    inside = [labels[node.name].code is None for node in graph.nodes] if constants else []
+    for index in reversed(constants):
+        if inside[index] and not any(inside[reader] for reader in graph.topology.successors[index]):
+            inside[index] = False
             detail = "It computes from constants alone, so it runs once, when the model is loaded."
-            result[name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
-        elif result[name].supported:
-            for predecessor in graph.topology.predecessors[index]:
-                wanted[predecessor] = True
+            result[graph.nodes[index].name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     return result
 
 

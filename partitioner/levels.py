@@ -25,18 +25,20 @@ def earliest_levels(topology: Topology, inside: Sequence[bool]) -> list[int]:
         inside: Whether the engine runs a node, by node.
     """
     levels: list[int] = []
+    entered: list[int] = []  # the lowest level of an engine node that reads from each node
     for predecessors, engine in zip(topology.predecessors, inside, strict=True):
-        level = 0
         if engine:
             level = 1
             for p in predecessors:
-                reached = levels[p] if inside[p] else levels[p] + 1
-                if reached > level:
-                    level = reached
+                if entered[p] > level:
+                    level = entered[p]
+            entered.append(level)
         else:
+            level = 0
             for p in predecessors:
                 if levels[p] > level:
                     level = levels[p]
+            entered.append(level + 1)
         levels.append(level)
     return levels
 
@@ -60,8 +62,13 @@ def latest_levels(topology: Topology, inside: Sequence[bool], highest: int) -> l
     return levels
 
 
-def certifies(levels: Sequence[int], topology: Topology, inside: Sequence[bool]) -> bool:
-    """Whether levels prove that their segments leave the graph without a cycle, in O(nodes + edges)."""
-    level, engine = np.array(levels), np.array(inside, dtype=bool)
+def certifies(levels: np.ndarray, topology: Topology, inside: np.ndarray) -> bool:
+    """Whether levels prove that their segments leave the graph without a cycle, in O(nodes + edges).
+
+    Args:
+        levels: ``int[N]``, by node.
+        topology: Of the graph.
+        inside: Whether the engine runs a node, ``bool[N]``.
+    """
     before, after = topology.edges
-    return bool((level[after] >= level[before] + (engine[after] & ~engine[before])).all())
+    return bool((levels[after] >= levels[before] + (inside[after] & ~inside[before])).all())

@@ -122,7 +122,7 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
             segments=segments,
             groups=groups,
             options=options,
-            supported_nodes=sum(v.supported for v in labels.values()),
+            supported_nodes=sum(len(segment.nodes) for segment in segments),
             minimum_segments=max((segment.level for segment in segments), default=0),
             seconds=seconds,
         )

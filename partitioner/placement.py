@@ -24,7 +24,7 @@ MAX_STEPS = 2_000
 """Edges to follow for one tensor before giving it up; keeps the whole near-linear."""
 
 
-def place_nodes(topology: Topology, inside: Sequence[bool], *, together: Iterable[Sequence[int]] = ()) -> list[int]:
+def place_nodes(topology: Topology, inside: Sequence[bool], *, together: Iterable[Sequence[int]] = ()) -> np.ndarray:
     """Give each node a level: engine nodes of one level form a segment.
 
     Args:
@@ -37,35 +37,43 @@ def place_nodes(topology: Topology, inside: Sequence[bool], *, together: Iterabl
         Levels that ``levels.certifies``; the highest is the smallest number of segments that is legal.
     """
     earliest = earliest_levels(topology, inside)
-    highest = max((level for level, engine in zip(earliest, inside, strict=True) if engine), default=0)
+    highest = max(itertools.compress(earliest, inside), default=0)
     if highest < 2:
-        return earliest
+        return np.array(earliest, dtype=np.int64)
+    engine = np.array(inside, dtype=bool)
     groups = _Groups(topology, inside, earliest, latest_levels(topology, inside, highest))
     for nodes in together:
         groups.join(nodes)
     costs = topology.sizes + CROSSING_BYTES
-    avoidable = _avoidable_crossings(topology, inside)
-    placements = (groups.lowest_levels(), groups.highest_levels())
+    avoidable = _avoidable_crossings(topology, engine)
     kept = max(
-        (avoidable & ~topology.read_elsewhere(placement) for placement in placements),
+        (avoidable & ~topology.read_elsewhere(placement) for placement in groups.placements()),
         key=lambda stays: int(costs[stays].sum()),
     )
     groups.join_all(_uses(topology, kept))
-    rest = np.flatnonzero(avoidable & ~kept)
+    rest = np.flatnonzero(avoidable & ~kept & _has_common_level(topology, *groups.placements()))
     for tensor in rest[np.argsort(-costs[rest], kind="stable")].tolist():
         groups.join(topology.pins[topology.pin_starts[tensor] : topology.pin_starts[tensor + 1]].tolist())
-    levels: list[int] = groups.lowest_levels().tolist()
-    assert certifies(levels, topology, inside)
+    levels, _ = groups.placements()
+    assert certifies(levels, topology, engine)
     return levels
 
 
-def _avoidable_crossings(topology: Topology, inside: Sequence[bool]) -> np.ndarray:
+def _avoidable_crossings(topology: Topology, engine: np.ndarray) -> np.ndarray:
     """Whether a tensor has a producer and readers and all are engine nodes, so that it need not cross, by tensor."""
-    engine = np.array(inside, dtype=np.int64)
     read = np.diff(topology.pin_starts) > 1
-    made_inside = (topology.producers != GRAPH_INPUT) & (engine[topology.producers] == 1)
+    made_inside = (topology.producers != GRAPH_INPUT) & engine[topology.producers]
     possible: np.ndarray = made_inside & read & ~topology.leaving & ~topology.read_elsewhere(engine)
     return possible
+
+
+def _has_common_level(topology: Topology, lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
+    """Whether the windows of all nodes of a tensor have a level in common, by tensor."""
+    starts = topology.pin_starts[:-1]
+    common: np.ndarray = np.maximum.reduceat(lowest[topology.pins], starts) <= np.minimum.reduceat(
+        highest[topology.pins], starts
+    )
+    return common
 
 
 def _uses(topology: Topology, chosen: np.ndarray) -> np.ndarray:
@@ -91,50 +99,49 @@ class _Groups:
         self._parents = list(range(len(inside)))
         self._members: dict[int, list[int]] = {}
         self._undo: list[tuple[list[int], int, int]] = []
+        self._changed: list[tuple[list[int], int, int]] = []
+        self._arrays = (np.arange(len(inside)), np.array(self._low), np.array(self._high))
 
-    def lowest_levels(self) -> np.ndarray:
-        """The lowest level of each node's group, by node."""
-        levels: np.ndarray = np.array(self._low)[self._roots()]
-        return levels
-
-    def highest_levels(self) -> np.ndarray:
-        """The highest level of each node's group, by node."""
-        levels: np.ndarray = np.array(self._high)[self._roots()]
-        return levels
+    def placements(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and the highest level of each node's group, by node."""
+        roots, low, high = self._as_arrays()
+        return low[roots], high[roots]
 
     def join_all(self, edges: np.ndarray) -> None:
         """Join what many edges connect, where the lowest or the highest levels already put both ends on one level.
 
         That placement satisfies all of it at once, so windows get narrower and never empty.
         """
-        roots = connected_nodes(self._roots(), edges)
-        low, high = np.array(self._low), np.array(self._high)
+        roots, low, high = self._as_arrays()
+        low, high = low[roots], high[roots]
+        roots = connected_nodes(roots, edges)
         group_low, group_high = low.copy(), high.copy()
         np.maximum.at(group_low, roots, low)
         np.minimum.at(group_high, roots, high)
         self._parents, self._low, self._high = roots.tolist(), group_low.tolist(), group_high.tolist()
-        order = np.argsort(roots, kind="stable")
-        ends = [0, *(np.flatnonzero(np.diff(roots[order])) + 1).tolist(), len(order)]
-        nodes = order.tolist()
-        self._members = {nodes[start]: nodes[start:end] for start, end in itertools.pairwise(ends) if end - start > 1}
+        self._members = _members(roots)
+        self._arrays = (roots, group_low, group_high)
         unlimited = len(roots) ** 2
         assert self._raise_lowest(np.flatnonzero(low < group_low[roots]).tolist(), unlimited)
         assert self._reduce_highest(np.flatnonzero(high > group_high[roots]).tolist(), unlimited)
+        self._changed.extend(self._undo)
         self._undo.clear()
 
     def join(self, nodes: Sequence[int]) -> bool:
         """Put nodes on one level, and so all of their groups, if some legal placement does."""
-        roots = {self._root(node): None for node in nodes}
+        roots = {self._root(node) for node in nodes}
         if len(roots) == 1:
             return True
-        low, high = max(self._low[r] for r in roots), min(self._high[r] for r in roots)
+        low, high = max([self._low[r] for r in roots]), min([self._high[r] for r in roots])
         if low > high:
             return False
         raised = [node for r in roots if self._low[r] < low for node in self._nodes_of(r)]
         reduced = [node for r in roots if self._high[r] > high for node in self._nodes_of(r)]
         self._unite(list(roots), low, high)
         joined = self._raise_lowest(raised, MAX_STEPS) and self._reduce_highest(reduced, MAX_STEPS)
-        if not joined:
+        if joined:
+            self._changed.extend(self._undo)
+        else:
             self._take_back()
         self._undo.clear()
         return joined
@@ -170,8 +177,19 @@ class _Groups:
             node = parents[node]
         return node
 
-    def _roots(self) -> np.ndarray:
-        return _shortcut(np.array(self._parents, dtype=np.int64))
+    def _as_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Roots, lowest and highest levels: what they were when last asked for, with what has changed since."""
+        roots, low, high = self._arrays
+        for values, index, _ in self._changed:
+            if values is self._parents:
+                roots[index] = values[index]
+            elif values is self._low:
+                low[index] = values[index]
+            elif values is self._high:
+                high[index] = values[index]
+        self._changed.clear()
+        self._arrays = (_shortcut(roots), low, high)
+        return self._arrays
 
     def _raise_lowest(self, pending: list[int], steps: int) -> bool:
         """Let windows follow from the lowest levels of some nodes; False if one gets empty or it takes too long."""
@@ -210,6 +228,17 @@ class _Groups:
                     self._set(high, root, allowed)
                     pending.extend(self._nodes_of(root))
         return True
+
+
+def _members(roots: np.ndarray) -> dict[int, list[int]]:
+    """Nodes of every group of several, by root."""
+    order = np.argsort(roots, kind="stable")
+    begins = np.flatnonzero(np.diff(roots[order], prepend=-1))
+    ends = np.append(begins[1:], len(order))
+    several = ends - begins > 1
+    nodes = order.tolist()
+    bounds = zip(begins[several].tolist(), ends[several].tolist(), strict=True)
+    return {nodes[begin]: nodes[begin:end] for begin, end in bounds}
 
 
 def connected_nodes(roots: np.ndarray, edges: np.ndarray) -> np.ndarray:

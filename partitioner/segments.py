@@ -63,25 +63,20 @@ def cut_segments(
     except KeyError as error:
         raise UnlabelledNodeError(error.args[0]) from None
     levels = place_nodes(graph.topology, inside, together=together)
-    places = np.where(inside, np.array(levels, dtype=np.int64), NATIVE)
+    places = np.where(np.array(inside, dtype=bool), levels, NATIVE)
     if connected:
         places = _connected_parts(graph, places)
-    members: dict[int, list[int]] = {}
-    for index, place in enumerate(places.tolist()):
-        if place != NATIVE:
-            members.setdefault(place, []).append(index)
-    order = sorted(members.values(), key=lambda indices: (levels[indices[0]], indices[0]))
     names = _unused_names(graph)
-    outputs = _outputs(graph, places)
+    inputs, outputs = _inputs(graph, places), _outputs(graph, places)
     return [
         Segment(
             name=next(names),
-            level=levels[indices[0]],
-            nodes=tuple(graph.nodes[i] for i in indices),
-            inputs=_inputs(graph, indices),
-            outputs=tuple(outputs.get(int(places[indices[0]]), ())),
+            level=int(levels[indices[0]]),
+            nodes=tuple([graph.nodes[index] for index in indices]),
+            inputs=tuple(inputs.get(place, ())),
+            outputs=tuple(outputs.get(place, ())),
         )
-        for indices in order
+        for place, indices in sorted(_members(places).items(), key=lambda item: (levels[item[1][0]], item[1][0]))
     ]
 
 
@@ -101,6 +96,16 @@ def values_leaving(graph: Graph, nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
     return tuple(v for node in nodes for v in node.op.outputs if v in wanted)
 
 
+def _members(places: np.ndarray) -> dict[int, list[int]]:
+    """Nodes of each segment, by its place, in topological order."""
+    order = np.argsort(places, kind="stable")
+    order = order[places[order] != NATIVE]
+    begins = np.flatnonzero(np.diff(places[order], prepend=NATIVE))
+    nodes, found = order.tolist(), places[order[begins]].tolist()
+    ends = [*begins[1:].tolist(), len(nodes)]
+    return {place: nodes[begin:end] for place, begin, end in zip(found, begins.tolist(), ends, strict=True)}
+
+
 def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:
     """Give the connected parts of each level places of their own."""
     before, after = graph.topology.edges
@@ -114,17 +119,22 @@ def _unused_names(graph: Graph) -> itertools.filterfalse[str]:
     return itertools.filterfalse(taken.__contains__, (f"segment_{index}" for index in itertools.count()))
 
 
-def _inputs(graph: Graph, indices: Sequence[int]) -> tuple[ir.Value, ...]:
-    inside, producers, reads = set(indices), graph.producers, graph.topology.reads
-    found = dict.fromkeys(t for i in indices for t in reads[i] if producers[t] not in inside)
-    return tuple(graph.tensors[t] for t in found)
+def _inputs(graph: Graph, places: np.ndarray) -> dict[int, dict[ir.Value, None]]:
+    """Values that enter each segment, by its place, in order of first use."""
+    readers, tensors = graph.topology.uses
+    producers = graph.topology.producers[tensors]
+    entering = (places[readers] != NATIVE) & ((producers == GRAPH_INPUT) | (places[producers] != places[readers]))
+    found: dict[int, dict[ir.Value, None]] = {}
+    for place, tensor in zip(places[readers[entering]].tolist(), tensors[entering].tolist(), strict=True):
+        found.setdefault(place, {})[graph.tensors[tensor]] = None
+    return found
 
 
 def _outputs(graph: Graph, places: np.ndarray) -> dict[int, list[ir.Value]]:
     """Values that leave each segment, by its place, in the order in which they are produced."""
     topology = graph.topology
-    crossing = (topology.leaving | topology.read_elsewhere(places)) & (topology.producers != GRAPH_INPUT)
+    made = np.flatnonzero((topology.leaving | topology.read_elsewhere(places)) & (topology.producers != GRAPH_INPUT))
     found: dict[int, list[ir.Value]] = {}
-    for tensor in np.flatnonzero(crossing).tolist():
-        found.setdefault(int(places[topology.producers[tensor]]), []).append(graph.tensors[tensor])
+    for place, tensor in zip(places[topology.producers[made]].tolist(), made.tolist(), strict=True):
+        found.setdefault(place, []).append(graph.tensors[tensor])
     return found

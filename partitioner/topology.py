@@ -19,7 +19,7 @@ class Topology:
         predecessors: Nodes that a node reads from, each once, by node.
         successors: Nodes that read from a node, each once, by node.
         edges: The same as two rows, ``int[2, E]``: from, to.
-        reads: Tensors that a node reads, by node.
+        uses: Reader and tensor of every read, in order of nodes, ``int[2, U]``.
         producers: Node that makes a tensor, or ``GRAPH_INPUT``, by tensor.
         pins: Nodes of every tensor in a row: its producer, if there is one, then its readers.
         pin_starts: Where in ``pins`` each tensor begins, and at last their number.
@@ -30,7 +30,7 @@ class Topology:
     predecessors: Sequence[Sequence[int]]
     successors: Sequence[Sequence[int]]
     edges: np.ndarray
-    reads: Sequence[Sequence[int]]
+    uses: np.ndarray
     producers: np.ndarray
     pins: np.ndarray
     pin_starts: np.ndarray
@@ -53,12 +53,13 @@ class Topology:
                 pins[tensor].append(node)
             for predecessor in before:
                 successors[predecessor].append(node)
+        uses = [(node, tensor) for node, tensors in enumerate(reads) for tensor in tensors]
         edges = [(before, node) for node, nodes in enumerate(predecessors) for before in nodes]
         return cls(
             predecessors=predecessors,
             successors=successors,
-            edges=np.array(edges, dtype=np.int64).reshape(-1, 2).T,
-            reads=reads,
+            edges=np.array(edges, dtype=np.int64).reshape(-1, 2).T.copy(),
+            uses=np.array(uses, dtype=np.int64).reshape(-1, 2).T.copy(),
             producers=np.array(producers, dtype=np.int64),
             pins=np.array([node for nodes in pins for node in nodes], dtype=np.int64),
             pin_starts=np.cumsum([0, *(len(nodes) for nodes in pins)], dtype=np.int64),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -177,7 +178,7 @@ def test_levels_of_segments_certify_them(data, random_models, clean, partition) 
     levels = {}
     for node in graph.nodes:
         levels[node.name] = inside.get(node.name, max((levels[p] for p in node.predecessors), default=0))
-    assert certifies(list(levels.values()), graph.topology, list(supported.values()))
+    assert certifies(np.array([*levels.values()]), graph.topology, np.array([*supported.values()], dtype=bool))
 
 
 @STEADY

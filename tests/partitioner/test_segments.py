@@ -4,6 +4,7 @@ import graphlib
 from collections.abc import Iterator, Sequence
 
 import networkx
+import numpy as np
 import onnx_ir as ir
 import pytest
 from hypothesis import assume, given, settings
@@ -254,7 +255,7 @@ def test_levels_certify_the_cut(data, random_models, clean) -> None:
 
     levels = earliest_levels(graph.topology, inside)
 
-    assert certifies(levels, graph.topology, inside)
+    assert certifies(np.array(levels), graph.topology, np.array(inside, dtype=bool))
     assert set(levels) >= set(range(1, max(levels) + 1))
 
 
@@ -272,7 +273,7 @@ def test_a_level_below_that_of_a_predecessor_certifies_nothing(data, random_mode
 
     wrong = {**levels, after: levels[before] + rises - 1}
 
-    assert not certifies(list(wrong.values()), graph.topology, list(label.values()))
+    assert not certifies(np.array([*wrong.values()]), graph.topology, np.array([*label.values()], dtype=bool))
 
 
 @STEADY
