@@ -16,29 +16,31 @@ from partitioner.segments import NATIVE, Segment
 from partitioner.values import bodies
 
 
-def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> dict[str, str]:
-    """Copy nodes that compute from constants alone next to each place that reads them, in place.
+def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> tuple[Graph, dict[str, str]]:
+    """Copy nodes that compute from constants alone next to each place that reads them.
 
     Args:
-        graph: The cleaned graph. Its model is changed if the result is not empty; view it anew then.
+        graph: The cleaned graph.
         segments: Of the graph.
 
     Returns:
-        The name of each copy, and the identity of the node that it copies.
+        A graph of its own where there is anything to copy, else the same one; and for the name of each copy the
+        identity of the node that it copies.
     """
     if not _is_anything_shared(graph, segments):
-        return {}
-    where = {node.op: NATIVE for node in graph.nodes}
-    where.update((node.op, index) for index, segment in enumerate(segments) for node in segment.nodes)
+        return graph, {}
+    places = {node.name: index for index, segment in enumerate(segments) for node in segment.nodes}
+    own = Graph.of(graph.model.clone())
+    where = {node.op: places.get(node.name, NATIVE) for node in own.nodes}
     copies: dict[str, str] = {}
-    for node in reversed([node for node, constant in zip(graph.nodes, graph.constant, strict=True) if constant]):
+    for node in reversed([node for node, constant in zip(own.nodes, own.constant, strict=True) if constant]):
         for place, readers in _readers_elsewhere(node.op, where).items():
             copy = _copy(node, f"{node.name}:copy_{place + 1}")
             where[copy] = place
             copies[str(copy.name)] = node.name
             for reader in readers:
                 _read_instead(reader, node.op.outputs, copy.outputs)
-    return copies
+    return (Graph.of(own.model), copies) if copies else (graph, {})
 
 
 def _is_anything_shared(graph: Graph, segments: Sequence[Segment]) -> bool:

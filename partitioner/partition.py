@@ -94,8 +94,7 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
     """Label every node and cut the supported ones into the fewest segments.
 
     Args:
-        graph: The cleaned graph. Nodes that compute from constants are copied in its model, where several segments
-            read them; the partition has the view that fits.
+        graph: The cleaned graph. The partition has another, where nodes that compute from constants are copied.
         supports: The backend's rule.
         options: The user's wishes.
 
@@ -109,9 +108,8 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
         labels = without_constant_islands(graph, labels)
     with _timed(seconds, "cut"):
         segments = _cut(graph, labels, groups, options)
-        copies = duplicate_constant_fed(graph, segments) if any(graph.constant) else {}
+        graph, copies = duplicate_constant_fed(graph, segments) if any(graph.constant) else (graph, {})
         if copies:
-            graph = Graph.of(graph.model)
             groups = atomic_groups(graph)
             labels.update({copy: labels[original] for copy, original in copies.items()})
             labels = without_constant_islands(graph, keep_groups(graph, labels, groups))

@@ -102,8 +102,8 @@ def _members(places: np.ndarray) -> dict[int, list[int]]:
     order = order[places[order] != NATIVE]
     begins = np.flatnonzero(np.diff(places[order], prepend=NATIVE))
     nodes, found = order.tolist(), places[order[begins]].tolist()
-    ends = [*begins[1:].tolist(), len(nodes)]
-    return {place: nodes[begin:end] for place, begin, end in zip(found, begins.tolist(), ends, strict=True)}
+    bounds = itertools.pairwise([*begins.tolist(), len(nodes)])
+    return {place: nodes[begin:end] for place, (begin, end) in zip(found, bounds, strict=True)}
 
 
 def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:

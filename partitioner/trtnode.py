@@ -128,6 +128,7 @@ def _ordered_nodes(
     result: list[onnx.NodeProto] = []
     while waiting or remaining:
         ready, remaining = _split_ready(remaining, available)
+        assert ready or waiting, f"{remaining[0].name!r} waits for what nothing produces"
         result.extend(ir.serde.serialize_node(node.op) for node in ready)
         if waiting:
             segment = waiting.pop(0)

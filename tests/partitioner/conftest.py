@@ -387,8 +387,9 @@ def embed() -> Callable[..., onnx.ModelProto]:
     """Compile a graph for an engine that refuses the operators named, with engines of one byte."""
 
     def embed(graph: Graph, *native: str) -> onnx.ModelProto:
-        segments = _partition(graph, *native).segments
-        return embed_engines(graph, segments, {s.name: EmbeddedEngine(envelope="{}", engine=b"x") for s in segments})
+        result = _partition(graph, *native)
+        engines = {s.name: EmbeddedEngine(envelope="{}", engine=b"x") for s in result.segments}
+        return embed_engines(result.graph, result.segments, engines)
 
     return embed
 
