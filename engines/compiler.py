@@ -18,8 +18,10 @@ import onnx
 from engines import jobs
 from engines.base import Backend
 from engines.bisection import Budget, Trial, find_culprits
+from engines.bodies import BodyCompiler, Settled, wishes_inside
+from engines.bodies import BuiltEngine as _Built
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
-from engines.checking import Checker, EngineFile, fits
+from engines.checking import Checker, fits
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
 from engines.errors import AlreadyCompiledError, BuildError, WorkerError
@@ -32,7 +34,6 @@ from engines.tuning import Tuner
 from engines.verdicts import ask_library
 from engines.worker import Worker
 from partitioner import (
-    EmbeddedEngine,
     Graph,
     Partition,
     PartitionOptions,
@@ -42,7 +43,6 @@ from partitioner import (
     Segment,
     Verdict,
     clean_up,
-    embed_engines,
     extract_model,
     is_trtnode,
     load_model,
@@ -50,6 +50,8 @@ from partitioner import (
     segment_hash,
     walk,
 )
+from partitioner.bodies import Body
+from partitioner.body_gain import refuse_unless_pays
 from partitioner.external_data import take_data_inside
 from partitioner.loading import read_proto
 
@@ -114,12 +116,6 @@ def partition_model(
     return partition, partition.report(model=source.name, engine=engine)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Built(EngineFile):
-    key: str
-    cached: bool
-
-
 class _Compilation:
     """One compilation. Engines are kept by the content of their segment, so that cutting again reuses them."""
 
@@ -130,7 +126,24 @@ class _Compilation:
         cache: EngineCache | None,
         worker: Worker,
         folder: pathlib.Path,
+        *,
+        owner: str = "",
+        trips: int = 1,
     ) -> None:
+        """Prepare.
+
+        Args:
+            source: The model.
+            options: How.
+            cache: Where engines are looked up and kept.
+            worker: Where they are built.
+            folder: For files.
+            owner: Identity of the control-flow node that the model is a body of; empty where it is none.
+            trips: How often the model is expected to run in a run of the outermost one.
+        """
+        self._owner = owner
+        self._trips = trips
+        self._bodies = BodyCompiler(self._compile_body, folder)
         self._source = source
         self._options = options
         self._cache = cache
@@ -152,7 +165,7 @@ class _Compilation:
             return self._all_native(partition)
         partition = self._tuner.recall(self._partition())
         start = time.perf_counter()
-        while partition.segments:
+        while partition.segments or self._bodies.settle(partition):
             accepted, refused = self._build_all(partition)
             if not refused:
                 refused = self._check_new(partition, accepted)
@@ -160,16 +173,46 @@ class _Compilation:
                 partition = dataclasses.replace(
                     partition, seconds={**partition.seconds, "build": time.perf_counter() - start}
                 )
-                compiled = self._embed(partition, accepted)
-                refused = self._check_whole(partition, accepted, compiled)
+                settled = Settled(partition=partition, engines=accepted, bodies=self._bodies.settle(partition))
+                compiled = self._embed(settled)
+                refused = self._check_whole(settled, compiled)
+                if settled.bodies and self._bodies.given_up:
+                    continue  # the same without engines in bodies
                 if not refused:
                     refused = self._tuner.judge(partition, compiled)
                 if not refused:
-                    self._remember(accepted)
+                    self._remember(settled)
                     return self._with_tuning(compiled)
             self._demoted.update(refused)
             partition = partition.demote(refused)
         return self._with_tuning(self._all_native(partition))
+
+    def settle(self) -> Settled:
+        """Build and check the engines of a body that pay, without embedding them."""
+        partition = self._partition()
+        while partition.segments:
+            accepted: dict[str, _Built] = {}
+            refused = refuse_unless_pays(partition, self._trips)
+            if not refused:
+                accepted, refused = self._build_all(partition)
+            if not refused:
+                refused = self._check_new(partition, accepted)
+            if not refused:
+                return Settled(partition=partition, engines=accepted, bodies=self._bodies.settle(partition))
+            partition = partition.demote(refused)
+        return Settled(partition=partition, engines={}, bodies=self._bodies.settle(partition))
+
+    def _compile_body(self, path: pathlib.Path, body: Body, trips: int) -> Settled:
+        options = dataclasses.replace(self._options, samples=None, tune=False)
+        folder = self._folder / path.stem
+        folder.mkdir()
+        owner = f"{self._owner}/{body.owner}" if self._owner else body.owner
+        inner = _Compilation(
+            path, options, self._cache, self._worker, folder, owner=owner, trips=trips * self._trips
+        )
+        settled = inner.settle()
+        self._built_now += inner._built_now
+        return settled
 
     def _partition(self) -> Partition:
         start = time.perf_counter()
@@ -178,6 +221,8 @@ class _Compilation:
         graph = Graph.of(graph.model)
         seconds = time.perf_counter() - start
         wishes = self._options.partition
+        if self._owner:
+            wishes = wishes_inside(wishes, graph, self._owner)
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
         partition = partition_graph(graph, supports, wishes)
         return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -264,14 +309,13 @@ class _Compilation:
             refused.update(_verdicts(segment, refusal))
         return refused
 
-    def _check_whole(
-        self, partition: Partition, accepted: Mapping[str, _Built], compiled: CompiledModel
-    ) -> dict[str, Verdict]:
+    def _check_whole(self, settled: Settled, compiled: CompiledModel) -> dict[str, Verdict]:
         """Load and run the whole compiled file once, natively and with its engines."""
-        if all(built.cached for built in accepted.values()):
+        if all(built.cached for built in settled.all_engines()):
             return {}
         path = self._folder / "compiled.onnx"
         compiled.save(path)
+        partition = settled.partition
         inputs = specs(partition.graph.inputs)
         lasting = True
         try:
@@ -281,28 +325,29 @@ class _Compilation:
             lasting = False
         if problem is None:
             return {}
+        if settled.bodies:
+            logger.warning("The compiled model is not usable, so all bodies run natively: %s", problem)
+            self._bodies.given_up = True
+            return {}
         logger.warning("The compiled model is not usable, so all nodes run natively: %s", problem)
         refusal = Refusal(code=ReasonCode.INACCURATE, detail=f"The compiled model as a whole fails: {problem}")
-        for built in accepted.values():
+        for built in settled.engines.values():
             self._refuse(built.key, refusal, lasting=lasting)
         return {name: verdict for s in partition.segments for name, verdict in _verdicts(s, refusal).items()}
 
-    def _embed(self, partition: Partition, accepted: Mapping[str, _Built]) -> CompiledModel:
-        report = partition.report(model=self._source.name, engine=self._engine)
-        contents = {
-            name: EmbeddedEngine(envelope=built.envelope, engine=built.path.read_bytes())
-            for name, built in accepted.items()
-        }
-        model = embed_engines(partition.graph, partition.segments, contents)
-        effective = Envelope.from_json(next(iter(contents.values())).envelope, "").precision_effective
+    def _embed(self, settled: Settled) -> CompiledModel:
+        report = settled.partition.report(model=self._source.name, engine=self._engine)
+        report = report.with_bodies(tuple(settled.body_reports()))
+        engines = list(settled.all_engines())
+        effective = Envelope.from_json(engines[0].envelope, "").precision_effective
         return CompiledModel(
-            model=self._stamped(model, report),
+            model=self._stamped(settled.embed(), report),
             report=report,
             engine=self._engine,
             precision_effective=effective,
             engines_built=self._built_now,
-            engines_cached=sum(built.cached for built in accepted.values()),
-            engine_bytes=sum(len(c.engine or b"") for c in contents.values()),
+            engines_cached=sum(built.cached for built in engines),
+            engine_bytes=sum(built.path.stat().st_size for built in engines),
         )
 
     def _all_native(self, partition: Partition) -> CompiledModel:
@@ -374,8 +419,8 @@ class _Compilation:
             self._cache.put(key, refusal)
         return self._refusals[key]
 
-    def _remember(self, accepted: Mapping[str, _Built]) -> None:
-        for built in accepted.values():
+    def _remember(self, settled: Settled) -> None:
+        for built in settled.all_engines():
             if self._cache and not built.cached:
                 self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
 

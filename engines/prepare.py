@@ -64,7 +64,7 @@ def prepare_model(
     if engine != NATIVE and not any(is_trtnode(op) for op in model.graph):
         compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
         built = compiled.engines_built
-        if compiled.report.segments:
+        if compiled.engine != NATIVE:
             model = view_model(compiled.model, path)
     executable = open_executable(
         model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE

@@ -208,7 +208,7 @@ class Tuner:
         Raises:
             InvalidInputError: The model does not run on the given inputs.
         """
-        if not self._rounds_left or _node_sets(partition.segments) == self._expected:
+        if not self._rounds_left or not partition.segments or _node_sets(partition.segments) == self._expected:
             return {}
         self._rounds_left -= 1
         try:

@@ -1,0 +1,51 @@
+"""Estimates whether engines inside a body are worth running its control flow ourselves."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from partitioner.cost import CostModel
+from partitioner.graph import Node
+from partitioner.labels import ReasonCode, Verdict
+from partitioner.partition import Partition
+from partitioner.report import estimate_segments
+
+LOOP_TRIPS = 8
+"""Expected iterations of a Loop whose trip count is not a constant."""
+
+ITERATION_S = 50e-6
+"""What running a body ourselves costs beside its nodes: evaluating the operator, calling its native parts."""
+
+MARGIN_S = 100e-6
+"""Least estimated gain of a run of the model: what giving up buffers that are bound once may cost it."""
+
+
+def expected_trips(node: Node) -> int:
+    """How often a body of a node runs in a run of the model: once for If, the constant trip count of a Loop."""
+    trips = node.op.inputs[0]
+    if node.op_type != "Loop":
+        return 1
+    if trips is None or trips.const_value is None or trips.is_graph_input():
+        return LOOP_TRIPS
+    return max(0, _single(trips.const_value))
+
+
+def expected_gain_s(partition: Partition, trips: int) -> float:
+    """Estimated time that the engines of a body save in a run of the model, what they cost subtracted."""
+    estimates = estimate_segments(partition.graph, partition.segments, CostModel(partition.graph)).values()
+    saved_s = sum(estimate.native_ms - estimate.engine_ms for estimate in estimates) / 1e3
+    return trips * (saved_s - ITERATION_S)
+
+
+def refuse_unless_pays(partition: Partition, trips: int) -> dict[str, Verdict]:
+    """Refuse every engine of a body, unless they are expected to make the model faster."""
+    if expected_gain_s(partition, trips) > MARGIN_S:
+        return {}
+    detail = f"The engines of its body, which is expected to run {trips} times, would not save enough."
+    verdict = Verdict(ReasonCode.TOO_SMALL, detail)
+    return {node.name: verdict for segment in partition.segments for node in segment.nodes}
+
+
+def _single(tensor: ir.TensorProtocol) -> int:
+    values = tensor.numpy().reshape(-1)
+    return int(values[0]) if len(values) else 0
