@@ -207,9 +207,7 @@ class _Compilation:
         folder = self._folder / path.stem
         folder.mkdir()
         owner = f"{self._owner}/{body.owner}" if self._owner else body.owner
-        inner = _Compilation(
-            path, options, self._cache, self._worker, folder, owner=owner, trips=trips * self._trips
-        )
+        inner = _Compilation(path, options, self._cache, self._worker, folder, owner=owner, trips=trips * self._trips)
         settled = inner.settle()
         self._built_now += inner._built_now
         return settled
