@@ -49,7 +49,7 @@ def _run_loop(flow: Flow, runs: Mapping[str, Run], values: Values) -> list[np.nd
     number, flag = body.pipeline.inputs[:2]
     limit = values[trips].item() if trips else np.inf
     go = values[condition].item() if condition else True
-    carried = [values[name].copy() for name in initial]
+    carried = [values[name] for name in initial]
     scanned: list[list[np.ndarray]] = [[] for _ in body.pipeline.outputs[1 + len(carried) :]]
     iteration = 0
     while go and iteration < limit:
@@ -59,6 +59,8 @@ def _run_loop(flow: Flow, runs: Mapping[str, Run], values: Values) -> list[np.nd
             items.append(item)
         iteration += 1
     specs = body.pipeline.outputs[1 + len(carried) :]
+    if not iteration:
+        carried = [value.copy() for value in carried]  # these are not the body's results, which belong to the caller
     return [*carried, *(_joined(items, spec) for items, spec in zip(scanned, specs, strict=True))]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from partitioner.cost import CostModel
-from partitioner.graph import Node
+from partitioner.cost import CostModel, Machine
+from partitioner.graph import Node, TensorSpec
 from partitioner.labels import ReasonCode, Verdict
 from partitioner.partition import Partition
 from partitioner.report import estimate_segments
@@ -14,7 +14,8 @@ LOOP_TRIPS = 8
 """Expected iterations of a Loop whose trip count is not a constant."""
 
 ITERATION_S = 50e-6
-"""What running a body ourselves costs beside its nodes: evaluating the operator, calling its native parts."""
+"""What running a body ourselves costs beside its nodes and the copies of its inputs: evaluating the operator, calling
+its native parts."""
 
 MARGIN_S = 100e-6
 """Least estimated gain of a run of the model: what giving up buffers that are bound once may cost it."""
@@ -32,9 +33,11 @@ def expected_trips(node: Node) -> int:
 
 def expected_gain_s(partition: Partition, trips: int) -> float:
     """Estimated time that the engines of a body save in a run of the model, what they cost subtracted."""
-    estimates = estimate_segments(partition.graph, partition.segments, CostModel(partition.graph)).values()
+    graph = partition.graph
+    estimates = estimate_segments(graph, partition.segments, CostModel(graph)).values()
     saved_s = sum(estimate.native_ms - estimate.engine_ms for estimate in estimates) / 1e3
-    return trips * (saved_s - ITERATION_S)
+    copied = 2 * sum(TensorSpec.of(value).size_bytes for value in graph.inputs)  # read and written, each time
+    return trips * (saved_s - ITERATION_S - copied / Machine().bytes_per_s)
 
 
 def refuse_unless_pays(partition: Partition, trips: int) -> dict[str, Verdict]:
