@@ -6,14 +6,12 @@ import dataclasses
 import fnmatch
 import glob
 import logging
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx
 
 from engines.checking import EngineFile
 from engines.errors import EngineError
-from engines.files import write_model
 from engines.flows import is_runnable
 from partitioner import (
     EmbeddedEngine,
@@ -22,12 +20,15 @@ from partitioner import (
     Partition,
     PartitionError,
     PartitionOptions,
+    Predicate,
     ReasonCode,
     Segment,
+    clean_up,
     embed_engines,
+    partition_graph,
 )
-from partitioner.bodies import FLOW_OPS, Body, bodies_of, put_back, serialize_body
-from partitioner.body_gain import expected_trips
+from partitioner.bodies import FLOW_OPS, Body, bodies_of, put_back
+from partitioner.body_gain import expected_trips, refuse_unless_pays
 from partitioner.report import BodyReport, native_nodes
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Settled:
     @property
     def has_engines(self) -> bool:
         """Whether there is an engine anywhere."""
-        return bool(self.engines or self.bodies)
+        return bool(self.partition.segments or self.bodies)
 
     def embed(self, prefix: str = "") -> onnx.ModelProto:
         """Write the graph with its engines.
@@ -93,6 +94,10 @@ class Settled:
         yield from self.engines.values()
         for body in self.bodies:
             yield from body.settled.all_engines()
+
+    def body_segments(self) -> list[str]:
+        """Names of the segments of all bodies."""
+        return [name for report in self.body_reports() for name in report.segments]
 
     def body_reports(self, prefix: str = "", owner: str = "") -> Iterator[BodyReport]:
         """What runs where in each body, in bodies of bodies too.
@@ -129,15 +134,13 @@ class BodyCompiler:
         given_up: Whether all bodies stay native from now on.
     """
 
-    def __init__(self, compile_body: Callable[[pathlib.Path, Body, int], Settled], folder: pathlib.Path) -> None:
+    def __init__(self, compile_body: Callable[[Body, int], Settled]) -> None:
         """Remember how to compile.
 
         Args:
-            compile_body: Compiles the model in a file, a body that is expected to run so many times.
-            folder: For these files.
+            compile_body: Compiles a body that is expected to run so many times.
         """
         self._compile_body = compile_body
-        self._folder = folder
         self._known: dict[str, tuple[SettledBody, ...]] = {}
         self.given_up = False
 
@@ -156,14 +159,39 @@ class BodyCompiler:
         return self._known[node.name]
 
     def _settle_body(self, body: Body, trips: int) -> SettledBody | None:
-        path = self._folder / f"body_{len(list(self._folder.glob('body_*.onnx')))}.onnx"
         try:
-            write_model(serialize_body(Graph.of(body.model)), path)
-            settled = self._compile_body(path, body, trips)
+            settled = self._compile_body(body, trips)
         except (EngineError, PartitionError) as error:
             logger.info("%s runs natively: %s", body.name, error)
             return None
         return SettledBody(body=body, settled=settled) if settled.has_engines else None
+
+
+def plan_bodies(
+    partition: Partition, ask: Callable[[Graph, PartitionOptions], Predicate], *, owner: str = "", trips: int = 1
+) -> tuple[SettledBody, ...]:
+    """Partition the bodies of native nodes as a compilation would, without building anything.
+
+    Args:
+        partition: Of the graph that has the nodes.
+        ask: The engine's rule, for a graph and the user's wishes.
+        owner: Identity of the control-flow node that the graph is a body of; empty where it is none.
+        trips: How often the graph is expected to run.
+    """
+
+    def plan(body: Body, times: int) -> Settled:
+        times, inner, graph = times * trips, owner_inside(owner, body), clean_up(body.model)
+        wishes = wishes_inside(partition.options, graph, inner)
+        part = partition_graph(graph, ask(graph, wishes), wishes)
+        part = part.demote(refuse_unless_pays(part, times))
+        return Settled(partition=part, engines={}, bodies=plan_bodies(part, ask, owner=inner, trips=times))
+
+    return BodyCompiler(plan).settle(partition)
+
+
+def owner_inside(owner: str, body: Body) -> str:
+    """Identity of the node that has a body, in the whole model."""
+    return f"{owner}/{body.owner}" if owner else body.owner
 
 
 def wishes_inside(options: PartitionOptions, graph: Graph, owner: str) -> PartitionOptions:

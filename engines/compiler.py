@@ -18,7 +18,7 @@ import onnx
 from engines import jobs
 from engines.base import Backend
 from engines.bisection import Budget, Trial, find_culprits
-from engines.bodies import BodyCompiler, Settled, wishes_inside
+from engines.bodies import BodyCompiler, Settled, owner_inside, plan_bodies, wishes_inside
 from engines.bodies import BuiltEngine as _Built
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
 from engines.checking import Checker, fits
@@ -112,8 +112,10 @@ def partition_model(
     with Worker() as worker:
         supports = _predicate(engine, graph, options.partition, cache, worker)
         partition = partition_graph(graph, supports, options.partition)
+        bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
-    return partition, partition.report(model=source.name, engine=engine)
+    reports = Settled(partition=partition, engines={}, bodies=bodies).body_reports()
+    return partition, partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
 
 
 class _Compilation:
@@ -127,6 +129,7 @@ class _Compilation:
         worker: Worker,
         folder: pathlib.Path,
         *,
+        body: Body | None = None,
         owner: str = "",
         trips: int = 1,
     ) -> None:
@@ -138,12 +141,14 @@ class _Compilation:
             cache: Where engines are looked up and kept.
             worker: Where they are built.
             folder: For files.
-            owner: Identity of the control-flow node that the model is a body of; empty where it is none.
-            trips: How often the model is expected to run in a run of the outermost one.
+            body: If given, what to compile of the model.
+            owner: Identity of the node that has the body.
+            trips: How often the body is expected to run in a run of the model.
         """
+        self._body = body
         self._owner = owner
         self._trips = trips
-        self._bodies = BodyCompiler(self._compile_body, folder)
+        self._bodies = BodyCompiler(self._compile_body)
         self._source = source
         self._options = options
         self._cache = cache
@@ -164,6 +169,7 @@ class _Compilation:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
         partition = self._tuner.recall(self._partition())
+        self._bodies.given_up = self._tuner.drops_bodies
         start = time.perf_counter()
         while partition.segments or self._bodies.settle(partition):
             accepted, refused = self._build_all(partition)
@@ -180,6 +186,9 @@ class _Compilation:
                     continue  # the same without engines in bodies
                 if not refused:
                     refused = self._tuner.judge(partition, compiled)
+                if not (refused or self._tuner.keeps_bodies(partition, compiled, settled.body_segments())):
+                    self._bodies.given_up = True
+                    continue
                 if not refused:
                     self._remember(settled)
                     return self._with_tuning(compiled)
@@ -202,19 +211,19 @@ class _Compilation:
             partition = partition.demote(refused)
         return Settled(partition=partition, engines={}, bodies=self._bodies.settle(partition))
 
-    def _compile_body(self, path: pathlib.Path, body: Body, trips: int) -> Settled:
+    def _compile_body(self, body: Body, trips: int) -> Settled:
         options = dataclasses.replace(self._options, samples=None, tune=False)
-        folder = self._folder / path.stem
-        folder.mkdir()
-        owner = f"{self._owner}/{body.owner}" if self._owner else body.owner
-        inner = _Compilation(path, options, self._cache, self._worker, folder, owner=owner, trips=trips * self._trips)
+        owner, trips = owner_inside(self._owner, body), trips * self._trips
+        inner = _Compilation(
+            self._source, options, self._cache, self._worker, self._folder, body=body, owner=owner, trips=trips
+        )
         settled = inner.settle()
         self._built_now += inner._built_now
         return settled
 
     def _partition(self) -> Partition:
         start = time.perf_counter()
-        graph = _cleaned(self._source)
+        graph = clean_up(self._body.model) if self._body else _cleaned(self._source)
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
         graph = Graph.of(graph.model)
         seconds = time.perf_counter() - start

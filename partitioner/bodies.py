@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
-from partitioner.extract import extract_model, serialize_constant
-from partitioner.graph import TRTNODE_DOMAIN, Graph, Node, TensorSpec
+from partitioner.graph import TRTNODE_DOMAIN, Node, TensorSpec
 from partitioner.values import is_constant, names_of, read_values
 
 FLOW_OPS = frozenset({"If", "Loop"})
@@ -60,15 +59,6 @@ def bodies_of(model: ir.Model, node: Node) -> tuple[Body, ...]:
         return ()
     graphs = ((a.name, a.as_graph()) for a in node.op.attributes.values() if a.type == ir.AttributeType.GRAPH)
     return tuple(_stand_alone(model, node, name, graph) for name, graph in graphs)
-
-
-def serialize_body(graph: Graph) -> onnx.ModelProto:
-    """Write the view of a body's model, constants that are outputs included."""
-    proto = extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=graph.outputs)
-    written = {tensor.name for tensor in proto.graph.initializer}
-    constants = (v for v in dict.fromkeys(graph.outputs) if is_constant(v) and v.name not in written)
-    proto.graph.initializer.extend(serialize_constant(v) for v in constants)
-    return proto
 
 
 def put_back(proto: onnx.ModelProto, node: Node, compiled: Mapping[str, tuple[Body, onnx.ModelProto]]) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import CompiledModel, EngineCache, ExecutionError, load_executable
+from engines import CompiledModel, CompileOptions, EngineCache, ExecutionError, load_executable, partition_model
 from engines.openvino_backend import OpenVinoEngine
+from partitioner import PartitionOptions
 
 BRANCHES = """g (bool c, float[4,4] s, float[256,1024] x, float[1024] k) => (float[256,1024] y) {
     [branch] y = If (c) <
@@ -124,6 +125,16 @@ def test_branch_with_little_to_do_stays_native(workshop: Any) -> None:
 
     assert compiled.engine == "native"
     assert bodies(compiled) == []
+
+
+def test_user_can_keep_nodes_of_a_branch_native(workshop: Any) -> None:
+    source = workshop.write(BRANCHES)
+    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_nodes=("branch/E*", "Neg:*")))
+
+    _, report = partition_model(source, options)
+
+    native = {n.node: n.code for body in report.bodies for n in body.native}
+    assert native == {"branch/Det:d": "UNSUPPORTED_OP", "branch/Exp:q": "USER_EXCLUDED"}
 
 
 def test_user_can_keep_a_branch_native(workshop: Any) -> None:
@@ -291,6 +302,46 @@ def test_engines_of_bodies_come_out_of_the_cache(workshop: Any, tmp_path: pathli
     assert (first.engines_built, first.engines_cached) == (2, 0)
     assert (second.engines_built, second.engines_cached) == (0, 2)
     assert bodies(second) == bodies(first)
+
+
+def test_explanation_plans_what_a_compilation_does(workshop: Any) -> None:
+    source = workshop.write(NESTED)
+
+    _, report = partition_model(source, CompileOptions(engine="openvino"))
+
+    compiled = workshop.compile(source)
+    assert report.bodies == compiled.report.bodies
+    assert report.native == compiled.report.native
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_tuning_keeps_engines_in_bodies_where_they_are_faster(
+    faster: bool, workshop: Any, in_process: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def measured(subject: Any, kept: Mapping[str, Any], seconds: float) -> Mapping[str, list[float]]:
+        asked.append(kept)
+        return {"native": [2.0] * 41, "engines": [1.0 if faster else 1.99] * 41}
+
+    monkeypatch.setattr("engines.jobs.measure_candidates", measured)
+    source, cache = workshop.write(BRANCHES), EngineCache(tmp_path / "cache", max_bytes=10**9)
+    first, second = (workshop.compile(source, tune=True, worker=in_process, cache=cache) for _ in range(2))
+
+    assert asked == [{"native": [], "engines": ["branch/then_branch/segment_0"]}]
+    assert [bool(bodies(one)) for one in (first, second)] == [faster] * 2
+    assert first.report.tuning == second.report.tuning
+    assert second.engines_built == 0
+
+
+def test_tuning_measures_engines_in_bodies(loop: Any, workshop: Any) -> None:
+    np.savez(workshop.folder / "samples.npz", **loop_feeds(2))
+
+    compiled = workshop.compile(loop[0], tune=True, samples=workshop.folder / "samples.npz")
+
+    assert compiled.report.tuning is not None
+    assert set(compiled.report.tuning["bodies"]) == {"native_ms", "engines_ms", "kept"}
+    assert bool(bodies(compiled)) == compiled.report.tuning["bodies"]["kept"]
 
 
 def test_bodies_whose_engines_are_not_wanted_run_natively(loop: Any, plain: Any, same: Any) -> None:
