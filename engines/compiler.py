@@ -44,7 +44,7 @@ from partitioner import (
     Verdict,
     clean_up,
     extract_model,
-    is_trtnode,
+    is_compiled,
     load_model,
     partition_graph,
     segment_hash,
@@ -442,7 +442,7 @@ def builder_version() -> str:
 
 def _cleaned(source: pathlib.Path) -> Graph:
     graph = clean_up(load_model(source))
-    if any(is_trtnode(node.op) for node in graph.nodes):
+    if is_compiled(graph.model):
         raise AlreadyCompiledError(source)
     return graph
 
