@@ -1,4 +1,4 @@
-"""Runs If and Loop: https://onnx.ai/onnx/operators/onnx__If.html, https://onnx.ai/onnx/operators/onnx__Loop.html."""
+"""Runs If, Loop and Scan: https://onnx.ai/onnx/operators/onnx__Loop.html, and so on."""
 
 from __future__ import annotations
 
@@ -71,6 +71,23 @@ def _call(body: FlowBody, run: Run, formal: Sequence[np.ndarray], values: Values
     return run(feeds)
 
 
+def _run_scan(flow: Flow, runs: Mapping[str, Run], values: Values) -> list[np.ndarray]:
+    """Forward along the first axis; like ONNX Runtime, not without any iteration."""
+    first = len(flow.inputs) - flow.scanned
+    carried = [values[name] for name in flow.inputs[:first]]
+    sequences = [values[name] for name in flow.inputs[first:]]
+    body, run = flow.bodies["body"], runs["body"]
+    scanned: list[list[np.ndarray]] = [[] for _ in body.pipeline.outputs[len(carried) :]]
+    if not len(sequences[0]):
+        raise ExecutionError(f"Scan {flow.name!r} has nothing to scan.")
+    for items in zip(*sequences, strict=True):
+        results = _call(body, run, [*carried, *map(np.asarray, items)], values)
+        carried = results[: len(carried)]
+        for kept, item in zip(scanned, results[len(carried) :], strict=True):
+            kept.append(item)
+    return [*carried, *map(np.stack, scanned)]
+
+
 def _scalar(value: int | bool, spec: TensorSpec) -> np.ndarray:
     """A scalar, or the vector of one element as which some exporters declare it."""
     assert spec.dtype is not None
@@ -86,5 +103,9 @@ def _joined(items: Sequence[np.ndarray], spec: TensorSpec) -> np.ndarray:
     return np.empty((0, *(d if isinstance(d, int) else 0 for d in spec.shape)), spec.dtype.numpy())
 
 
-RULES: Mapping[str, Callable[[Flow, Mapping[str, Run], Values], list[np.ndarray]]] = {"If": _run_if, "Loop": _run_loop}
+RULES: Mapping[str, Callable[[Flow, Mapping[str, Run], Values], list[np.ndarray]]] = {
+    "If": _run_if,
+    "Loop": _run_loop,
+    "Scan": _run_scan,
+}
 """How to run an operator."""

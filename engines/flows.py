@@ -76,6 +76,7 @@ def _open_flow(node: Node, bodies: Sequence[Body], open_body: Callable[[ir.Model
             body.attribute: FlowBody(pipeline=one.pipeline, formal=body.formal)
             for body, one in zip(bodies, opened, strict=True)
         },
+        scanned=node.op.attributes.get_int("num_scan_inputs") or 0,
     )
     return OpenedFlow(flow=flow if envelopes else None, envelopes=envelopes, rejected=rejected)
 

@@ -42,11 +42,12 @@ class Flow:
 
     Attributes:
         name: The node's identity.
-        op_type: ``If`` or ``Loop``.
+        op_type: ``If``, ``Loop`` or ``Scan``.
         inputs: Names of the node's inputs; empty where one is left out.
         outputs: Names of the node's outputs; empty where one is not wanted.
         constants: Values of the inputs that no run computes.
         bodies: By attribute.
+        scanned: How many of the inputs, the last ones, a Scan takes apart.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Flow:
     outputs: tuple[str, ...]
     constants: Mapping[str, np.ndarray]
     bodies: Mapping[str, FlowBody]
+    scanned: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

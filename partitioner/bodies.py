@@ -11,8 +11,11 @@ import onnx_ir as ir
 from partitioner.graph import TRTNODE_DOMAIN, Node, TensorSpec
 from partitioner.values import is_constant, names_of, read_values
 
-FLOW_OPS = frozenset({"If", "Loop"})
+FLOW_OPS = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies may have engines of their own."""
+
+SCAN_ORDER = ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions")
+"""Attributes of Scan that are zero where it goes forward along the first axis."""
 
 LOOP_SCALARS = 2
 """A Loop's body begins with the number of the iteration and the condition."""
@@ -49,13 +52,13 @@ class Body:
 
 
 def bodies_of(model: ir.Model, node: Node) -> tuple[Body, ...]:
-    """The bodies of an If or a Loop; none of any other node.
+    """The bodies of an If, a Loop, or a Scan that goes forward along the first axis; none of any other node.
 
     Args:
         model: Where the node is. It is not changed, and its tensors are shared.
         node: Of the model's top-level graph.
     """
-    if node.op_type not in FLOW_OPS or node.domain:
+    if node.op_type not in FLOW_OPS or node.domain or not _goes_forward(node):
         return ()
     graphs = ((a.name, a.as_graph()) for a in node.op.attributes.values() if a.type == ir.AttributeType.GRAPH)
     return tuple(_stand_alone(model, node, name, graph) for name, graph in graphs)
@@ -93,8 +96,7 @@ def _stand_alone(model: ir.Model, node: Node, attribute: str, graph: ir.Graph) -
     alone = view.clone()
     for value in alone.inputs:
         value.const_value = None  # the default of an input of the model is no constant
-    if node.op_type == "Loop":
-        _complete_ranks(node.op, alone)
+    _complete_ranks(node.op, alone)
     return Body(
         owner=node.name,
         attribute=attribute,
@@ -110,14 +112,23 @@ def _captured(graph: ir.Graph) -> list[ir.Value]:
     return list(dict.fromkeys(v for v in (*read, *graph.outputs) if v not in inside))
 
 
+def _goes_forward(node: Node) -> bool:
+    """Whether a node is no Scan with other axes or directions, nor the Scan of opset 8, which had batches."""
+    if node.op_type != "Scan":
+        return True
+    return node.opset > 8 and not any(any(node.op.attributes.get_ints(name) or ()) for name in SCAN_ORDER)
+
+
 def _complete_ranks(op: ir.Node, body: ir.Graph) -> None:
-    """Give untyped inputs of a Loop's body the rank that they start with; a run checks that they keep it."""
-    for index, value in enumerate(body.inputs[: len(op.inputs)]):
-        initial = op.inputs[index]
-        if value.shape is None and index < LOOP_SCALARS:
+    """Give inputs of unknown rank that of what the body is first called with; a run checks that they keep it."""
+    first_scanned = len(op.inputs) - (op.attributes.get_int("num_scan_inputs") or 0)
+    for index, (value, given) in enumerate(zip(body.inputs, op.inputs, strict=False)):
+        if op.op_type == "If" or value.shape is not None:
+            continue
+        if op.op_type == "Loop" and index < LOOP_SCALARS:
             value.shape = ir.Shape([])
-        elif value.shape is None and initial is not None and initial.shape is not None:
-            value.shape = ir.Shape([None] * len(initial.shape))
+        elif given is not None and given.shape is not None:
+            value.shape = ir.Shape([None] * (len(given.shape) - (index >= first_scanned)))
 
 
 def _as_body(body: Body, graph: onnx.GraphProto) -> onnx.GraphProto:

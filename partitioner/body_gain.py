@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from partitioner.cost import CostModel, Machine
 from partitioner.graph import Node, TensorSpec
 from partitioner.labels import ReasonCode, Verdict
 from partitioner.partition import Partition
 from partitioner.report import estimate_segments
+from partitioner.values import dimensions, is_constant
 
 LOOP_TRIPS = 8
-"""Expected iterations of a Loop whose trip count is not a constant."""
+"""Expected iterations of a Loop or Scan whose number is not a constant."""
 
 ITERATION_S = 50e-6
 """What running a body ourselves costs beside its nodes and the copies of its inputs: evaluating the operator, calling
@@ -22,13 +21,16 @@ MARGIN_S = 100e-6
 
 
 def expected_trips(node: Node) -> int:
-    """How often a body of a node runs in a run of the model: once for If, the constant trip count of a Loop."""
-    trips = node.op.inputs[0]
-    if node.op_type != "Loop":
+    """How often a body of a node runs in a run of the model: once for If, else as often as constants or shapes say."""
+    if node.op_type == "If":
         return 1
-    if trips is None or trips.const_value is None or trips.is_graph_input():
+    if node.op_type == "Scan":
+        scanned = None if node.op.inputs[-1] is None else dimensions(node.op.inputs[-1])
+        return scanned[0] if scanned and isinstance(scanned[0], int) else LOOP_TRIPS
+    trips = node.op.inputs[0]
+    if trips is None or not is_constant(trips) or trips.const_value is None:
         return LOOP_TRIPS
-    return max(0, _single(trips.const_value))
+    return max(0, int(trips.const_value.numpy().reshape(-1)[0]))
 
 
 def expected_gain_s(partition: Partition, trips: int) -> float:
@@ -47,8 +49,3 @@ def refuse_unless_pays(partition: Partition, trips: int) -> dict[str, Verdict]:
     detail = f"The engines of its body, which is expected to run {trips} times, would not save enough."
     verdict = Verdict(ReasonCode.TOO_SMALL, detail)
     return {node.name: verdict for segment in partition.segments for node in segment.nodes}
-
-
-def _single(tensor: ir.TensorProtocol) -> int:
-    values = tensor.numpy().reshape(-1)
-    return int(values[0]) if len(values) else 0

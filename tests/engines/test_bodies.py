@@ -45,6 +45,15 @@ NESTED = LOOP.replace(
 )
 
 
+SCAN = """g (float[4,4] s, float[256,1024] x, float[1024] k, float[T,1024] z)
+    => (float[256,1024] y, float[T,256,1024] all) {
+    [scan] y, all = Scan<num_scan_inputs = 1,
+        body = b (float[256,1024] v, float[1024] w) => (float[256,1024] v2, float[256,1024] o) {
+            d = Det(s) p = Mul(v, w) q = Tanh(p) r = Add(q, d) u = Sigmoid(r) h = Mul(u, k) v2 = Neg(h) o = Abs(v2) }
+    >(x, z)
+}"""
+
+
 def feeds(**others: Any) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     x, k = rng.standard_normal((256, 1024)), rng.standard_normal(1024)
@@ -202,6 +211,24 @@ def test_threads_run_bodies_at_the_same_time(loop: Any, same: Any) -> None:
         same(one, expected[index % 4])
 
 
+def test_scan_runs_its_engine_each_time(
+    workshop: Any, plain: Any, same: Any, fallbacks: Any, engine_runs: list[str]
+) -> None:
+    source = workshop.write(SCAN)
+    compiled = workshop.compile_file(source)
+    executable = load_executable(compiled)
+    reasons = fallbacks(executable)
+    given = feeds()
+    given["z"] = given["x"][:3].copy()
+
+    answers = executable.run(given)
+
+    assert engine_runs.count("v2") == 3
+    assert reasons == []
+    same(answers, plain(source, given))
+    same(plain(compiled, given), plain(source, given))
+
+
 def test_bodies_inside_bodies_have_engines_too(workshop: Any, plain: Any, same: Any, engine_runs: list[str]) -> None:
     source = workshop.write(NESTED)
     compiled = workshop.compile(source)
@@ -221,7 +248,7 @@ def test_bodies_inside_bodies_have_engines_too(workshop: Any, plain: Any, same: 
     same(plain(path, given), plain(source, given))
 
 
-@pytest.mark.parametrize("graph", [BRANCHES, LOOP, NESTED], ids=["if", "loop", "nested"])
+@pytest.mark.parametrize("graph", [BRANCHES, LOOP, SCAN, NESTED], ids=["if", "loop", "scan", "nested"])
 def test_compiled_file_passes_the_checker(graph: str, workshop: Any) -> None:
     compiled = workshop.compile(workshop.write(graph))
 

@@ -1,4 +1,4 @@
-"""If and Loop as ONNX defines them, on bodies that are Python functions."""
+"""If, Loop and Scan as ONNX defines them, on bodies that are Python functions."""
 
 from __future__ import annotations
 
@@ -134,3 +134,38 @@ def test_if_runs_one_branch_and_gives_what_is_wanted(given: Values, expected: in
 def test_condition_of_two_elements_is_an_error() -> None:
     with pytest.raises(ExecutionError, match="If 'if'"):
         run_flow(branches(), {}, {"x": np.zeros(2), "c": np.array([True, False])})
+
+
+def scan() -> Flow:
+    inputs = [spec("v", 2), spec("a", 2), spec("b"), spec("w", 2)]
+    return Flow(
+        name="scan",
+        op_type="Scan",
+        inputs=("x", "as", "bs"),
+        outputs=("y", "all"),
+        constants={},
+        bodies={"body": body(inputs, [spec("v2", 2), spec("o")], formal=3)},
+        scanned=2,
+    )
+
+
+def scanning(feeds: Values) -> list[np.ndarray]:
+    return [feeds["v"] + feeds["a"] + feeds["w"], np.asarray(feeds["b"] * 2)]
+
+
+def test_scan_takes_sequences_apart_and_carries_values() -> None:
+    given = values(**{"as": np.array([[1, 2], [3, 4], [5, 6]], np.float32), "bs": np.array([1, 2, 3], np.float32)})
+
+    results = run_flow(scan(), {"body": scanning}, given)
+
+    assert results["y"].tolist() == [12, 15]
+    assert results["all"].tolist() == [2, 4, 6]
+    assert results["all"].dtype == np.float32
+
+
+@pytest.mark.parametrize("lengths", [(0, 0), (2, 1)], ids=["nothing", "different-lengths"])
+def test_scan_of_impossible_lengths_is_an_error(lengths: tuple[int, int]) -> None:
+    given = values(**{"as": np.ones((lengths[0], 2), np.float32), "bs": np.ones(lengths[1], np.float32)})
+
+    with pytest.raises(ExecutionError, match="Scan 'scan'"):
+        run_flow(scan(), {"body": scanning}, given)

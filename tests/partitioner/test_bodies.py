@@ -120,14 +120,32 @@ def test_untyped_values_of_a_loop_keep_the_rank_that_they_start_with(clean: Any,
     assert [None if v.shape is None else len(v.shape) for v in body.model.graph.inputs] == [0, 0, 1, 1]
 
 
-def test_only_if_and_loop_are_taken_apart(clean: Any) -> None:
-    graph = clean(
-        f"""{HEADER} g (float[4, 3] x, float[3] s) => (float[3] y, float[4, 3] z) {{
-            y, z = Scan<num_scan_inputs = 1, body = b (float[3] a, float[3] b) => (float[3] c, float[3] d) {{
-                c = Add(a, b) d = Neg(c) }}>(s, x) }}"""
-    )
+SCAN = """g (float[5, 3] x, float[3] s) => (float[3] y, float[5, 3] z) {
+    [f] y, z = Scan<num_scan_inputs = 1 ORDER, body = b (float[3] a, float[3] b) => (float[3] c, float[3] d) {
+        c = Add(a, b) d = Mul(c, s) }>(s, x) }"""
 
-    assert [bodies_of(graph.model, node) for node in graph.nodes] == [()]
+
+@pytest.mark.parametrize(
+    ("order", "bodies"),
+    [
+        pytest.param("", 1, id="forward"),
+        pytest.param(", scan_input_axes = [0], scan_output_directions = [0]", 1, id="forward-in-so-many-words"),
+        pytest.param(", scan_input_directions = [1]", 0, id="backward"),
+        pytest.param(", scan_output_axes = [1]", 0, id="other-axis"),
+    ],
+)
+def test_scan_is_taken_apart_where_it_goes_forward(order: str, bodies: int, clean: Any) -> None:
+    graph = clean(f"{HEADER} {SCAN.replace(' ORDER', order).replace('[5, 3] z', '[A, B] z')}")
+
+    (node,) = graph.nodes
+    assert len(bodies_of(graph.model, node)) == bodies
+    assert expected_trips(node) == 5
+
+
+def test_other_nodes_have_no_bodies_to_take_apart(clean: Any) -> None:
+    graph = clean(f"{HEADER} g (float[3] x) => (float[3] y) {{ y = Exp(x) }}")
+
+    assert bodies_of(graph.model, graph.nodes[0]) == ()
 
 
 @pytest.mark.parametrize("native", [(), ("Neg", "If")], ids=["one-segment", "partly-native"])
