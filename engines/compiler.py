@@ -18,8 +18,10 @@ import onnx
 from engines import jobs
 from engines.base import Backend
 from engines.bisection import Budget, Trial, find_culprits
+from engines.bodies import BodyCompiler, Settled, owner_inside, plan_bodies, wishes_inside
+from engines.bodies import BuiltEngine as _Built
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
-from engines.checking import Checker, EngineFile, fits
+from engines.checking import Checker, fits
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope, current_platform
 from engines.errors import AlreadyCompiledError, BuildError, ModelLoadError, WorkerError
@@ -35,7 +37,6 @@ from engines.tuning import Tuner
 from engines.verdicts import ask_library
 from engines.worker import Worker
 from partitioner import (
-    EmbeddedEngine,
     Graph,
     Partition,
     PartitionOptions,
@@ -45,15 +46,16 @@ from partitioner import (
     Segment,
     Verdict,
     clean_up,
-    embed_engines,
     expand_functions,
     extract_model,
-    is_trtnode,
+    is_compiled,
     load_model,
     partition_graph,
     segment_hash,
     walk,
 )
+from partitioner.bodies import Body
+from partitioner.body_gain import refuse_unless_pays
 from partitioner.external_data import take_data_inside
 from partitioner.loading import read_proto
 from partitioner.versions import is_too_new
@@ -126,14 +128,10 @@ def partition_model(
         graph = expand_functions(graph, _table(engine), options.partition)
         supports = _predicate(engine, graph, options.partition, cache, worker)
         partition = partition_graph(graph, supports, options.partition)
+        bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
-    return partition, partition.report(model=source.name, engine=engine)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Built(EngineFile):
-    key: str
-    cached: bool
+    reports = Settled(partition=partition, engines={}, bodies=bodies).body_reports()
+    return partition, partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
 
 
 class _Compilation:
@@ -149,7 +147,29 @@ class _Compilation:
         *,
         origin: pathlib.Path | None = None,
         native_fallback: bool = True,
+        body: Body | None = None,
+        owner: str = "",
+        trips: int = 1,
     ) -> None:
+        """Prepare.
+
+        Args:
+            source: The model.
+            options: How.
+            cache: Where engines are looked up and kept.
+            worker: Where they are built.
+            folder: For files.
+            origin: What the user calls the model, where the source is rewritten from it.
+            native_fallback: Whether ONNX Runtime runs the model.
+            body: If given, what to compile of the model.
+            owner: Identity of the node that has the body.
+            trips: How often the body is expected to run in a run of the model.
+        """
+        self._body = body
+        self._owner = owner
+        self._trips = trips
+        self._bodies = BodyCompiler(self._compile_body)
+        self._bodies.given_up = not native_fallback
         self._source = source
         self._origin = origin or source
         self._native_fallback = native_fallback
@@ -172,8 +192,9 @@ class _Compilation:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
         partition = self._tuner.recall(self._partition())
+        self._bodies.given_up |= self._tuner.drops_bodies
         start = time.perf_counter()
-        while partition.segments:
+        while partition.segments or self._bodies.settle(partition):
             accepted, refused = self._build_all(partition)
             if not refused:
                 refused = self._check_new(partition, accepted)
@@ -181,26 +202,59 @@ class _Compilation:
                 partition = dataclasses.replace(
                     partition, seconds={**partition.seconds, "build": time.perf_counter() - start}
                 )
-                compiled = self._embed(partition, accepted)
-                refused = self._check_whole(partition, accepted, compiled)
+                settled = Settled(partition=partition, engines=accepted, bodies=self._bodies.settle(partition))
+                compiled = self._embed(settled)
+                refused = self._check_whole(settled, compiled)
+                if settled.bodies and self._bodies.given_up:
+                    continue  # the same without engines in bodies
                 if not refused and self._native_fallback:
                     refused = self._tuner.judge(partition, compiled)
+                if not (refused or self._tuner.keeps_bodies(partition, compiled, settled.body_segments())):
+                    self._bodies.given_up = True
+                    continue
                 if not refused:
-                    self._remember(accepted)
+                    self._remember(settled)
                     return self._with_tuning(compiled)
             self._demoted.update(refused)
             partition = partition.demote(refused)
         return self._with_tuning(self._all_native(partition))
 
+    def settle(self) -> Settled:
+        """Build and check the engines of a body that pay, without embedding them."""
+        partition = self._partition()
+        while partition.segments:
+            accepted: dict[str, _Built] = {}
+            refused = refuse_unless_pays(partition, self._trips)
+            if not refused:
+                accepted, refused = self._build_all(partition)
+            if not refused:
+                refused = self._check_new(partition, accepted)
+            if not refused:
+                return Settled(partition=partition, engines=accepted, bodies=self._bodies.settle(partition))
+            partition = partition.demote(refused)
+        return Settled(partition=partition, engines={}, bodies=self._bodies.settle(partition))
+
+    def _compile_body(self, body: Body, trips: int) -> Settled:
+        options = dataclasses.replace(self._options, samples=None, tune=False)
+        owner, trips = owner_inside(self._owner, body), trips * self._trips
+        inner = _Compilation(
+            self._source, options, self._cache, self._worker, self._folder, body=body, owner=owner, trips=trips
+        )
+        settled = inner.settle()
+        self._built_now += inner._built_now
+        return settled
+
     def _partition(self) -> Partition:
         start = time.perf_counter()
-        graph = _cleaned(self._source)
+        graph = clean_up(self._body.model) if self._body else _cleaned(self._source)
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
         graph = expand_functions(Graph.of(graph.model), _table(self._engine), self._options.partition)
         seconds = time.perf_counter() - start
         wishes = self._options.partition
+        if self._owner:
+            wishes = wishes_inside(wishes, graph, self._owner)
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
         partition = partition_graph(graph, supports, wishes)
         return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -287,14 +341,13 @@ class _Compilation:
             refused.update(_verdicts(segment, refusal))
         return refused
 
-    def _check_whole(
-        self, partition: Partition, accepted: Mapping[str, _Built], compiled: CompiledModel
-    ) -> dict[str, Verdict]:
+    def _check_whole(self, settled: Settled, compiled: CompiledModel) -> dict[str, Verdict]:
         """Load and run the whole compiled file once, natively and with its engines."""
-        if all(built.cached for built in accepted.values()):
+        if all(built.cached for built in settled.all_engines()):
             return {}
         path = self._folder / "compiled.onnx"
         compiled.save(path)
+        partition = settled.partition
         inputs = specs(partition.graph.inputs)
         lasting = True
         try:
@@ -307,28 +360,29 @@ class _Compilation:
             lasting = False
         if problem is None:
             return {}
+        if settled.bodies:
+            logger.warning("The compiled model is not usable, so all bodies run natively: %s", problem)
+            self._bodies.given_up = True
+            return {}
         logger.warning("The compiled model is not usable, so all nodes run natively: %s", problem)
         refusal = Refusal(code=ReasonCode.INACCURATE, detail=f"The compiled model as a whole fails: {problem}")
-        for built in accepted.values():
+        for built in settled.engines.values():
             self._refuse(built.key, refusal, lasting=lasting)
         return {name: verdict for s in partition.segments for name, verdict in _verdicts(s, refusal).items()}
 
-    def _embed(self, partition: Partition, accepted: Mapping[str, _Built]) -> CompiledModel:
-        report = partition.report(model=self._origin.name, engine=self._engine)
-        contents = {
-            name: EmbeddedEngine(envelope=built.envelope, engine=built.path.read_bytes())
-            for name, built in accepted.items()
-        }
-        model = embed_engines(partition.graph, partition.segments, contents)
-        effective = Envelope.from_json(next(iter(contents.values())).envelope, "").precision_effective
+    def _embed(self, settled: Settled) -> CompiledModel:
+        report = settled.partition.report(model=self._origin.name, engine=self._engine)
+        report = report.with_bodies(tuple(settled.body_reports()))
+        engines = list(settled.all_engines())
+        effective = Envelope.from_json(engines[0].envelope, "").precision_effective
         return CompiledModel(
-            model=self._stamped(model, report),
+            model=self._stamped(settled.embed(), report),
             report=report,
             engine=self._engine,
             precision_effective=effective,
             engines_built=self._built_now,
-            engines_cached=sum(built.cached for built in accepted.values()),
-            engine_bytes=sum(len(c.engine or b"") for c in contents.values()),
+            engines_cached=sum(built.cached for built in engines),
+            engine_bytes=sum(built.path.stat().st_size for built in engines),
             native_fallback=self._native_fallback,
         )
 
@@ -405,8 +459,8 @@ class _Compilation:
             self._cache.put(key, refusal)
         return self._refusals[key]
 
-    def _remember(self, accepted: Mapping[str, _Built]) -> None:
-        for built in accepted.values():
+    def _remember(self, settled: Settled) -> None:
+        for built in settled.all_engines():
             if self._cache and not built.cached:
                 self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
 
@@ -421,7 +475,7 @@ def builder_version() -> str:
 
 def _cleaned(source: pathlib.Path) -> Graph:
     graph = clean_up(load_model(source))
-    if any(is_trtnode(node.op) for node in graph.nodes):
+    if is_compiled(graph.model):
         raise AlreadyCompiledError(source)
     return graph
 

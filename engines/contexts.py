@@ -11,32 +11,14 @@ import numpy as np
 
 from engines.base import Engine
 from engines.buffers import Lifetime, allocate
-from engines.errors import OutOfRangeError
-from engines.onnxruntime_backend import BoundSession, NativeSession, as_array, runs_as_array
+from engines.control_flow import Run, run_flow
+from engines.errors import InvalidInputError, OutOfRangeError
+from engines.onnxruntime_backend import BoundSession, as_array, runs_as_array
+from engines.pipeline import Pipeline
 from engines.plan import Stage, last_uses, specs
 from engines.results import ResultSlot
+from engines.signature import Signature
 from partitioner import TensorSpec
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """A plan whose stages are loaded.
-
-    Attributes:
-        stages: In order.
-        engines: The engine of each engine stage, by stage name.
-        sessions: The session of each native stage, by stage name.
-        inputs: Of the model.
-        outputs: Of the model.
-        constants: Values of outputs, and defaults of inputs, that no stage computes.
-    """
-
-    stages: tuple[Stage, ...]
-    engines: Mapping[str, Engine]
-    sessions: Mapping[str, NativeSession]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    constants: Mapping[str, np.ndarray]
 
 
 class Context(Protocol):
@@ -55,7 +37,8 @@ def new_context(pipeline: Pipeline) -> Context:
         for s in (*boundary, *pipeline.inputs, *pipeline.outputs)
         if s.name not in _only_constants(pipeline)
     )
-    if all(runs_as_array(s) for s in boundary) and all(shape is not None and 0 not in shape for shape in fixed):
+    plain = not pipeline.flows and all(runs_as_array(s) for s in boundary)
+    if plain and all(shape is not None and 0 not in shape for shape in fixed):
         return BoundContext(pipeline)
     return DynamicContext(pipeline)
 
@@ -147,7 +130,7 @@ class DynamicContext:
         self._staging: dict[str, np.ndarray] = {}
         native = native_only_values(pipeline)
         self._steps = [
-            (self._engine_step(stage) if stage.is_engine else self._native_step(stage, native), freed)
+            (self._step(stage, native), freed)
             for stage, freed in zip(pipeline.stages, last_uses(pipeline.stages, frozenset(outputs)), strict=True)
         ]
 
@@ -159,6 +142,21 @@ class DynamicContext:
             for name in freed:
                 values.pop(name, None)
         return {name: _owned(values[name], shared=name in self._shared) for name in self._outputs}
+
+    def _step(self, stage: Stage, native: set[str]) -> Callable[[dict[str, Any]], None]:
+        if stage.name in self._pipeline.flows:
+            return self._flow_step(stage)
+        return self._engine_step(stage) if stage.is_engine else self._native_step(stage, native)
+
+    def _flow_step(self, stage: Stage) -> Callable[[dict[str, Any]], None]:
+        flow = self._pipeline.flows[stage.name]
+        runs = {name: _body_run(body.pipeline) for name, body in flow.bodies.items()}
+        inputs = [s.name for s in specs(stage.inputs)]
+
+        def step(values: dict[str, Any]) -> None:
+            values.update(run_flow(flow, runs, {name: as_array(_plain(values[name])) for name in inputs}))
+
+        return step
 
     def _engine_step(self, stage: Stage) -> Callable[[dict[str, Any]], None]:
         engine = self._pipeline.engines[stage.name].fork()
@@ -192,6 +190,20 @@ class DynamicContext:
             self._staging[name] = buffer
         np.copyto(buffer, array)
         return buffer
+
+
+def _body_run(body: Pipeline) -> Run:
+    """Runs of a body. What loops carry may change its shape, so it is checked like a request."""
+    context, signature = new_context(body), Signature(body.inputs, body.outputs)
+
+    def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        try:
+            results = context.run(signature.check(feeds, None))
+        except InvalidInputError as error:
+            raise OutOfRangeError("undeclared_shape", str(error)) from error
+        return [results[s.name] for s in body.outputs]
+
+    return run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

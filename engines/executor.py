@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import pathlib
 import threading
@@ -12,11 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.base import Engine
-from engines.contexts import Context, Pipeline, new_context
+from engines.contexts import Context, new_context
 from engines.envelope import Envelope
 from engines.errors import EngineError, EngineRejectedError, ExecutionError, ModelLoadError, OutOfRangeError
+from engines.flows import OpenedBody, OpenedFlow, open_flows
 from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
+from engines.pipeline import Pipeline
 from engines.plan import native_stage_model, plan_stages, specs
 from engines.registry import get_backend
 from engines.signature import Signature
@@ -153,10 +156,15 @@ def open_executable(
     graph = Graph.of(model)
     signature = _signature(graph)
     engines, envelopes, rejected = _load_engines(graph, folder, threads, only) if use_engines else ({}, {}, [])
+    flows: list[OpenedFlow] = []
+    if use_engines:
+        flows.extend(open_flows(graph, functools.partial(_open_body, folder, threads, only)))
+    envelopes.update((name, envelope) for flow in flows for name, envelope in flow.envelopes.items())
+    rejected.extend(reason for flow in flows for reason in flow.rejected)
     pipeline = None
-    if engines:
+    if envelopes:
         try:
-            pipeline = _open_pipeline(graph, signature, engines, threads)
+            pipeline = _open_pipeline(graph, signature, engines, threads, flows)
         except EngineError as error:
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
@@ -242,13 +250,27 @@ def _engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -
         raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} can't be read ({reason}).") from error
 
 
-def _open_pipeline(graph: Graph, signature: Signature, engines: Mapping[str, Engine], threads: int | None) -> Pipeline:
+def _open_body(folder: pathlib.Path, threads: int | None, only: Collection[str] | None, body: ir.Model) -> OpenedBody:
+    """Load a body with its engines, and those of the bodies inside."""
+    graph = Graph.of(body)
+    engines, envelopes, rejected = _load_engines(graph, folder, threads, only)
+    flows = list(open_flows(graph, functools.partial(_open_body, folder, threads, only)))
+    envelopes.update((name, envelope) for flow in flows for name, envelope in flow.envelopes.items())
+    rejected.extend(reason for flow in flows for reason in flow.rejected)
+    pipeline = _open_pipeline(graph, _signature(graph), engines, threads, flows)
+    return OpenedBody(pipeline=pipeline, envelopes=envelopes, rejected=rejected)
+
+
+def _open_pipeline(
+    graph: Graph, signature: Signature, engines: Mapping[str, Engine], threads: int | None, opened: Sequence[OpenedFlow]
+) -> Pipeline:
     usable = {node.name: node.name in engines for node in graph.nodes}
-    stages = plan_stages(graph, usable)
+    flows = {one.flow.name: one.flow for one in opened if one.flow}
+    stages = plan_stages(graph, usable, flows=flows)
     sessions = {
         stage.name: NativeSession(native_stage_model(graph, stage), threads=threads, name=stage.name)
         for stage in stages
-        if not stage.is_engine
+        if not (stage.is_engine or stage.is_flow)
     }
     return Pipeline(
         stages=tuple(stages),
@@ -257,6 +279,7 @@ def _open_pipeline(graph: Graph, signature: Signature, engines: Mapping[str, Eng
         inputs=signature.inputs,
         outputs=signature.outputs,
         constants=interface_constants(graph),
+        flows=flows,
     )
 
 

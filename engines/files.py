@@ -11,6 +11,7 @@ import uuid
 import onnx
 
 from engines.errors import OutputFileError
+from partitioner import walk
 
 INLINE_LIMIT_BYTES = 3 * 2**29
 """1.5 GiB. protobuf's own limit is 2 GiB; beyond this, engines and weights go to files beside the model."""
@@ -61,12 +62,12 @@ def sha256_of_file(path: pathlib.Path) -> str:
 
 
 def _content_bytes(model: onnx.ModelProto) -> int:
-    engines = sum(len(a.t.raw_data) for n in model.graph.node for a in n.attribute if a.name == "engine")
+    engines = sum(len(a.t.raw_data) for n in walk.nodes(model) for a in n.attribute if a.name == "engine")
     return engines + sum(len(t.raw_data) or t.ByteSize() for t in model.graph.initializer)
 
 
 def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
-    for node in model.graph.node:
+    for node in walk.nodes(model):
         for attribute in node.attribute:
             if attribute.name == "engine" and attribute.HasField("t"):
                 data = attribute.t.raw_data

@@ -161,7 +161,7 @@ class BoundSession:
 
 def _wrapped(feeds: Mapping[str, TensorValue]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """``OrtValue``s of feeds, and the arrays whose memory they use, which must outlive them."""
-    arrays = {n: np.asarray(v, order="C") for n, v in feeds.items() if isinstance(v, np.ndarray)}
+    arrays = {n: np.asarray(v, order="C") for n, v in feeds.items() if isinstance(v, np.ndarray)}  # stays 0-d
     return {n: as_ort_value(v) for n, v in {**feeds, **arrays}.items()}, list(arrays.values())
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 import onnx
 import onnx_ir as ir
 
-from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode
+from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode, walk
+from partitioner.graph import TRTNODE_DOMAIN, body_nodes
 from partitioner.levels import earliest_levels
 from partitioner.segments import values_leaving, values_read
 
@@ -18,9 +19,10 @@ class Stage:
     """What runs as one call of one library.
 
     Attributes:
-        name: The TrtNode's name, or ``native_<level>``.
-        nodes: The one TrtNode of an engine stage, or the nodes of a native stage.
+        name: The TrtNode's name, the control-flow node's, or ``native_<level>``.
+        nodes: The one node of an engine or control-flow stage, or the nodes of a native stage.
         is_engine: Whether an engine runs it.
+        is_flow: Whether it is a control-flow node with engines in its bodies.
         inputs: Run-time values that it reads, in binding order.
         outputs: Values that later stages or the caller read, in binding order.
     """
@@ -30,19 +32,21 @@ class Stage:
     is_engine: bool
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
+    is_flow: bool = False
 
 
-def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[Stage]:
+def plan_stages(graph: Graph, usable: Mapping[str, bool], *, flows: Container[str] = ()) -> list[Stage]:
     """Order a compiled graph into stages: native 0, engines of level 1, native 1, engines of level 2, and so on.
 
     Args:
         graph: A compiled model. TrtNodes whose engine can't be used run natively, as the functions that they are.
         usable: Whether a TrtNode's engine can be used, by node identity.
+        flows: Identities of the control-flow nodes that get a stage of their own, like an engine.
 
     Returns:
         Stages that leave nothing out, each after everything that it reads.
     """
-    on_engine = [is_trtnode(node.op) and usable[node.name] for node in graph.nodes]
+    on_engine = [node.name in flows or (is_trtnode(node.op) and usable[node.name]) for node in graph.nodes]
     levels = earliest_levels(graph.topology, on_engine)
     constant = [c and not engine for c, engine in zip(graph.constant, on_engine, strict=True)]
     handed_on = _handed_on(graph, on_engine)
@@ -55,7 +59,7 @@ def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[Stage]:
             native.setdefault(levels[index], []).append(index)
     stages: list[Stage] = []
     for level in range(max(levels, default=0) + 1):
-        stages.extend(_engine_stage(node) for node in engines.get(level, ()))
+        stages.extend(_own_stage(node) for node in engines.get(level, ()))
         if level in native:
             whole = _with_constants(graph, native[level], constant)
             stages.append(_native_stage(graph, f"native_{level}", whole, own=set(native[level])))
@@ -83,15 +87,19 @@ def _with_constants(graph: Graph, nodes: Sequence[int], constant: Sequence[bool]
 def native_stage_model(graph: Graph, stage: Stage) -> onnx.ModelProto:
     """A native stage as a standalone model; TrtNodes in it come with their functions and without their engines."""
     proto = extract_model(graph, stage.nodes, inputs=stage.inputs, outputs=stage.outputs)
-    for node in proto.graph.node:
+    for node in walk.nodes(proto):
         kept = [a for a in node.attribute if a.name not in ("engine", "engine_file", "envelope")]
-        if len(kept) < len(node.attribute):
+        if node.domain == TRTNODE_DOMAIN and len(kept) < len(node.attribute):
             del node.attribute[:]
             node.attribute.extend(kept)
-    called = {node.op.op_identifier() for node in stage.nodes if is_trtnode(node.op)}  # extraction brings the others
+    called = {op.op_identifier() for op in _with_bodies(stage.nodes) if is_trtnode(op)}  # extraction brings the others
     functions = graph.model.functions.items()
     proto.functions.extend(ir.serde.serialize_function(f) for key, f in functions if key in called)
     return proto
+
+
+def _with_bodies(nodes: Sequence[Node]) -> Iterable[ir.Node]:
+    return (op.op for node in nodes for op in (node, *body_nodes(node)))
 
 
 def last_uses(stages: Sequence[Stage], outputs: frozenset[str]) -> list[tuple[str, ...]]:
@@ -108,13 +116,14 @@ def specs(values: tuple[ir.Value, ...]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec.of(v) for v in values)
 
 
-def _engine_stage(node: Node) -> Stage:
+def _own_stage(node: Node) -> Stage:
     return Stage(
         name=node.name,
         nodes=(node,),
-        is_engine=True,
+        is_engine=is_trtnode(node.op),
+        is_flow=not is_trtnode(node.op),
         inputs=node.reads,
-        outputs=tuple(node.op.outputs),
+        outputs=tuple(v for v in node.op.outputs if v.name),
     )
 
 

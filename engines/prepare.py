@@ -11,7 +11,7 @@ from engines.compiler import compile_model
 from engines.executor import Executable, open_executable
 from engines.options import CompileOptions
 from engines.registry import NATIVE, resolve_engine
-from partitioner import is_trtnode, load_model
+from partitioner import is_compiled, load_model
 from partitioner.loading import view_model
 
 logger = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ def prepare_model(
     model = load_model(path)
     engine = resolve_engine(options.engine)
     built = 0
-    if engine != NATIVE and not any(is_trtnode(op) for op in model.graph):
+    if engine != NATIVE and not is_compiled(model):
         compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
         built = compiled.engines_built
-        if compiled.report.segments:
+        if compiled.engine != NATIVE:
             model = view_model(compiled.model, path)
     executable = open_executable(
         model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE

@@ -134,7 +134,7 @@ class ReferenceEngine:
         except Exception as error:
             raise ExecutionError(f"onnx.reference: {error}") from error
         if self._outputs is None:
-            return [np.ascontiguousarray(r) for r in results]
+            return [np.asarray(r, order="C") for r in results]
         for buffer, result in zip(self._outputs, results, strict=True):
             np.copyto(buffer, result)
         return self._outputs

@@ -54,6 +54,10 @@ MOST_ROUNDS = 2
 """Engines that are left out can change the cut of the others, which is then measured once more."""
 
 
+NOTHING_MEASURED: Mapping[str, Any] = {"candidates": [], "chosen": "all native", "segments": []}
+"""Figures of a model that has engines in bodies only."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTimes:
     """What a segment takes in its engine and natively."""
@@ -160,6 +164,7 @@ class Tuner:
 
     Attributes:
         figures: What was measured and chosen, for the report; None if nothing was.
+        drops_bodies: Whether an earlier compilation has found that engines in bodies don't make the model faster.
     """
 
     def __init__(
@@ -173,6 +178,7 @@ class Tuner:
         folder: pathlib.Path,
     ) -> None:
         self.figures: Mapping[str, Any] | None = None
+        self.drops_bodies = False
         self._source = source
         self._options = options
         self._engine = engine
@@ -194,12 +200,13 @@ class Tuner:
         try:
             verdicts = {name: Verdict(ReasonCode(c), str(d)) for name, (c, d) in record["demoted"].items()}
             figures = {**record["tuning"]}
+            drops_bodies = not figures.get("bodies", {"kept": True})["kept"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("Ignoring a damaged tuning verdict: %s", error)
             return partition
         if not verdicts.keys() <= {node.name for node in partition.graph.nodes}:
             return partition
-        self.figures, self._rounds_left, self._key = figures, 0, ""
+        self.figures, self.drops_bodies, self._rounds_left, self._key = figures, drops_bodies, 0, ""
         return partition.demote(verdicts) if verdicts else partition
 
     def judge(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
@@ -208,7 +215,7 @@ class Tuner:
         Raises:
             InvalidInputError: The model does not run on the given inputs.
         """
-        if not self._rounds_left or _node_sets(partition.segments) == self._expected:
+        if not self._rounds_left or not partition.segments or _node_sets(partition.segments) == self._expected:
             return {}
         self._rounds_left -= 1
         try:
@@ -232,6 +239,44 @@ class Tuner:
         self._expected = _node_sets([s for s in partition.segments if s.name in kept])
         return {n.name: outcome.verdict(s) for s in partition.segments if s.name not in kept for n in s.nodes}
 
+    def keeps_bodies(self, partition: Partition, compiled: CompiledModel, names: Sequence[str]) -> bool:
+        """Whether engines in bodies make a model faster; it is measured once.
+
+        Args:
+            partition: Of the model's own graph. Its segments are settled.
+            compiled: With engines in bodies.
+            names: Names of their segments.
+
+        Raises:
+            InvalidInputError: The model does not run on the given inputs.
+        """
+        if not self._options.tune or not names:
+            return True
+        if self.figures is None or "bodies" not in self.figures:
+            figures = self._measure_bodies(self._subject(partition, compiled), partition, names)
+            if figures is None:
+                logger.warning("%s: engines in its bodies are not tuned, so all of them stay", self._source)
+                return True
+            self.figures = {**(self.figures or NOTHING_MEASURED), "bodies": figures}
+        return bool(self.figures["bodies"]["kept"])
+
+    def _measure_bodies(
+        self, subject: measuring.Subject, partition: Partition, names: Sequence[str]
+    ) -> dict[str, Any] | None:
+        own = [s.name for s in partition.segments]
+        kept = {"native": own, "engines": [*own, *names]}
+        try:
+            turns = self._worker.call(measuring.measure_candidates, TIMEOUT_S, subject, kept, CLOSE_S)
+        except InvalidInputError:
+            raise
+        except EngineError as error:
+            logger.warning("%s", error)
+            return None
+        if turns is None:
+            return None
+        p50 = {f"{name}_ms": round(statistics.median(times), 5) for name, times in turns.items()}
+        return {**p50, "kept": _is_faster(turns["engines"], turns["native"])}
+
     def remember(self, demoted: Mapping[str, Verdict]) -> None:
         """Keep the outcome for the next compilation.
 
@@ -242,16 +287,19 @@ class Tuner:
             reasons = {name: [verdict.code, verdict.detail] for name, verdict in demoted.items()}
             self._cache.put_record(self._key, {"demoted": reasons, "tuning": self.figures})
 
-    def _measure(self, partition: Partition, compiled: CompiledModel) -> _Outcome | None:
+    def _subject(self, partition: Partition, compiled: CompiledModel) -> measuring.Subject:
         path = self._folder / "measured.onnx"
         compiled.save(path)
-        subject = measuring.Subject(
+        return measuring.Subject(
             compiled=path,
             source=self._source,
             inputs=specs(partition.graph.inputs),
             given=self._options.samples,
             threads=self._options.threads,
         )
+
+    def _measure(self, partition: Partition, compiled: CompiledModel) -> _Outcome | None:
+        subject = self._subject(partition, compiled)
         measured = self._worker.call(measuring.measure_segments, TIMEOUT_S, subject, SEGMENTS_S)
         if measured is None:
             return None

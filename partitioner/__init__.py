@@ -17,7 +17,7 @@ from partitioner.partition import Partition, partition_graph
 from partitioner.passes import clean_up
 from partitioner.report import Report
 from partitioner.segments import Segment, cut_segments
-from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_trtnode, segment_hash
+from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_compiled, is_trtnode, segment_hash
 
 __all__ = [
     "SUPPORTED",
@@ -44,6 +44,7 @@ __all__ = [
     "embedded_engine",
     "expand_functions",
     "extract_model",
+    "is_compiled",
     "is_trtnode",
     "label_nodes",
     "load_model",

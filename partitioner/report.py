@@ -60,6 +60,41 @@ class SplitGroup:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BodyReport:
+    """A body of a native node, some of which runs in engines.
+
+    Attributes:
+        node: Identity of the control-flow node.
+        body: Its attribute that holds the body.
+        nodes: How many nodes the body has.
+        segments: What engines run: names of the nodes, by segment name.
+        native: What runs natively in it.
+    """
+
+    node: str
+    body: str
+    nodes: int
+    segments: Mapping[str, tuple[str, ...]]
+    native: tuple[NativeNode, ...]
+
+    @property
+    def sentence(self) -> str:
+        """How much of the body engines run."""
+        inside = sum(map(len, self.segments.values()))
+        return f"Of its {self.body}, {inside} of {self.nodes} nodes run in engines."
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {
+            "node": self.node,
+            "body": self.body,
+            "nodes": self.nodes,
+            "segments": [{"name": name, "nodes": list(nodes)} for name, nodes in self.segments.items()],
+            "native": [dataclasses.asdict(n) for n in self.native],
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Outcome of a partitioning. ``as_json`` gives the documented form."""
 
@@ -78,6 +113,15 @@ class Report:
     what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
+    bodies: tuple[BodyReport, ...] = ()
+
+    def with_bodies(self, bodies: Sequence[BodyReport]) -> Report:
+        """The same, with what runs in engines inside native nodes."""
+        sentences: dict[str, str] = {}
+        for body in bodies:
+            sentences[body.node] = f"{sentences.get(body.node, '')} {body.sentence}"
+        native = tuple(dataclasses.replace(n, detail=n.detail + sentences.get(n.node, "")) for n in self.native)
+        return dataclasses.replace(self, native=native, bodies=tuple(bodies))
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -103,6 +147,7 @@ class Report:
             "native": [dataclasses.asdict(n) for n in self.native],
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
             "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
+            "bodies": [body.as_json() for body in self.bodies],
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],

@@ -46,6 +46,11 @@ def is_trtnode(op: ir.Node) -> bool:
     return op.domain == TRTNODE_DOMAIN and op.op_type == OP_TYPE
 
 
+def is_compiled(model: ir.Model) -> bool:
+    """Whether a model has a TrtNode, in its graph or in a body."""
+    return any(is_trtnode(op) for op in ir.traversal.RecursiveGraphIterator(model.graph))
+
+
 def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:
     """Write a graph with each segment replaced by its TrtNode.
 

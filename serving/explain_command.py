@@ -94,6 +94,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"... and {len(report.splits) - MOST_SPLITS} more; --json has all of them.")
     for group in report.split_groups:
         console.print(f"A {group.kind} is in more than one segment: {_path(group.nodes)}", markup=False)
+    for body in report.bodies:
+        console.print(f"{body.node}: {body.sentence}", markup=False)
     if report.what_if:
         console.print(_what_if(report))
 

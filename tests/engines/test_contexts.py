@@ -170,3 +170,17 @@ def test_shapes_may_change_from_run_to_run(workshop: Any) -> None:
         for start in (0, 1):
             answers = executable.run({"x": ramp(size, start)})
             np.testing.assert_allclose(answers["y"], -np.exp(ramp(size, start)), rtol=1e-5)
+
+
+def test_scalars_stay_scalars_between_stages(workshop: Any, fallbacks: Any) -> None:
+    executable = workshop.executable(
+        "g (float s, float[N] x) => (float[N] y) { r = Relu(s) e = Exp(r) m = Mul(x, e) y = Neg(m) }",
+        native_ops=("Relu",),
+    )
+    reasons = fallbacks(executable)
+
+    answers = executable.run({"s": np.array(1, np.float32), "x": ramp(3, 0)})
+
+    np.testing.assert_allclose(answers["y"], -np.e * ramp(3, 0), rtol=1e-5)
+    assert executable.description["segments"] == 1
+    assert reasons == []

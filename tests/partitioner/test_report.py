@@ -31,6 +31,7 @@ KEYS = {
     "native",
     "splits",
     "split_groups",
+    "bodies",
     "crossing_tensors",
     "boundary_bytes",
     "what_if",
@@ -94,6 +95,7 @@ def test_the_report_is_the_documented_json(clean, partition) -> None:
         ],
         "splits": [{"between": ["segment_0", "segment_1"], "witness": ["first", "detour", "branch", "second"]}],
         "split_groups": [],
+        "bodies": [],
         "crossing_tensors": 5,
         "boundary_bytes": 60,
     }

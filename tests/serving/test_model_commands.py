@@ -14,7 +14,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
 REPORT_KEYS = {
     "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native", "splits",
-    "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds",
+    "split_groups", "bodies", "crossing_tensors", "boundary_bytes", "what_if", "seconds",
 }  # fmt: skip
 
 
