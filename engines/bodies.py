@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx
 
-from engines.checking import EngineFile
+from engines.building import BuiltEngine
 from engines.errors import EngineError
 from engines.flows import is_runnable
 from partitioner import (
@@ -35,19 +35,6 @@ logger = logging.getLogger(__name__)
 
 FINAL = frozenset({ReasonCode.USER_EXCLUDED, ReasonCode.TOO_SMALL, ReasonCode.NOT_FASTER})
 """Why a node runs natively as a whole, bodies included."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltEngine(EngineFile):
-    """An engine of this compilation.
-
-    Attributes:
-        key: In the cache.
-        cached: Whether it comes from there.
-    """
-
-    key: str
-    cached: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib.metadata
 import json
 import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import onnx
 
 from engines import jobs
-from engines.base import Backend
-from engines.bisection import Budget, Trial, find_culprits
 from engines.bodies import BodyCompiler, Settled, owner_inside, plan_bodies, wishes_inside
-from engines.bodies import BuiltEngine as _Built
-from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
-from engines.checking import Checker, fits
+from engines.building import BuiltEngine, EngineBuilder, builder_version, verdicts
+from engines.cache import EngineCache, Refusal
+from engines.checking import Checker
 from engines.compiled_model import CompiledModel
-from engines.envelope import Envelope, current_platform
-from engines.errors import AlreadyCompiledError, BuildError, ModelLoadError, WorkerError
+from engines.envelope import Envelope
+from engines.errors import AlreadyCompiledError, ModelLoadError, WorkerError
 from engines.executor import NATIVE_FALLBACK
-from engines.files import sha256_of_file, write_model
+from engines.files import sha256_of_file
 from engines.native_form import write_native_form
 from engines.native_types import complete_types
 from engines.onnxruntime_backend import native_limits
-from engines.options import BuildOptions, CompileOptions
+from engines.options import CompileOptions
 from engines.plan import specs
 from engines.registry import NATIVE, get_backend, resolve_engine
 from engines.tuning import Tuner
@@ -43,15 +39,12 @@ from partitioner import (
     Predicate,
     ReasonCode,
     Report,
-    Segment,
     Verdict,
     clean_up,
     expand_functions,
-    extract_model,
     is_compiled,
     load_model,
     partition_graph,
-    segment_hash,
     walk,
 )
 from partitioner.bodies import Body
@@ -135,7 +128,7 @@ def partition_model(
 
 
 class _Compilation:
-    """One compilation. Engines are kept by the content of their segment, so that cutting again reuses them."""
+    """One compilation of a model, or of a body of a node."""
 
     def __init__(
         self,
@@ -178,14 +171,10 @@ class _Compilation:
         self._worker = worker
         self._folder = folder
         self._engine = resolve_engine(options.engine)
-        self._engines: dict[str, _Built] = {}
-        self._refusals: dict[str, Refusal] = {}
-        self._checked: set[str] = set()
-        self._checker = Checker(worker=worker, folder=folder, samples=options.samples, natively=native_fallback)
-        self._budget = Budget()
+        checker = Checker(worker=worker, folder=folder, samples=options.samples, natively=native_fallback)
+        self._builder = EngineBuilder(self._engine, options, cache=cache, worker=worker, checker=checker)
         self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
         self._demoted: dict[str, Verdict] = {}
-        self._built_now = 0
 
     def run(self) -> CompiledModel:
         if self._engine == NATIVE:
@@ -195,9 +184,9 @@ class _Compilation:
         self._bodies.given_up |= self._tuner.drops_bodies
         start = time.perf_counter()
         while partition.segments or self._bodies.settle(partition):
-            accepted, refused = self._build_all(partition)
+            accepted, refused = self._builder.build_all(partition)
             if not refused:
-                refused = self._check_new(partition, accepted)
+                refused = self._builder.check_new(partition, accepted)
             if not refused:
                 partition = dataclasses.replace(
                     partition, seconds={**partition.seconds, "build": time.perf_counter() - start}
@@ -213,7 +202,7 @@ class _Compilation:
                     self._bodies.given_up = True
                     continue
                 if not refused:
-                    self._remember(settled)
+                    self._builder.remember(settled.all_engines())
                     return self._with_tuning(compiled)
             self._demoted.update(refused)
             partition = partition.demote(refused)
@@ -223,12 +212,12 @@ class _Compilation:
         """Build and check the engines of a body that pay, without embedding them."""
         partition = self._partition()
         while partition.segments:
-            accepted: dict[str, _Built] = {}
+            accepted: dict[str, BuiltEngine] = {}
             refused = refuse_unless_pays(partition, self._trips)
             if not refused:
-                accepted, refused = self._build_all(partition)
+                accepted, refused = self._builder.build_all(partition)
             if not refused:
-                refused = self._check_new(partition, accepted)
+                refused = self._builder.check_new(partition, accepted)
             if not refused:
                 return Settled(partition=partition, engines=accepted, bodies=self._bodies.settle(partition))
             partition = partition.demote(refused)
@@ -241,7 +230,7 @@ class _Compilation:
             self._source, options, self._cache, self._worker, self._folder, body=body, owner=owner, trips=trips
         )
         settled = inner.settle()
-        self._built_now += inner._built_now
+        self._builder.built_now += inner._builder.built_now
         return settled
 
     def _partition(self) -> Partition:
@@ -258,88 +247,6 @@ class _Compilation:
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
         partition = partition_graph(graph, supports, wishes)
         return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
-
-    def _build_all(self, partition: Partition) -> tuple[dict[str, _Built], dict[str, Verdict]]:
-        accepted: dict[str, _Built] = {}
-        refused: dict[str, Verdict] = {}
-        for segment in partition.segments:
-            outcome = self._build(partition.graph, segment)
-            if isinstance(outcome, Refusal):
-                refused.update(_verdicts(segment, outcome))
-            else:
-                accepted[segment.name] = outcome
-        return accepted, refused
-
-    def _build(self, graph: Graph, segment: Segment) -> _Built | Refusal:
-        outcome = self._find_or_build(graph, segment, self._options.build_timeout_s)
-        if isinstance(outcome, Refusal):
-            trial = self._try_check if outcome.code == ReasonCode.INACCURATE else self._try_build
-            return self._search(graph, segment, outcome, functools.partial(trial, graph))
-        return outcome
-
-    def _find_or_build(self, graph: Graph, segment: Segment, timeout_s: float) -> _Built | Refusal:
-        backend = get_backend(self._engine)
-        segment_sha256 = _content_hash(graph, segment)
-        key = self._key(backend, segment, segment_sha256)
-        if key in self._engines or key in self._refusals:
-            return self._engines.get(key) or self._refusals[key]
-        path = self._folder / f"{key}.engine"
-        cached = self._cache.get(key) if self._cache else None
-        if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
-            return cached
-        if isinstance(cached, CachedEngine) and fits(cached, backend, segment_sha256):
-            path.write_bytes(cached.engine)
-            self._engines[key] = _Built(path=path, envelope=cached.envelope, key=key, cached=True)
-            return self._engines[key]
-        logger.info("Building %s with %s (%d nodes)", segment.name, backend.name, len(segment.nodes))
-        model = self._folder / "segment.onnx"
-        write_model(extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs), model)
-        try:
-            self._worker.call(jobs.build, timeout_s, self._engine, model, path, self._options.build)
-        except (BuildError, WorkerError) as error:
-            lasting = isinstance(error, BuildError)
-            self._refusals[key] = Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
-            return self._refusals[key]
-        self._built_now += 1
-        envelope = self._envelope(backend, segment, path, segment_sha256)
-        self._engines[key] = _Built(path=path, envelope=envelope.to_json(), key=key, cached=False)
-        return self._engines[key]
-
-    def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
-        """Find which nodes of a refused segment are to blame, and remember it."""
-        if refusal.culprits or not refusal.divisible:
-            return refusal
-        logger.info("%s is refused; trying parts of it: %s", segment.name, refusal.detail)
-        found = find_culprits(graph, segment, refusal, trial, self._budget)
-        key = self._key(get_backend(self._engine), segment, _content_hash(graph, segment))
-        return self._refuse(key, found, lasting=found.lasting)
-
-    def _try_build(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
-        outcome = self._find_or_build(graph, part, min(timeout_s, self._options.build_timeout_s))
-        return outcome if isinstance(outcome, Refusal) else None
-
-    def _try_check(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
-        built = self._find_or_build(graph, part, min(timeout_s, self._options.build_timeout_s))
-        if isinstance(built, Refusal):
-            return None  # whatever it would compute
-        return self._checker.check(graph, [part], {part.name: built}, timeout_s=timeout_s).get(part.name)
-
-    def _check_new(self, partition: Partition, accepted: Mapping[str, _Built]) -> dict[str, Verdict]:
-        """Compare engines that were built just now with native execution."""
-        graph = partition.graph
-        keys = {s.name: accepted[s.name].key for s in partition.segments if not accepted[s.name].cached}
-        new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
-        refusals = self._checker.check(graph, new, accepted) if new else {}
-        refused: dict[str, Verdict] = {}
-        for segment in new:
-            refusal = refusals.get(segment.name)
-            if refusal is None:
-                self._checked.add(keys[segment.name])
-                continue
-            self._refuse(keys[segment.name], refusal, lasting=False)
-            refusal = self._search(graph, segment, refusal, functools.partial(self._try_check, graph))
-            refused.update(_verdicts(segment, refusal))
-        return refused
 
     def _check_whole(self, settled: Settled, compiled: CompiledModel) -> dict[str, Verdict]:
         """Load and run the whole compiled file once, natively and with its engines."""
@@ -367,8 +274,8 @@ class _Compilation:
         logger.warning("The compiled model is not usable, so all nodes run natively: %s", problem)
         refusal = Refusal(code=ReasonCode.INACCURATE, detail=f"The compiled model as a whole fails: {problem}")
         for built in settled.engines.values():
-            self._refuse(built.key, refusal, lasting=lasting)
-        return {name: verdict for s in partition.segments for name, verdict in _verdicts(s, refusal).items()}
+            self._builder.refuse(built.key, refusal, lasting=lasting)
+        return {name: verdict for s in partition.segments for name, verdict in verdicts(s, refusal).items()}
 
     def _embed(self, settled: Settled) -> CompiledModel:
         report = settled.partition.report(model=self._origin.name, engine=self._engine)
@@ -380,7 +287,7 @@ class _Compilation:
             report=report,
             engine=self._engine,
             precision_effective=effective,
-            engines_built=self._built_now,
+            engines_built=self._builder.built_now,
             engines_cached=sum(built.cached for built in engines),
             engine_bytes=sum(built.path.stat().st_size for built in engines),
             native_fallback=self._native_fallback,
@@ -396,7 +303,7 @@ class _Compilation:
             report=report,
             engine=NATIVE,
             precision_effective="fp32",
-            engines_built=self._built_now,
+            engines_built=self._builder.built_now,
             engines_cached=0,
             engine_bytes=0,
         )
@@ -405,7 +312,7 @@ class _Compilation:
         """Put what was measured into the report, and keep it for the next compilation."""
         if self._tuner.figures is None:
             return compiled
-        if all(refusal.lasting for refusal in self._refusals.values()):
+        if all(refusal.lasting for refusal in self._builder.refusals.values()):
             self._tuner.remember(self._demoted)
         report = dataclasses.replace(compiled.report, tuning=self._tuner.figures)
         return dataclasses.replace(compiled, report=report, model=self._stamped(compiled.model, report))
@@ -422,55 +329,8 @@ class _Compilation:
         model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())
         return model
 
-    def _envelope(self, backend: Backend, segment: Segment, engine: pathlib.Path, segment_sha256: str) -> Envelope:
-        return Envelope(
-            backend=backend.name,
-            backend_version=backend.version(),
-            platform=current_platform(),
-            device=backend.device(),
-            precision_asked=self._options.build.precision,
-            precision_effective=self._options.build.precision,
-            options=backend.build_properties(self._options.build),
-            inputs=specs(segment.inputs),
-            outputs=specs(segment.outputs),
-            engine_sha256=sha256_of_file(engine),
-            segment_sha256=segment_sha256,
-            builder_version=builder_version(),
-        )
-
-    def _key(self, backend: Backend, segment: Segment, segment_sha256: str) -> str:
-        options: BuildOptions = self._options.build
-        return engine_key(
-            segment=segment_sha256,
-            shapes=repr([(s.name, s.dtype, s.shape) for s in specs((*segment.inputs, *segment.outputs))]),
-            options=json.dumps([dataclasses.asdict(options), backend.build_properties(options)], sort_keys=True),
-            judge="native" if self._native_fallback else "reference",
-            backend=f"{backend.name} {backend.version()}",
-            platform=current_platform(),
-            device=backend.device().features,
-            builder=builder_version(),
-        )
-
-    def _refuse(self, key: str, refusal: Refusal, *, lasting: bool) -> Refusal:
-        """Remember a refusal; for good only where the library itself would say the same again."""
-        self._refusals[key] = dataclasses.replace(refusal, lasting=lasting)
-        self._engines.pop(key, None)
-        if lasting and self._cache:
-            self._cache.put(key, refusal)
-        return self._refusals[key]
-
-    def _remember(self, settled: Settled) -> None:
-        for built in settled.all_engines():
-            if self._cache and not built.cached:
-                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
-
     def _call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._worker.call(function, CHECK_TIMEOUT_S, *args, **kwargs)
-
-
-def builder_version() -> str:
-    """Version of this project."""
-    return importlib.metadata.version("trtnode")
 
 
 def _cleaned(source: pathlib.Path) -> Graph:
@@ -493,13 +353,3 @@ def _predicate(
     if engine == NATIVE:
         return _table(engine)
     return ask_library(get_backend(engine), graph, wishes, cache, worker)
-
-
-def _content_hash(graph: Graph, segment: Segment) -> str:
-    """Hash of a segment without its name, which changes when another segment is demoted: the engine is the same."""
-    return segment_hash(graph, dataclasses.replace(segment, name=""))
-
-
-def _verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:
-    reasons = refusal.reasons(len(segment.nodes))
-    return {segment.nodes[i].name: Verdict(ReasonCode(refusal.code), detail) for i, detail in reasons.items()}

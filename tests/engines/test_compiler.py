@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 from engines import CompileOptions, EngineCache, ModelLoadError, compile_model, load_executable, partition_model
-from engines.compiler import builder_version
+from engines.building import builder_version
 from engines.envelope import current_platform
 from engines.errors import AlreadyCompiledError, EngineError, InvalidInputError, UnknownBackendError, WorkerError
 from engines.openvino_backend import ov

@@ -1,0 +1,210 @@
+"""Finds engines in the cache, or builds and checks them in the worker process, and remembers what became of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import logging
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from engines import jobs
+from engines.base import Backend
+from engines.bisection import Budget, Trial, find_culprits
+from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
+from engines.checking import Checker, EngineFile, fits
+from engines.envelope import Envelope, current_platform
+from engines.errors import BuildError, WorkerError
+from engines.files import sha256_of_file, write_model
+from engines.options import BuildOptions, CompileOptions
+from engines.plan import specs
+from engines.registry import get_backend
+from engines.worker import Worker
+from partitioner import Graph, Partition, ReasonCode, Segment, Verdict, extract_model, segment_hash
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltEngine(EngineFile):
+    """An engine, its key in the cache, and whether it comes from there."""
+
+    key: str
+    cached: bool
+
+
+class EngineBuilder:
+    """The engines of one compilation, kept by the content of their segment, so that cutting again reuses them.
+
+    Attributes:
+        refusals: Why segments got no engine, by key.
+        built_now: How many engines were built rather than found.
+    """
+
+    def __init__(
+        self, engine: str, options: CompileOptions, *, cache: EngineCache | None, worker: Worker, checker: Checker
+    ) -> None:
+        """Prepare.
+
+        Args:
+            engine: Name of the backend.
+            options: How to build.
+            cache: Where engines are looked up and kept.
+            worker: Where they are built.
+            checker: Compares them with native execution.
+        """
+        self.refusals: dict[str, Refusal] = {}
+        self.built_now = 0
+        self._engine = engine
+        self._options = options
+        self._cache = cache
+        self._worker = worker
+        self._folder = checker.folder
+        self._checker = checker
+        self._engines: dict[str, BuiltEngine] = {}
+        self._checked: set[str] = set()
+        self._budget = Budget()
+
+    def build_all(self, partition: Partition) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
+        """Find or build the engine of each segment; give them by segment name, and why which nodes get none."""
+        accepted: dict[str, BuiltEngine] = {}
+        refused: dict[str, Verdict] = {}
+        for segment in partition.segments:
+            outcome = self._build(partition.graph, segment)
+            if isinstance(outcome, Refusal):
+                refused.update(verdicts(segment, outcome))
+            else:
+                accepted[segment.name] = outcome
+        return accepted, refused
+
+    def _build(self, graph: Graph, segment: Segment) -> BuiltEngine | Refusal:
+        outcome = self._find_or_build(graph, segment, self._options.build_timeout_s)
+        if isinstance(outcome, Refusal):
+            trial = self._try_check if outcome.code == ReasonCode.INACCURATE else self._try_build
+            return self._search(graph, segment, outcome, functools.partial(trial, graph))
+        return outcome
+
+    def _find_or_build(self, graph: Graph, segment: Segment, timeout_s: float) -> BuiltEngine | Refusal:
+        backend = get_backend(self._engine)
+        segment_sha256 = _content_hash(graph, segment)
+        key = self._key(backend, segment, segment_sha256)
+        if key in self._engines or key in self.refusals:
+            return self._engines.get(key) or self.refusals[key]
+        path = self._folder / f"{key}.engine"
+        cached = self._cache.get(key) if self._cache else None
+        if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
+            return cached
+        if isinstance(cached, CachedEngine) and fits(cached, backend, segment_sha256):
+            path.write_bytes(cached.engine)
+            self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
+            return self._engines[key]
+        logger.info("Building %s with %s (%d nodes)", segment.name, backend.name, len(segment.nodes))
+        model = self._folder / "segment.onnx"
+        write_model(extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs), model)
+        try:
+            self._worker.call(jobs.build, timeout_s, self._engine, model, path, self._options.build)
+        except (BuildError, WorkerError) as error:
+            lasting = isinstance(error, BuildError)
+            self.refusals[key] = Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
+            return self.refusals[key]
+        self.built_now += 1
+        envelope = self._envelope(backend, segment, path, segment_sha256)
+        self._engines[key] = BuiltEngine(path=path, envelope=envelope.to_json(), key=key, cached=False)
+        return self._engines[key]
+
+    def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
+        """Find which nodes of a refused segment are to blame, and remember it."""
+        if refusal.culprits or not refusal.divisible:
+            return refusal
+        logger.info("%s is refused; trying parts of it: %s", segment.name, refusal.detail)
+        found = find_culprits(graph, segment, refusal, trial, self._budget)
+        key = self._key(get_backend(self._engine), segment, _content_hash(graph, segment))
+        return self.refuse(key, found, lasting=found.lasting)
+
+    def _try_build(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
+        outcome = self._find_or_build(graph, part, min(timeout_s, self._options.build_timeout_s))
+        return outcome if isinstance(outcome, Refusal) else None
+
+    def _try_check(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
+        built = self._find_or_build(graph, part, min(timeout_s, self._options.build_timeout_s))
+        if isinstance(built, Refusal):
+            return None  # whatever it would compute
+        return self._checker.check(graph, [part], {part.name: built}, timeout_s=timeout_s).get(part.name)
+
+    def check_new(self, partition: Partition, accepted: Mapping[str, BuiltEngine]) -> dict[str, Verdict]:
+        """Compare engines that were built just now with native execution."""
+        graph = partition.graph
+        keys = {s.name: accepted[s.name].key for s in partition.segments if not accepted[s.name].cached}
+        new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
+        refusals = self._checker.check(graph, new, accepted) if new else {}
+        refused: dict[str, Verdict] = {}
+        for segment in new:
+            refusal = refusals.get(segment.name)
+            if refusal is None:
+                self._checked.add(keys[segment.name])
+                continue
+            self.refuse(keys[segment.name], refusal, lasting=False)
+            refusal = self._search(graph, segment, refusal, functools.partial(self._try_check, graph))
+            refused.update(verdicts(segment, refusal))
+        return refused
+
+    def _envelope(self, backend: Backend, segment: Segment, engine: pathlib.Path, segment_sha256: str) -> Envelope:
+        return Envelope(
+            backend=backend.name,
+            backend_version=backend.version(),
+            platform=current_platform(),
+            device=backend.device(),
+            precision_asked=self._options.build.precision,
+            precision_effective=self._options.build.precision,
+            options=backend.build_properties(self._options.build),
+            inputs=specs(segment.inputs),
+            outputs=specs(segment.outputs),
+            engine_sha256=sha256_of_file(engine),
+            segment_sha256=segment_sha256,
+            builder_version=builder_version(),
+        )
+
+    def _key(self, backend: Backend, segment: Segment, segment_sha256: str) -> str:
+        options: BuildOptions = self._options.build
+        return engine_key(
+            segment=segment_sha256,
+            shapes=repr([(s.name, s.dtype, s.shape) for s in specs((*segment.inputs, *segment.outputs))]),
+            options=json.dumps([dataclasses.asdict(options), backend.build_properties(options)], sort_keys=True),
+            judge="native" if self._checker.natively else "reference",
+            backend=f"{backend.name} {backend.version()}",
+            platform=current_platform(),
+            device=backend.device().features,
+            builder=builder_version(),
+        )
+
+    def refuse(self, key: str, refusal: Refusal, *, lasting: bool) -> Refusal:
+        """Remember a refusal; for good only where the library itself would say the same again."""
+        self.refusals[key] = dataclasses.replace(refusal, lasting=lasting)
+        self._engines.pop(key, None)
+        if lasting and self._cache:
+            self._cache.put(key, refusal)
+        return self.refusals[key]
+
+    def remember(self, engines: Iterable[BuiltEngine]) -> None:
+        """Keep engines that stood every check for the next compilation."""
+        for built in engines:
+            if self._cache and not built.cached:
+                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
+
+
+def builder_version() -> str:
+    """Version of this project."""
+    return importlib.metadata.version("trtnode")
+
+
+def _content_hash(graph: Graph, segment: Segment) -> str:
+    """Hash of a segment without its name, which changes when another segment is demoted: the engine is the same."""
+    return segment_hash(graph, dataclasses.replace(segment, name=""))
+
+
+def verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:
+    """Why each node of a refused segment runs natively."""
+    reasons = refusal.reasons(len(segment.nodes))
+    return {segment.nodes[i].name: Verdict(ReasonCode(refusal.code), detail) for i, detail in reasons.items()}
