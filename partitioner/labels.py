@@ -118,13 +118,12 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
     The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
     """
     result = dict(labels)
-    constants = [index for index, constant in enumerate(graph.constant) if constant]
-    inside = [labels[node.name].code is None for node in graph.nodes] if constants else []
-    for index in reversed(constants):
-        if inside[index] and not any(inside[reader] for reader in graph.topology.successors[index]):
-            inside[index] = False
+    nodes = graph.nodes
+    for index in reversed([index for index, constant in enumerate(graph.constant) if constant]):
+        name, readers = nodes[index].name, graph.topology.successors[index]
+        if result[name].code is None and not any(result[nodes[reader].name].code is None for reader in readers):
             detail = "It computes from constants alone, so it runs once, when the model is loaded."
-            result[graph.nodes[index].name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+            result[name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     return result
 
 

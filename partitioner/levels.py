@@ -46,6 +46,7 @@ def earliest_levels(topology: Topology, inside: Sequence[bool]) -> list[int]:
 def latest_levels(topology: Topology, inside: Sequence[bool], highest: int) -> list[int]:
     """The highest level of each node when no level is above ``highest``, in O(nodes + edges)."""
     levels = [highest] * len(inside)
+    left = [highest] * len(inside)  # the highest level of a native node that each node reads from
     successors = topology.successors
     for node in range(len(inside) - 1, -1, -1):
         level = highest
@@ -53,11 +54,12 @@ def latest_levels(topology: Topology, inside: Sequence[bool], highest: int) -> l
             for s in successors[node]:
                 if levels[s] < level:
                     level = levels[s]
+            left[node] = level - 1
         else:
             for s in successors[node]:
-                allowed = levels[s] - 1 if inside[s] else levels[s]
-                if allowed < level:
-                    level = allowed
+                if left[s] < level:
+                    level = left[s]
+            left[node] = level
         levels[node] = level
     return levels
 

@@ -20,6 +20,9 @@ from partitioner.topology import GRAPH_INPUT, Topology
 CROSSING_BYTES = 16_384
 """What a tensor that crosses costs beside its bytes: binding and converting it takes as long as copying this much."""
 
+FEW = 40
+"""Tensors are decided together while more than one in so many is undecided, and one by one from then on."""
+
 MAX_STEPS = 2_000
 """Edges to follow for one tensor before giving it up; keeps the whole near-linear."""
 
@@ -46,13 +49,18 @@ def place_nodes(topology: Topology, inside: Sequence[bool], *, together: Iterabl
         groups.join(nodes)
     costs = topology.sizes + CROSSING_BYTES
     avoidable = _avoidable_crossings(topology, engine)
-    kept = max(
-        (avoidable & ~topology.read_elsewhere(placement) for placement in groups.placements()),
-        key=lambda stays: int(costs[stays].sum()),
-    )
-    groups.join_all(_uses(topology, kept))
-    rest = np.flatnonzero(avoidable & ~kept & _has_common_level(topology, *groups.placements()))
-    for tensor in rest[np.argsort(-costs[rest], kind="stable")].tolist():
+    rest = avoidable
+    while int(rest.sum()) * FEW > len(rest):
+        kept = max(
+            (rest & ~topology.read_elsewhere(placement) for placement in groups.placements()),
+            key=lambda stays: int(costs[stays].sum()),
+        )
+        groups.join_all(_uses(topology, kept))
+        rest = rest & ~kept & _has_common_level(topology, *groups.placements())
+        if int(kept.sum()) < int(rest.sum()):
+            break
+    last = np.flatnonzero(rest)
+    for tensor in last[np.argsort(-costs[last], kind="stable")].tolist():
         groups.join(topology.pins[topology.pin_starts[tensor] : topology.pin_starts[tensor + 1]].tolist())
     levels, _ = groups.placements()
     assert certifies(levels, topology, engine)
@@ -81,6 +89,10 @@ def _uses(topology: Topology, chosen: np.ndarray) -> np.ndarray:
     counts = np.diff(topology.pin_starts)
     used = np.repeat(chosen, counts)
     return np.stack([np.repeat(topology.producers, counts)[used], topology.pins[used]])
+
+
+_Moved = tuple[Sequence[int], int]
+"""Nodes whose window got narrower, and the level where it begins or ends now."""
 
 
 class _Groups:
@@ -122,8 +134,9 @@ class _Groups:
         self._members = _members(roots)
         self._arrays = (roots, group_low, group_high)
         unlimited = len(roots) ** 2
-        assert self._raise_lowest(np.flatnonzero(low < group_low[roots]).tolist(), unlimited)
-        assert self._reduce_highest(np.flatnonzero(high > group_high[roots]).tolist(), unlimited)
+        raised, reduced = np.flatnonzero(low < group_low[roots]), np.flatnonzero(high > group_high[roots])
+        assert self._raise_lowest(_each(raised, group_low[roots[raised]]), unlimited)
+        assert self._reduce_highest(_each(reduced, group_high[roots[reduced]]), unlimited)
         self._changed.extend(self._undo)
         self._undo.clear()
 
@@ -135,8 +148,8 @@ class _Groups:
         low, high = max([self._low[r] for r in roots]), min([self._high[r] for r in roots])
         if low > high:
             return False
-        raised = [node for r in roots if self._low[r] < low for node in self._nodes_of(r)]
-        reduced = [node for r in roots if self._high[r] > high for node in self._nodes_of(r)]
+        raised: list[_Moved] = [(tuple(self._nodes_of(r)), low) for r in roots if self._low[r] < low]
+        reduced: list[_Moved] = [(tuple(self._nodes_of(r)), high) for r in roots if self._high[r] > high]
         self._unite(list(roots), low, high)
         joined = self._raise_lowest(raised, MAX_STEPS) and self._reduce_highest(reduced, MAX_STEPS)
         if joined:
@@ -191,43 +204,51 @@ class _Groups:
         self._arrays = (_shortcut(roots), low, high)
         return self._arrays
 
-    def _raise_lowest(self, pending: list[int], steps: int) -> bool:
+    def _raise_lowest(self, pending: list[_Moved], steps: int) -> bool:
         """Let windows follow from the lowest levels of some nodes; False if one gets empty or it takes too long."""
         inside, low, high, parents = self._inside, self._low, self._high, self._parents
         while pending:
-            node = pending.pop()
-            level = low[self._root(node)]
-            for successor in self._topology.successors[node]:
-                steps -= 1
-                root = successor
-                while parents[root] != root:
-                    root = parents[root]
-                needed = level + 1 if inside[successor] and not inside[node] else level
-                if low[root] < needed:
-                    if needed > high[root] or steps < 0:
-                        return False
-                    self._set(low, root, needed)
-                    pending.extend(self._nodes_of(root))
+            nodes, level = pending.pop()
+            for node in nodes:
+                entered = level if inside[node] else level + 1
+                for successor in self._topology.successors[node]:
+                    steps -= 1
+                    root = successor
+                    while parents[root] != root:
+                        root = parents[root]
+                    needed = entered if inside[successor] else level
+                    if low[root] < needed:
+                        if needed > high[root] or steps < 0:
+                            return False
+                        self._undo.append((low, root, low[root]))
+                        low[root] = needed
+                        pending.append((self._nodes_of(root), needed))
         return True
 
-    def _reduce_highest(self, pending: list[int], steps: int) -> bool:
+    def _reduce_highest(self, pending: list[_Moved], steps: int) -> bool:
         """The same downwards, from the highest levels."""
         inside, low, high, parents = self._inside, self._low, self._high, self._parents
         while pending:
-            node = pending.pop()
-            level = high[self._root(node)]
-            for predecessor in self._topology.predecessors[node]:
-                steps -= 1
-                root = predecessor
-                while parents[root] != root:
-                    root = parents[root]
-                allowed = level - 1 if inside[node] and not inside[predecessor] else level
-                if high[root] > allowed:
-                    if allowed < low[root] or steps < 0:
-                        return False
-                    self._set(high, root, allowed)
-                    pending.extend(self._nodes_of(root))
+            nodes, level = pending.pop()
+            for node in nodes:
+                left = level - 1 if inside[node] else level
+                for predecessor in self._topology.predecessors[node]:
+                    steps -= 1
+                    root = predecessor
+                    while parents[root] != root:
+                        root = parents[root]
+                    allowed = level if inside[predecessor] else left
+                    if high[root] > allowed:
+                        if allowed < low[root] or steps < 0:
+                            return False
+                        self._undo.append((high, root, high[root]))
+                        high[root] = allowed
+                        pending.append((self._nodes_of(root), allowed))
         return True
+
+
+def _each(nodes: np.ndarray, levels: np.ndarray) -> list[_Moved]:
+    return [((node,), level) for node, level in zip(nodes.tolist(), levels.tolist(), strict=True)]
 
 
 def _members(roots: np.ndarray) -> dict[int, list[int]]:

@@ -68,15 +68,17 @@ def cut_segments(
         places = _connected_parts(graph, places)
     names = _unused_names(graph)
     inputs, outputs = _inputs(graph, places), _outputs(graph, places)
+    members = _by_place(places, np.arange(len(places)))
+    order = sorted(members, key=lambda place: (levels.item(members[place][0]), members[place][0]))
     return [
         Segment(
             name=next(names),
-            level=int(levels[indices[0]]),
-            nodes=tuple([graph.nodes[index] for index in indices]),
-            inputs=tuple(inputs.get(place, ())),
-            outputs=tuple(outputs.get(place, ())),
+            level=levels.item(members[place][0]),
+            nodes=tuple([graph.nodes[index] for index in members[place]]),
+            inputs=tuple([graph.tensors[tensor] for tensor in inputs.get(place, ())]),
+            outputs=tuple([graph.tensors[tensor] for tensor in outputs.get(place, ())]),
         )
-        for place, indices in sorted(_members(places).items(), key=lambda item: (levels[item[1][0]], item[1][0]))
+        for place in order
     ]
 
 
@@ -96,14 +98,14 @@ def values_leaving(graph: Graph, nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
     return tuple(v for node in nodes for v in node.op.outputs if v in wanted)
 
 
-def _members(places: np.ndarray) -> dict[int, list[int]]:
-    """Nodes of each segment, by its place, in topological order."""
+def _by_place(places: np.ndarray, numbers: np.ndarray) -> dict[int, list[int]]:
+    """Group numbers by their place, those of native nodes left out; in each group they keep their order."""
     order = np.argsort(places, kind="stable")
     order = order[places[order] != NATIVE]
     begins = np.flatnonzero(np.diff(places[order], prepend=NATIVE))
-    nodes, found = order.tolist(), places[order[begins]].tolist()
-    bounds = itertools.pairwise([*begins.tolist(), len(nodes)])
-    return {place: nodes[begin:end] for place, (begin, end) in zip(found, bounds, strict=True)}
+    sorted_numbers, found = numbers[order].tolist(), places[order[begins]].tolist()
+    bounds = itertools.pairwise([*begins.tolist(), len(sorted_numbers)])
+    return {place: sorted_numbers[begin:end] for place, (begin, end) in zip(found, bounds, strict=True)}
 
 
 def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:
@@ -119,22 +121,19 @@ def _unused_names(graph: Graph) -> itertools.filterfalse[str]:
     return itertools.filterfalse(taken.__contains__, (f"segment_{index}" for index in itertools.count()))
 
 
-def _inputs(graph: Graph, places: np.ndarray) -> dict[int, dict[ir.Value, None]]:
-    """Values that enter each segment, by its place, in order of first use."""
+def _inputs(graph: Graph, places: np.ndarray) -> dict[int, list[int]]:
+    """Tensors that enter each segment, by its place, in order of first use."""
     readers, tensors = graph.topology.uses
     producers = graph.topology.producers[tensors]
     entering = (places[readers] != NATIVE) & ((producers == GRAPH_INPUT) | (places[producers] != places[readers]))
-    found: dict[int, dict[ir.Value, None]] = {}
-    for place, tensor in zip(places[readers[entering]].tolist(), tensors[entering].tolist(), strict=True):
-        found.setdefault(place, {})[graph.tensors[tensor]] = None
-    return found
+    place, tensor = places[readers[entering]], tensors[entering]
+    _, first = np.unique(place * (len(graph.tensors) + 1) + tensor, return_index=True)
+    first.sort()
+    return _by_place(place[first], tensor[first])
 
 
-def _outputs(graph: Graph, places: np.ndarray) -> dict[int, list[ir.Value]]:
-    """Values that leave each segment, by its place, in the order in which they are produced."""
+def _outputs(graph: Graph, places: np.ndarray) -> dict[int, list[int]]:
+    """Tensors that leave each segment, by its place, in the order in which they are produced."""
     topology = graph.topology
     made = np.flatnonzero((topology.leaving | topology.read_elsewhere(places)) & (topology.producers != GRAPH_INPUT))
-    found: dict[int, list[ir.Value]] = {}
-    for place, tensor in zip(places[topology.producers[made]].tolist(), made.tolist(), strict=True):
-        found.setdefault(place, []).append(graph.tensors[tensor])
-    return found
+    return _by_place(places[topology.producers[made]], made)
