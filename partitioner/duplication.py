@@ -45,8 +45,9 @@ def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> tuple[G
 
 def _is_anything_shared(graph: Graph, segments: Sequence[Segment]) -> bool:
     """Whether a constant node is read in several places, which is rare; a first copy may cause others."""
-    owners = {node.name: index for index, segment in enumerate(segments) for node in segment.nodes}
-    places = np.array([owners.get(node.name, NATIVE) for node in graph.nodes])
+    places = np.full(len(graph.nodes), NATIVE)
+    for number, segment in enumerate(segments):
+        places[[node.index for node in segment.nodes]] = number
     before, after = graph.topology.edges
     first, last = np.full(len(places), len(places)), np.full(len(places), NATIVE)
     np.minimum.at(first, before, places[after])

@@ -70,6 +70,7 @@ class Node:
         reads: Every distinct run-time value that the node or one of its bodies reads, captured ones included.
         predecessors: Identities of the nodes that produce ``reads``.
         signature: Equal for nodes that an engine library can't tell apart when it decides whether it takes them.
+        index: Its number in its graph.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Node:
     reads: tuple[ir.Value, ...]
     predecessors: tuple[str, ...]
     signature: Signature
+    index: int
 
     @property
     def op_type(self) -> str:
@@ -134,7 +136,7 @@ class Graph:
                 producers.append(index)
             reads_by_number.append(tuple(numbers[v] for v in reads))
             predecessors = tuple(dict.fromkeys(names[p] for v in reads if (p := v.producer()) is not None))
-            nodes.append(Node(names[op], op, signatures.opset(op), reads, predecessors, signatures.of(op)))
+            nodes.append(Node(names[op], op, signatures.opset(op), reads, predecessors, signatures.of(op), index))
         outputs = set(model.graph.outputs)
         topology = Topology.of(
             reads_by_number,
@@ -167,10 +169,10 @@ def body_nodes(node: Node) -> Iterator[Node]:
 def _body_nodes(parent: str, op: ir.Node, signatures: Signatures) -> Iterator[Node]:
     for body in bodies(op):
         names = _identities(body)
-        for inner in body:
+        for index, inner in enumerate(body):
             name = f"{parent}/{names[inner]}"
             reads = tuple(dict.fromkeys(v for v in read_values(inner) if not is_constant(v)))
-            yield Node(name, inner, signatures.opset(inner), reads, (), signatures.of(inner))
+            yield Node(name, inner, signatures.opset(inner), reads, (), signatures.of(inner), index)
             yield from _body_nodes(name, inner, signatures)
 
 

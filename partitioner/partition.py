@@ -28,7 +28,7 @@ from partitioner.report import (
     find_splits,
     native_nodes,
 )
-from partitioner.segments import Segment, cut_segments
+from partitioner.segments import Segment, cut
 from partitioner.what_if import try_operators
 
 
@@ -130,9 +130,9 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
 def _cut(
     graph: Graph, labels: Mapping[str, Verdict], groups: Sequence[AtomicGroup], options: PartitionOptions
 ) -> tuple[Segment, ...]:
-    supported = {name: verdict.code is None for name, verdict in labels.items()}
-    together = [g.nodes for g in groups if all(supported[graph.nodes[index].name] for index in g.nodes)]
-    return tuple(cut_segments(graph, supported, together=together, connected=options.connected))
+    inside = [labels[node.name].code is None for node in graph.nodes]
+    together = [group.nodes for group in groups if all(inside[index] for index in group.nodes)]
+    return tuple(cut(graph, inside, together=together, connected=options.connected))
 
 
 def _demote_small(partition: Partition) -> Partition:

@@ -158,10 +158,10 @@ class Report:
 
 def levels_of(graph: Graph, segments: Sequence[Segment]) -> list[int]:
     """Level of each node by number: its segment's, or for a native node the largest among its inputs."""
-    placed = {node.name: segment.level for segment in segments for node in segment.nodes}
+    placed = {node.index: segment.level for segment in segments for node in segment.nodes}
     levels: list[int] = []
     for node, predecessors in zip(graph.nodes, graph.topology.predecessors, strict=True):
-        levels.append(placed[node.name] if node.name in placed else max((levels[p] for p in predecessors), default=0))
+        levels.append(placed[node.index] if node.index in placed else max((levels[p] for p in predecessors), default=0))
     return levels
 
 
@@ -171,12 +171,11 @@ def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
     Native nodes on such a path have the level of the segment that it starts from, since levels never fall along an
     edge; so every native node is looked at for one pair alone.
     """
-    numbers = {node.name: index for index, node in enumerate(graph.nodes)}
-    owners: dict[int, Segment] = {numbers[node.name]: segment for segment in segments for node in segment.nodes}
+    owners: dict[int, Segment] = {node.index: segment for segment in segments for node in segment.nodes}
     levels = levels_of(graph, segments)
     splits = []
     for before, after in itertools.pairwise(segments):
-        starts = [numbers[node.name] for node in after.nodes]
+        starts = [node.index for node in after.nodes]
         path = _path_back(starts, before, graph.topology.predecessors, owners, levels)
         if path:
             names = tuple(graph.nodes[index].name for index in path)
@@ -197,10 +196,9 @@ def count_boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> int:
 
 def estimate_segments(graph: Graph, segments: Sequence[Segment], costs: CostModel) -> dict[str, Estimate]:
     """Estimate each segment's time, by segment name."""
-    numbers = {node.name: index for index, node in enumerate(graph.nodes)}
     estimates = {}
     for segment in segments:
-        nodes = [numbers[node.name] for node in segment.nodes]
+        nodes = [node.index for node in segment.nodes]
         engine_s = costs.segment_s(nodes, count_boundary_bytes(graph, [segment]))
         estimates[segment.name] = Estimate(engine_ms=engine_s * 1e3, native_ms=costs.native_s(nodes) * 1e3)
     return estimates

@@ -37,20 +37,12 @@ class Segment:
     outputs: tuple[ir.Value, ...]
 
 
-def cut_segments(
-    graph: Graph,
-    supported: Mapping[str, bool],
-    *,
-    together: Sequence[Sequence[int]] = (),
-    connected: bool = False,
-) -> list[Segment]:
+def cut_segments(graph: Graph, supported: Mapping[str, bool]) -> list[Segment]:
     """Cut the supported nodes into the fewest segments that leave the graph without a cycle.
 
     Args:
         graph: The cleaned graph.
         supported: Whether the engine takes a node, by node identity.
-        together: Groups of supported nodes, by number, to keep in one segment where that needs no further segment.
-        connected: Whether each segment must be connected. Then a level may have several.
 
     Returns:
         Segments in execution order. Each supported node is in exactly one of them.
@@ -62,6 +54,20 @@ def cut_segments(
         inside = [supported[node.name] for node in graph.nodes]
     except KeyError as error:
         raise UnlabelledNodeError(error.args[0]) from None
+    return cut(graph, inside)
+
+
+def cut(
+    graph: Graph, inside: Sequence[bool], *, together: Sequence[Sequence[int]] = (), connected: bool = False
+) -> list[Segment]:
+    """As ``cut_segments``, with what the user and the nodes themselves ask for.
+
+    Args:
+        graph: The cleaned graph.
+        inside: Whether the engine takes a node, by number.
+        together: Groups of supported nodes, by number, to keep in one segment where that needs no further segment.
+        connected: Whether each segment must be connected. Then a level may have several.
+    """
     levels = place_nodes(graph.topology, inside, together=together)
     places = np.where(np.array(inside, dtype=bool), levels, NATIVE)
     if connected:
