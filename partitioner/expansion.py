@@ -16,9 +16,9 @@ import onnx_ir as ir
 from partitioner.extract import extract_model, single_node_model
 from partitioner.graph import Graph, Node
 from partitioner.labels import PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.levels import earliest_levels
 from partitioner.loading import view_model
 from partitioner.passes import clean_up
-from partitioner.segments import cut_segments
 from partitioner.values import bodies
 from partitioner.versions import extends_operator
 
@@ -55,7 +55,9 @@ def expand_functions(graph: Graph, supports: Predicate, options: PartitionOption
     """
     labels = label_nodes(graph, supports, options)
     refused = [n for n in graph.nodes if labels[n.name].code not in (None, ReasonCode.USER_EXCLUDED)]
-    candidates = [n.name for n in refused if is_defined_as_function(n) and _runs_whole(graph, n, supports, options)]
+    kinds = {n.signature: n for n in refused if is_defined_as_function(n)}
+    whole = {signature for signature, n in kinds.items() if _runs_whole(graph, n, supports, options)}
+    candidates = [n.name for n in refused if n.signature in whole]
     taken = {name for name, verdict in labels.items() if verdict.supported}
     chosen = _joining(graph, taken, candidates)
     if not chosen:
@@ -68,8 +70,9 @@ def _joining(graph: Graph, taken: set[str], candidates: Sequence[str]) -> list[s
     """The candidates without which there would be more segments; none if all together save none."""
 
     def segments(extra: Iterable[str]) -> int:
-        inside = taken.union(extra)
-        return len(cut_segments(graph, {node.name: node.name in inside for node in graph.nodes}))
+        wanted = taken.union(extra)
+        inside = [node.name in wanted for node in graph.nodes]
+        return max(itertools.compress(earliest_levels(graph.topology, inside), inside), default=0)
 
     chosen = list(candidates)
     fewest = segments(chosen)
