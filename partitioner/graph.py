@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import onnx_ir as ir
 
@@ -105,6 +105,8 @@ class Graph:
         constant: Whether a node computes the same for every request, from constants alone, by number.
         shape_arithmetic: Values that are computed from dimensions and constants alone.
         op_types: Operators of the nodes.
+        names: Identities of the nodes.
+        kinds: The first node of each signature.
     """
 
     model: ir.Model
@@ -115,6 +117,8 @@ class Graph:
     constant: Sequence[bool]
     shape_arithmetic: Set[ir.Value]
     op_types: Set[str]
+    names: Set[str]
+    kinds: Mapping[Signature, Node]
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:
@@ -146,8 +150,18 @@ class Graph:
         )
         constant = _constant(reads_by_number, producers, nodes)
         arithmetic = signatures.shape_arithmetic
-        ops = {node.op_type for node in nodes}
-        return cls(model, tuple(nodes), tuple(numbers), tuple(producers), topology, constant, arithmetic, ops)
+        return cls(
+            model=model,
+            nodes=tuple(nodes),
+            tensors=tuple(numbers),
+            producers=tuple(producers),
+            topology=topology,
+            constant=constant,
+            shape_arithmetic=arithmetic,
+            op_types={node.op_type for node in nodes},
+            names=set(names.values()),
+            kinds={node.signature: node for node in reversed(nodes)},
+        )
 
     @property
     def inputs(self) -> tuple[ir.Value, ...]:

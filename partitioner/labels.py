@@ -8,12 +8,14 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from partitioner.errors import UnknownOptionError
 from partitioner.graph import Graph, Node, body_nodes
 from partitioner.signatures import Signature
+from partitioner.topology import as_booleans
 
 
 class ReasonCode(enum.StrEnum):
@@ -99,17 +101,20 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
     excluded = _excluded_by(options)
     rules = (_common_rule, supports, _bodies_rule((excluded, _common_rule, supports)))
     refusing: dict[Signature, Predicate | None] = {}
-    labels: dict[str, Verdict] = {}
-    for node in graph.nodes:
-        verdict = SUPPORTED if excluded is _nothing else excluded(node)
+
+    def verdict_of(node: Node) -> Verdict:
+        verdict = excluded(node)
         if verdict.code is None:
             if node.signature not in refusing:
                 refusing[node.signature] = next((rule for rule in rules if not rule(node).supported), None)
             refuses = refusing[node.signature]
-            if refuses:
-                verdict = refuses(node)  # asked for each node: the sentence names its own tensors
-        labels[node.name] = verdict
-    return labels
+            return refuses(node) if refuses else SUPPORTED  # asked again: the sentence names the node's own tensors
+        return verdict
+
+    if excluded is not _nothing:
+        return {node.name: verdict_of(node) for node in graph.nodes}
+    taken = {signature for signature, node in graph.kinds.items() if verdict_of(node).code is None}
+    return {node.name: SUPPORTED if node.signature in taken else verdict_of(node) for node in graph.nodes}
 
 
 def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dict[str, Verdict]:
@@ -118,12 +123,21 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
     The native executor folds such nodes once, at load; an engine would have nothing to do for a request.
     """
     result = dict(labels)
-    nodes = graph.nodes
-    for index in reversed([index for index, constant in enumerate(graph.constant) if constant]):
-        name, readers = nodes[index].name, graph.topology.successors[index]
-        if result[name].code is None and not any(result[nodes[reader].name].code is None for reader in readers):
+    if not any(graph.constant):
+        return result
+    inside = [labels[node.name].code is None for node in graph.nodes]
+    before, after = graph.topology.edges
+    engine = as_booleans(inside)
+    unread = as_booleans(graph.constant) & engine
+    unread[before[engine[after]]] = False
+    pending = np.flatnonzero(unread).tolist()
+    while pending:
+        index = pending.pop()
+        if inside[index] and not any(inside[reader] for reader in graph.topology.successors[index]):
+            inside[index] = False
             detail = "It computes from constants alone, so it runs once, when the model is loaded."
-            result[name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+            result[graph.nodes[index].name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+            pending.extend(graph.topology.predecessors[index])
     return result
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from partitioner.levels import certifies, earliest_levels, latest_levels
-from partitioner.topology import GRAPH_INPUT, Topology
+from partitioner.topology import GRAPH_INPUT, Topology, as_booleans
 
 CROSSING_BYTES = 16_384
 """What a tensor that crosses costs beside its bytes: binding and converting it takes as long as copying this much."""
@@ -43,7 +43,7 @@ def place_nodes(topology: Topology, inside: Sequence[bool], *, together: Iterabl
     highest = max(itertools.compress(earliest, inside), default=0)
     if highest < 2:
         return np.array(earliest, dtype=np.int64)
-    engine = np.array(inside, dtype=bool)
+    engine = as_booleans(inside)
     groups = _Groups(topology, inside, earliest, latest_levels(topology, inside, highest))
     for nodes in together:
         groups.join(nodes)
@@ -112,7 +112,12 @@ class _Groups:
         self._members: dict[int, list[int]] = {}
         self._undo: list[tuple[list[int], int, int]] = []
         self._changed: list[tuple[list[int], int, int]] = []
-        self._arrays = (np.arange(len(inside)), np.array(self._low), np.array(self._high))
+        count = len(inside)
+        self._arrays = (
+            np.arange(count),
+            np.fromiter(earliest, dtype=np.int64, count=count),
+            np.fromiter(latest, dtype=np.int64, count=count),
+        )
 
     def placements(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and the highest level of each node's group, by node."""

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from partitioner.errors import UnlabelledNodeError
 from partitioner.graph import Graph, Node
 from partitioner.placement import connected_nodes, place_nodes
-from partitioner.topology import GRAPH_INPUT
+from partitioner.topology import GRAPH_INPUT, as_booleans
 
 NATIVE = -1
 """Place of a node that no engine runs."""
@@ -69,7 +69,7 @@ def cut(
         connected: Whether each segment must be connected. Then a level may have several.
     """
     levels = place_nodes(graph.topology, inside, together=together)
-    places = np.where(np.array(inside, dtype=bool), levels, NATIVE)
+    places = np.where(as_booleans(inside), levels, NATIVE)
     if connected:
         places = _connected_parts(graph, places)
     names = _unused_names(graph)
@@ -123,8 +123,7 @@ def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:
 
 
 def _unused_names(graph: Graph) -> itertools.filterfalse[str]:
-    taken = {node.name for node in graph.nodes}
-    return itertools.filterfalse(taken.__contains__, (f"segment_{index}" for index in itertools.count()))
+    return itertools.filterfalse(graph.names.__contains__, (f"segment_{index}" for index in itertools.count()))
 
 
 def _inputs(graph: Graph, places: np.ndarray) -> dict[int, list[int]]:
