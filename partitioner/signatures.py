@@ -100,5 +100,7 @@ def _attribute_key(attribute: ir.Attr) -> str:
         return ""
     if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
         tensor = attribute.as_tensor()
-        return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(tensor.tobytes()).hexdigest()}"
+        texts = tensor.dtype == ir.DataType.STRING
+        content = repr(tensor.numpy().tolist()).encode() if texts else tensor.tobytes()
+        return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(content).hexdigest()}"
     return f"{attribute.type} {attribute.value!r}"

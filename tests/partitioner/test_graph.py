@@ -197,3 +197,17 @@ def test_a_random_node_and_what_it_feeds_compute_anew_for_each_request(clean) ->
         "noisy": False,
         "Add:y": False,
     }
+
+
+def test_texts_in_attributes_tell_nodes_apart(clean) -> None:
+    graph = clean("""<ir_version: 10, opset_import: ["": 17, "ai.onnx.ml": 4]> g (string[2] x) =>
+    (int64[2] a, int64[2] b, int64[2] c) {
+        a = ai.onnx.ml.LabelEncoder<keys_tensor = string[2] {"p", "q"}, values_int64s = [1, 2]>(x)
+        b = ai.onnx.ml.LabelEncoder<keys_tensor = string[2] {"p", "q"}, values_int64s = [1, 2]>(x)
+        c = ai.onnx.ml.LabelEncoder<keys_tensor = string[2] {"p", "r"}, values_int64s = [1, 2]>(x)
+    }""")
+
+    kinds = [node.signature for node in graph.nodes]
+
+    assert kinds[0] == kinds[1]
+    assert kinds[0] != kinds[2]
