@@ -83,6 +83,9 @@ def main() -> int:
             console.print(f"{name}: {row.chosen}, {row.ratio:.3f} times {row.best}")
             times = (f"{row.latencies[c].percentile_ms(50):.3f}" for c in (*OTHERS, "tuned"))
             table.add_row(name, *times, f"{row.kept} of {row.cut}", row.chosen, row.best, f"{row.ratio:.3f}")
+    if not table.row_count:
+        console.print("Nothing was measured, so nothing is known.")
+        return 1
     console.print(table)
     console.print(f"Every tuned model takes at most {LIMIT} times the best: {'yes' if holds else 'no'}.")
     return 0 if holds else 1
