@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import onnx_ir as ir
 
@@ -105,8 +105,9 @@ class Graph:
         constant: Whether a node computes the same for every request, from constants alone, by number.
         shape_arithmetic: Values that are computed from dimensions and constants alone.
         op_types: Operators of the nodes.
-        names: Identities of the nodes.
-        kinds: The first node of each signature.
+        names: Identities of the nodes, by number.
+        kinds: The first node of each signature, in order.
+        kind_of: Place in ``kinds`` of the node with the same signature, by number.
     """
 
     model: ir.Model
@@ -117,8 +118,9 @@ class Graph:
     constant: Sequence[bool]
     shape_arithmetic: Set[ir.Value]
     op_types: Set[str]
-    names: Set[str]
-    kinds: Mapping[Signature, Node]
+    names: tuple[str, ...]
+    kinds: tuple[Node, ...]
+    kind_of: tuple[int, ...]
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:
@@ -149,7 +151,10 @@ class Graph:
             leaving=[v in outputs for v in numbers],
         )
         constant = _constant(reads_by_number, producers, nodes)
-        arithmetic = signatures.shape_arithmetic
+        first: dict[Signature, Node] = {}
+        for node in nodes:
+            first.setdefault(node.signature, node)
+        places = {signature: place for place, signature in enumerate(first)}
         return cls(
             model=model,
             nodes=tuple(nodes),
@@ -157,10 +162,11 @@ class Graph:
             producers=tuple(producers),
             topology=topology,
             constant=constant,
-            shape_arithmetic=arithmetic,
+            shape_arithmetic=signatures.shape_arithmetic,
             op_types={node.op_type for node in nodes},
-            names=set(names.values()),
-            kinds={node.signature: node for node in reversed(nodes)},
+            names=tuple(node.name for node in nodes),
+            kinds=tuple(first.values()),
+            kind_of=tuple(places[node.signature] for node in nodes),
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import fnmatch
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -113,8 +114,16 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
 
     if excluded is not _nothing:
         return {node.name: verdict_of(node) for node in graph.nodes}
-    taken = {signature for signature, node in graph.kinds.items() if verdict_of(node).code is None}
-    return {node.name: SUPPORTED if node.signature in taken else verdict_of(node) for node in graph.nodes}
+    taken = [verdict_of(node).code is None for node in graph.kinds]
+    labels = dict.fromkeys(graph.names, SUPPORTED)
+    for node in itertools.compress(graph.nodes, [not taken[kind] for kind in graph.kind_of]):
+        labels[node.name] = verdict_of(node)
+    return labels
+
+
+def engine_nodes(graph: Graph, labels: Mapping[str, Verdict]) -> list[bool]:
+    """Whether an engine takes a node, by number."""
+    return [verdict.code is None for verdict in map(labels.__getitem__, graph.names)]
 
 
 def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dict[str, Verdict]:
@@ -125,7 +134,7 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
     result = dict(labels)
     if not any(graph.constant):
         return result
-    inside = [labels[node.name].code is None for node in graph.nodes]
+    inside = engine_nodes(graph, labels)
     before, after = graph.topology.edges
     engine = as_booleans(inside)
     unread = as_booleans(graph.constant) & engine

@@ -73,4 +73,11 @@ def certifies(levels: np.ndarray, topology: Topology, inside: np.ndarray) -> boo
         inside: Whether the engine runs a node, ``bool[N]``.
     """
     before, after = topology.edges
-    return bool((levels[after] >= levels[before] + (inside[after] & ~inside[before])).all())
+    return bool((levels[after] >= levels[before] + rises(topology, inside)).all())
+
+
+def rises(topology: Topology, inside: np.ndarray) -> np.ndarray:
+    """Whether an edge enters the engine, so that the level must rise along it, by edge."""
+    before, after = topology.edges
+    enters: np.ndarray = inside[after] & ~inside[before]
+    return enters

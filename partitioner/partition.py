@@ -16,6 +16,7 @@ from partitioner.labels import (
     Predicate,
     ReasonCode,
     Verdict,
+    engine_nodes,
     label_nodes,
     without_constant_islands,
 )
@@ -130,7 +131,7 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
 def _cut(
     graph: Graph, labels: Mapping[str, Verdict], groups: Sequence[AtomicGroup], options: PartitionOptions
 ) -> tuple[Segment, ...]:
-    inside = [labels[node.name].code is None for node in graph.nodes]
+    inside = engine_nodes(graph, labels)
     together = [group.nodes for group in groups if all(inside[index] for index in group.nodes)]
     return tuple(cut(graph, inside, together=together, connected=options.connected))
 

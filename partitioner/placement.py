@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from partitioner.levels import certifies, earliest_levels, latest_levels
+from partitioner.levels import certifies, earliest_levels, latest_levels, rises
 from partitioner.topology import GRAPH_INPUT, Topology, as_booleans
 
 CROSSING_BYTES = 16_384
@@ -106,6 +106,7 @@ class _Groups:
     ) -> None:
         self._topology = topology
         self._inside = inside
+        self._rises = rises(topology, as_booleans(inside))
         self._low = list(earliest)
         self._high = list(latest)
         self._parents = list(range(len(inside)))
@@ -138,10 +139,11 @@ class _Groups:
         self._parents, self._low, self._high = roots.tolist(), group_low.tolist(), group_high.tolist()
         self._members = _members(roots)
         self._arrays = (roots, group_low, group_high)
+        before, after = self._topology.edges
+        low, high = group_low[roots], group_high[roots]
         unlimited = len(roots) ** 2
-        raised, reduced = np.flatnonzero(low < group_low[roots]), np.flatnonzero(high > group_high[roots])
-        assert self._raise_lowest(_each(raised, group_low[roots[raised]]), unlimited)
-        assert self._reduce_highest(_each(reduced, group_high[roots[reduced]]), unlimited)
+        assert self._raise_lowest(_each(before[low[after] < low[before] + self._rises], low), unlimited)
+        assert self._reduce_highest(_each(after[high[before] > high[after] - self._rises], high), unlimited)
         self._changed.extend(self._undo)
         self._undo.clear()
 
@@ -253,7 +255,8 @@ class _Groups:
 
 
 def _each(nodes: np.ndarray, levels: np.ndarray) -> list[_Moved]:
-    return [((node,), level) for node, level in zip(nodes.tolist(), levels.tolist(), strict=True)]
+    nodes = np.unique(nodes)
+    return [((node,), level) for node, level in zip(nodes.tolist(), levels[nodes].tolist(), strict=True)]
 
 
 def _members(roots: np.ndarray) -> dict[int, list[int]]:

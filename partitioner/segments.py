@@ -123,7 +123,8 @@ def _connected_parts(graph: Graph, places: np.ndarray) -> np.ndarray:
 
 
 def _unused_names(graph: Graph) -> itertools.filterfalse[str]:
-    return itertools.filterfalse(graph.names.__contains__, (f"segment_{index}" for index in itertools.count()))
+    taken = frozenset(graph.names)
+    return itertools.filterfalse(taken.__contains__, (f"segment_{index}" for index in itertools.count()))
 
 
 def _inputs(graph: Graph, places: np.ndarray) -> dict[int, list[int]]:
