@@ -16,6 +16,10 @@ from protos.inference_pb2 import (
     ServerMetadataResponse,
     ServerReadyRequest,
     ServerReadyResponse,
+    SystemSharedMemoryRegisterRequest,
+    SystemSharedMemoryRegisterResponse,
+    SystemSharedMemoryUnregisterRequest,
+    SystemSharedMemoryUnregisterResponse,
 )
 
 __all__ = [
@@ -34,4 +38,8 @@ __all__ = [
     "ServerMetadataResponse",
     "ServerReadyRequest",
     "ServerReadyResponse",
+    "SystemSharedMemoryRegisterRequest",
+    "SystemSharedMemoryRegisterResponse",
+    "SystemSharedMemoryUnregisterRequest",
+    "SystemSharedMemoryUnregisterResponse",
 ]

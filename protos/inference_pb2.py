@@ -46,14 +46,18 @@ DESCRIPTOR = private_pool.load_file(
     b'ametersEntryR\nparameters\x12:\n\x08contents\x18\x05 \x01(\x0b2\x1e.inference.InferTensorConten'
     b'tsR\x08contents\x1aX\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01(\x0b2\x19.infer'
     b'ence.InferParameterR\x05value:\x028\x01\x1aX\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05v'
-    b'alue\x18\x02 \x01(\x0b2\x19.inference.InferParameterR\x05value:\x028\x012\xfc\x03\n\x14GRPCInferenceServic'
-    b'e\x12K\n\nServerLive\x12\x1c.inference.ServerLiveRequest\x1a\x1d.inference.ServerLiveResp'
-    b'onse"\x00\x12N\n\x0bServerReady\x12\x1d.inference.ServerReadyRequest\x1a\x1e.inference.ServerR'
-    b'eadyResponse"\x00\x12K\n\nModelReady\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.M'
-    b'odelReadyResponse"\x00\x12W\n\x0eServerMetadata\x12 .inference.ServerMetadataRequest\x1a'
-    b'!.inference.ServerMetadataResponse"\x00\x12T\n\rModelMetadata\x12\x1f.inference.ModelM'
-    b'etadataRequest\x1a .inference.ModelMetadataResponse"\x00\x12K\n\nModelInfer\x12\x1c.infer'
-    b'ence.ModelInferRequest\x1a\x1d.inference.ModelInferResponse"\x00b\x06proto3',
+    b'alue\x18\x02 \x01(\x0b2\x19.inference.InferParameterR\x05value:\x028\x01"~\n!SystemSharedMemoryRe'
+    b'gisterRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n\x06offset\x18\x03 \x01(\x04R\x06off'
+    b'set\x12\x1b\n\tbyte_size\x18\x04 \x01(\x04R\x08byteSize"$\n"SystemSharedMemoryRegisterResponse"9'
+    b'\n#SystemSharedMemoryUnregisterRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name"&\n$SystemShare'
+    b'dMemoryUnregisterResponse2\xfc\x03\n\x14GRPCInferenceService\x12K\n\nServerLive\x12\x1c.infer'
+    b'ence.ServerLiveRequest\x1a\x1d.inference.ServerLiveResponse"\x00\x12N\n\x0bServerReady\x12\x1d'
+    b'.inference.ServerReadyRequest\x1a\x1e.inference.ServerReadyResponse"\x00\x12K\n\nModel'
+    b'Ready\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.ModelReadyResponse"\x00\x12W\n\x0e'
+    b'ServerMetadata\x12 .inference.ServerMetadataRequest\x1a!.inference.ServerMetad'
+    b'ataResponse"\x00\x12T\n\rModelMetadata\x12\x1f.inference.ModelMetadataRequest\x1a .infere'
+    b'nce.ModelMetadataResponse"\x00\x12K\n\nModelInfer\x12\x1c.inference.ModelInferRequest\x1a'
+    b'\x1d.inference.ModelInferResponse"\x00b\x06proto3',
     'inference.proto',
 )
 
@@ -72,3 +76,7 @@ InferParameter = _classes['InferParameter']
 InferTensorContents = _classes['InferTensorContents']
 ModelInferRequest = _classes['ModelInferRequest']
 ModelInferResponse = _classes['ModelInferResponse']
+SystemSharedMemoryRegisterRequest = _classes['SystemSharedMemoryRegisterRequest']
+SystemSharedMemoryRegisterResponse = _classes['SystemSharedMemoryRegisterResponse']
+SystemSharedMemoryUnregisterRequest = _classes['SystemSharedMemoryUnregisterRequest']
+SystemSharedMemoryUnregisterResponse = _classes['SystemSharedMemoryUnregisterResponse']
