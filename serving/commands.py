@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from serving.command import Command, lazy
+from serving.command import Command, lazy, positive
 
 ENGINES = ("auto", "openvino", "native")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
@@ -14,13 +14,6 @@ DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
 
 
 def add_partition_options(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +26,10 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--engine-ops", type=_names, metavar="A,B", help="the only operators that may run in an engine")
     group.add_argument(
-        "--min-segment-nodes", type=_positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
+        "--min-segment-nodes", type=positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
     )
     group.add_argument(
-        "--max-segments", type=_positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+        "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
     )
     group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
