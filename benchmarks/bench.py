@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.harness.arguments import MODEL
+from benchmarks.load.arguments import SERVER
 from serving.command import Command, add_common_options
 
-SUBCOMMANDS = (MODEL,)
+SUBCOMMANDS = (MODEL, SERVER)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

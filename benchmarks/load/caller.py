@@ -5,9 +5,9 @@ Requests are serialized once and answers are not parsed, so that the client cost
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
-import signal
 import time
 from multiprocessing.connection import Connection
 
@@ -16,6 +16,8 @@ import grpc
 from benchmarks.load.level import Level
 from benchmarks.load.loops import Done, MonotonicClock, Send, Traffic, closed_loop, open_loop
 from benchmarks.load.samples import Samples
+
+UNLIMITED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +46,21 @@ def serve(connection: Connection, shot: Shot, stop: ctypes.c_bool, answered: cty
         stop: Set by the other side to end a level early.
         answered: Counts the answers of the current level, for a progress display.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side says when to stop
-    options = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
-    with grpc.insecure_channel(shot.address, options=options) as channel:
+    with connect(shot.address) as channel:
         send = _sender(channel, shot, answered)
-        grpc.channel_ready_future(channel).result(shot.timeout_s)
-        connection.send(None)
-        while True:
-            try:
+        with contextlib.suppress(grpc.FutureTimeoutError):  # then the requests say what is wrong
+            grpc.channel_ready_future(channel).result(shot.timeout_s)
+        with contextlib.suppress(EOFError, OSError):  # the other side is gone, so nobody waits for more
+            connection.send(None)
+            while True:
                 level = connection.recv()
-            except EOFError:
-                return
-            answered.value = 0
-            connection.send(_run(level, send, stop))
+                answered.value = 0
+                connection.send(_run(level, send, stop))
+
+
+def connect(address: str) -> grpc.Channel:
+    """Open a channel without limits on the size of messages."""
+    return grpc.insecure_channel(address, options=UNLIMITED)
 
 
 def _sender(channel: grpc.Channel, shot: Shot, answered: ctypes.c_int64) -> Send:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 from serving.errors import ServingError
 
 
@@ -36,7 +38,7 @@ class ModelNotReadyError(TargetError):
     """The server knows the model but can't run it now."""
 
     def __init__(self, address: str, model: str) -> None:
-        super().__init__(f"The model {model!r} at {address} isn't ready. Wait until it is loaded, or see the server's log.")
+        super().__init__(f"The model {model!r} at {address} isn't ready. Wait until it is loaded, or see the log.")
 
 
 class InputError(TargetError):
@@ -60,6 +62,13 @@ class NoSharedMemoryError(TargetError):
         super().__init__(
             f"The server at {address} takes no system shared memory: {_ended(reason)} Leave --shared-memory out."
         )
+
+
+class ResultFileError(TargetError):
+    """The rows can't be written."""
+
+    def __init__(self, file: pathlib.Path, reason: str) -> None:
+        super().__init__(f"{file}: can't be written ({reason}). Give --json another file.")
 
 
 class ClientError(ServingError):

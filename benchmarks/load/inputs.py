@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
 import numpy as np
-import onnx_ir as ir
 
 from benchmarks.load.errors import InputError, RefusedError
-from benchmarks.load.target import Target
+from benchmarks.load.target import SILENCE, Target
 from engines import EngineError, ExecutionError
 from engines.samples import find_samples, load_samples
 from partitioner import TensorSpec
@@ -46,6 +44,8 @@ def first_request(
         InputError: The file or a shape doesn't fit the model.
         RefusedError: The server doesn't answer the request.
     """
+    if file is not None and (shapes or batch != 1):
+        raise InputError("--inputs has shapes of its own. Leave --shape and --batch out.")
     tensors = _tensors(target)
     sender = _Sender(target, tensors, timeout_s)
     if file is not None:
@@ -71,7 +71,7 @@ class _Sender:
         refusal: Why the server refused the latest request that it refused.
     """
 
-    outputs = ()
+    outputs: tuple[str, ...] = ()
 
     def __init__(self, target: Target, tensors: Mapping[str, WireTensor], timeout_s: float) -> None:
         self.request = ModelInferRequest()
@@ -85,7 +85,8 @@ class _Sender:
         """Send the inputs. The results stay in ``response``.
 
         Raises:
-            ExecutionError: The server answers with an error.
+            ExecutionError: The server refuses these inputs.
+            RefusedError: It wouldn't answer others either.
         """
         del outputs
         self.request = ModelInferRequest(model_name=self._target.model)
@@ -96,6 +97,8 @@ class _Sender:
         try:
             self.response = self._target.call("ModelInfer", self.request, self._timeout_s)
         except grpc.RpcError as error:
+            if error.code() in SILENCE:
+                raise RefusedError(self._target.model, error.details()) from error
             self.refusal = f"{error.code().name}: {error.details()}"
             raise ExecutionError(self.refusal) from error
         return []

@@ -85,7 +85,7 @@ class Samples:
             "errors": dict(self.errors),
             "seconds": round(self.seconds, 4),
             "throughput_per_s": round(len(self.latencies_ms) / self.seconds, 2) if self.seconds else 0.0,
-            "mean_ms": _rounded(self.latencies_ms, np.mean),
+            "mean_ms": round(float(self.latencies_ms.mean()), 4) if len(self.latencies_ms) else None,
             **{f"p{q}_ms": percentile(self.latencies_ms, q) for q in PERCENTILES},
             "max_ms": percentile(self.latencies_ms, 100),
             "send_lag_p50_ms": percentile(self.lags_ms, 50),

@@ -24,6 +24,7 @@ from protos import (
 ALIGNMENT = 64
 """Bytes; a cache line, so that no two tensors share one."""
 
+
 @contextlib.contextmanager
 def in_shared_memory(
     target: Target, request: ModelInferRequest, response: ModelInferResponse, timeout_s: float
@@ -46,6 +47,7 @@ def in_shared_memory(
     offsets = _offsets(sizes)
     memory = SharedMemory(create=True, size=max(1, offsets[-1]))
     try:
+        assert memory.buf is not None
         for offset, data in zip(offsets, request.raw_input_contents, strict=False):
             memory.buf[offset : offset + len(data)] = data
         moved = _moved(request, response, memory.name, list(zip(offsets, sizes, strict=False)))
@@ -92,8 +94,9 @@ def _moved(
     """The request with an offset and a size, in bytes, for each input and then each output."""
     moved = ModelInferRequest(model_name=request.model_name, inputs=request.inputs)
     moved.outputs.extend(ModelInferRequest.InferRequestedOutputTensor(name=output.name) for output in response.outputs)
-    for tensor, (offset, size) in zip((*moved.inputs, *moved.outputs), places, strict=True):
-        tensor.parameters["shared_memory_region"].string_param = region
-        tensor.parameters["shared_memory_offset"].int64_param = offset
-        tensor.parameters["shared_memory_byte_size"].int64_param = size
+    parameters = [tensor.parameters for tensor in moved.inputs] + [tensor.parameters for tensor in moved.outputs]
+    for fields, (offset, size) in zip(parameters, places, strict=True):
+        fields["shared_memory_region"].string_param = region
+        fields["shared_memory_offset"].int64_param = offset
+        fields["shared_memory_byte_size"].int64_param = size
     return moved

@@ -13,7 +13,6 @@ from protos import ModelMetadataRequest, ModelMetadataResponse, ModelReadyReques
 
 SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 INFER_METHOD = f"/{SERVICE}/ModelInfer"
-UNLIMITED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 ANSWER_S = 10.0
 """How long the server may take to describe itself."""
@@ -27,18 +26,15 @@ class Target:
 
     Attributes:
         address: HOST:PORT.
-        metadata: What the server says about the model.
+        model: The model's name.
+        metadata: What the server says about it.
         channel: To the server.
     """
 
     address: str
+    model: str
     metadata: ModelMetadataResponse
     channel: grpc.Channel
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        return self.metadata.name
 
     def call(self, rpc: str, request: Any, timeout_s: float = ANSWER_S) -> Any:
         """Call a method of the service, such as ``ModelInfer``, and return its response message.
@@ -84,4 +80,4 @@ def find_target(channel: grpc.Channel, address: str, model: str) -> Target:
         raise UnknownModelError(address, model, error.details()) from error
     if not ready:
         raise ModelNotReadyError(address, model)
-    return Target(address=address, metadata=metadata, channel=channel)
+    return Target(address=address, model=model, metadata=metadata, channel=channel)

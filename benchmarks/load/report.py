@@ -1,0 +1,81 @@
+"""Rows as a table, as sentences and as JSON."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.load.errors import ResultFileError
+from benchmarks.load.level import Level
+from benchmarks.load.samples import Samples, percentile
+
+Row = dict[str, object]
+
+WIDTH = 130
+"""Columns of the table where the output is no terminal."""
+
+TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
+
+BUSY_CORES = 0.9
+"""A client process that needs more of a core than this may have no time to send more."""
+
+LATE_MS, LATE_SHARE = 1.0, 0.1
+"""Requests count as sent late where the 99th percentile of the send lag passes both, the latter of the latency's."""
+
+
+def warnings(level: Level, samples: Samples) -> Iterator[str]:
+    """Say what makes a row doubtful."""
+    for status, count in samples.errors.items():
+        yield f"{level}: {count} of {samples.requests} requests failed with {status}: {samples.messages[status]}"
+    if max(samples.client_cores) > BUSY_CORES:
+        yield (
+            f"{level}: the client itself was busy ({max(samples.client_cores):.2f} of a core in a process), so the "
+            "server may be able to do more. Give more --processes, or measure from another machine."
+        )
+    lag, latency = percentile(samples.lags_ms, 99), percentile(samples.latencies_ms, 99)
+    if lag and latency and lag > max(LATE_MS, LATE_SHARE * latency):
+        yield (
+            f"{level}: requests were sent late (99 % within {lag:g} ms), which is in their latencies. The client's "
+            "machine is too busy, or needs more --processes."
+        )
+
+
+def write_json(file: pathlib.Path, environment: Mapping[str, object], rows: Sequence[Row], *, complete: bool) -> None:
+    """Write all rows so far.
+
+    Raises:
+        ResultFileError: The file can't be written.
+    """
+    try:
+        file.write_text(json.dumps({"environment": environment, "rows": rows, "complete": complete}), encoding="utf-8")
+    except OSError as error:
+        raise ResultFileError(file, str(error.strerror)) from error
+
+
+def print_table(console: Console, rows: Sequence[Row]) -> None:
+    """Print a line a row; times in milliseconds."""
+    is_open = any(row["rate_per_s"] for row in rows)
+    table = Table()
+    headings = ("rate/s" if is_open else "callers", "requests", "errors", "answers/s", *TIMES)
+    for heading in (*headings, *(("lag p99",) if is_open else ()), "client cores"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        times = [row[f"{name}_ms"] for name in (*TIMES, *(("send_lag_p99",) if is_open else ()))]
+        load = row["rate_per_s"] or row["concurrency"]
+        errors = row["errors"]
+        assert isinstance(errors, dict)
+        counts = (f"{load:g}", f"{row['requests']:,}", f"{sum(errors.values()):,}", f"{row['throughput_per_s']:,.1f}")
+        table.add_row(*counts, *map(_ms, times), f"{row['client_cores']:.2f}")
+    console.print(table)
+    since = "when a request was due" if is_open else "when a request was sent"
+    console.print(f"Times in ms of requests that succeeded, from {since} to its answer.")
+
+
+def _ms(time: object) -> str:
+    if not isinstance(time, float):
+        return "-"
+    return f"{time:.3f}" if time < 100 else f"{time:,.0f}"
