@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.harness.arguments import MODEL
+from benchmarks.harness.arguments import MODEL, NETWORKS
 from serving.command import Command, add_common_options
 
-SUBCOMMANDS = (MODEL,)
+SUBCOMMANDS = (NETWORKS, MODEL)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
