@@ -15,14 +15,14 @@ from benchmarks.harness.measure import Measurement
 from benchmarks.harness.page import render_page
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.results import Result, read_result
-from benchmarks.harness.settings import check_precisions
+from benchmarks.harness.settings import check_precisions, installed_peers
 from benchmarks.harness.subjects import Subject, model_subjects, network_subjects
 from benchmarks.harness.tables import print_comparison, print_result
 from benchmarks.networks import NETWORKS
 from engines.errors import OutputFileError
 from engines.files import write_atomically
 
-WIDTH = 150
+WIDTH = 120
 """Columns of the tables where the output is no terminal."""
 
 
@@ -60,6 +60,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[Subject], count: in
     _check_folders(arguments.json, arguments.html)
     plan = Plan(
         precisions=arguments.precision,
+        peers=installed_peers(),
         engine=arguments.engine,
         via=arguments.via,
         threads=arguments.threads,

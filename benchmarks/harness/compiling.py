@@ -24,7 +24,7 @@ def native_recipe(source: pathlib.Path, plan: Plan) -> Recipe:
 
 def peer_recipes(source: pathlib.Path, plan: Plan) -> list[Recipe]:
     """Other systems; whether they take the model shows when they load it."""
-    return [Recipe(setting=n, engine=n, open=opener, model=source, threads=plan.threads) for n, opener in PEERS.items()]
+    return [Recipe(setting=n, engine=n, open=PEERS[n], model=source, threads=plan.threads) for n in plan.peers]
 
 
 def compile_recipes(

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from benchmarks.harness.settings import PEERS
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to measure of every model, beside the native baseline and the other systems.
+    """What to measure of every model, beside the native baseline.
 
     Attributes:
         precisions: Keys of ``PRECISIONS``.
-        engine: What they are compiled for.
+        peers: Keys of ``PEERS``.
+        engine: What this project compiles for.
         via: process, grpc or both.
         threads: Threads of each engine; None leaves it to the libraries.
         rounds: Turns of each setting.
     """
 
     precisions: Sequence[str]
+    peers: Sequence[str]
     engine: str
     via: Sequence[str]
     threads: int | None
@@ -30,4 +30,4 @@ class Plan:
     def steps(self) -> int:
         """How many steps a model's measurement has: compiling, loading and rounds."""
         compiled = len(self.precisions)
-        return compiled + (1 + compiled + len(PEERS)) + len(self.via) * self.rounds
+        return compiled + (1 + compiled + len(self.peers)) + len(self.via) * self.rounds
