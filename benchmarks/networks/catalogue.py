@@ -15,6 +15,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.networks import bert, classic, inception, mobilenet, resnet, samples, wide_deep
 from benchmarks.networks.fragments import fragment
 from benchmarks.networks.normalization import set_statistics
+from engines.errors import OutputFileError
 from engines.files import write_model
 
 VERSION = 1
@@ -72,12 +73,12 @@ def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -
 
     Raises:
         UnknownNetworkError: No network has this name.
-        OutputFileError: The file can't be written.
+        OutputFileError: The folder can't be made, or the file can't be written.
     """
     network = find_network(name)
     path = folder / f"{name}{'-fragmented' if fragmented else ''}-v{VERSION}.onnx"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
         model = network.build()
         set_statistics(model, sample_inputs(name, CALIBRATION_BATCH, CALIBRATION_SEED))
         if fragmented:
@@ -112,6 +113,13 @@ def find_network(name: str) -> Network:
     if name not in NETWORKS:
         raise UnknownNetworkError(name)
     return NETWORKS[name]
+
+
+def _make_folder(folder: pathlib.Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputFileError(folder, error.strerror or str(error)) from error
 
 
 def _images(channels: int, side: int) -> Sampler:
