@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.harness.arguments import MODEL
+from benchmarks.harness.arguments import MODEL, NETWORKS
 from benchmarks.load.arguments import SERVER
 from serving.command import Command, add_common_options
 
-SUBCOMMANDS = (MODEL, SERVER)
+SUBCOMMANDS = (NETWORKS, MODEL, SERVER)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

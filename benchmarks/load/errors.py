@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
-
-from serving.errors import ServingError
+from benchmarks.errors import BenchmarkError
 
 
-class TargetError(ServingError):
+class TargetError(BenchmarkError):
     """The server, the model or the inputs aren't what the arguments say. Nothing was measured."""
-
-    exit_code = 2
 
 
 class UnreachableError(TargetError):
@@ -64,15 +60,10 @@ class NoSharedMemoryError(TargetError):
         )
 
 
-class ResultFileError(TargetError):
-    """The rows can't be written."""
-
-    def __init__(self, file: pathlib.Path, reason: str) -> None:
-        super().__init__(f"{file}: can't be written ({reason}). Give --json another file.")
-
-
-class ClientError(ServingError):
+class ClientError(BenchmarkError):
     """A client process of ours died."""
+
+    exit_code = 1
 
     def __init__(self) -> None:
         super().__init__("A client process ended before it was done; its message stands above. Run it again.")

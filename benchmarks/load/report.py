@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.load.errors import ResultFileError
 from benchmarks.load.level import Level
 from benchmarks.load.samples import Samples, percentile
+from engines.files import write_atomically
 
 Row = dict[str, object]
 
@@ -48,12 +48,10 @@ def write_json(file: pathlib.Path, environment: Mapping[str, object], rows: Sequ
     """Write all rows so far.
 
     Raises:
-        ResultFileError: The file can't be written.
+        OutputFileError: The file can't be written.
     """
-    try:
-        file.write_text(json.dumps({"environment": environment, "rows": rows, "complete": complete}), encoding="utf-8")
-    except OSError as error:
-        raise ResultFileError(file, str(error.strerror)) from error
+    result = {"environment": environment, "rows": rows, "complete": complete}
+    write_atomically(file, json.dumps(result).encode())
 
 
 def print_table(console: Console, rows: Sequence[Row]) -> None:

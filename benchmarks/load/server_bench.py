@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 
-from benchmarks.environment import describe_environment
+from benchmarks.environment import describe_environment, describe_load
 from benchmarks.load.caller import Shot, connect
 from benchmarks.load.fleet import Fleet
 from benchmarks.load.inputs import first_request
@@ -40,7 +40,9 @@ def bench(arguments: argparse.Namespace) -> int:
         0; 1 if not one request of a row succeeded.
 
     Raises:
-        BenchmarkError: The arguments don't fit the server, or a file can't be written.
+        TargetError: The arguments don't fit the server.
+        ClientError: A client process died.
+        OutputFileError: The JSON file can't be written.
         KeyboardInterrupt: Ctrl-C, when all is printed.
     """
     rows: list[Row] = []
@@ -60,6 +62,7 @@ def bench(arguments: argparse.Namespace) -> int:
     finally:
         if rows:
             print_table(console if console.is_terminal else Console(width=WIDTH), rows)
+    environment["load_average_after"] = describe_load()
     _save(arguments, environment, rows, complete=True)
     return 0 if all(row["p50_ms"] is not None for row in rows) else 1
 

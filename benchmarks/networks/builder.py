@@ -31,7 +31,9 @@ class NetworkBuilder:
     ``[batch, channels, height, width]``.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, epsilon: float = 1e-5) -> None:
+        """Start a network; ``epsilon`` is that of its batch normalizations."""
+        self._epsilon = epsilon
         self._graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=name)
         self._counts: collections.Counter[str] = collections.Counter()
 
@@ -66,6 +68,11 @@ class NetworkBuilder:
         """Add a float32 parameter with equal values."""
         return self._initializer(name, shape, lambda: ir.tensor(np.full(shape, value, np.float32)))
 
+    @staticmethod
+    def channels(x: ir.Value) -> int:
+        """Channels of images."""
+        return _size(x, 1)
+
     def conv(
         self,
         x: ir.Value,
@@ -89,10 +96,10 @@ class NetworkBuilder:
             bias: Whether to add one to each channel.
         """
         height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-        fan_in = _size(x, 1) // groups * height * width
+        fan_in = self.channels(x) // groups * height * width
         name = self._next("Conv")
         weight = self.normal(
-            f"{name}.weight", channels, _size(x, 1) // groups, height, width, std=math.sqrt(RELU_GAIN / fan_in)
+            f"{name}.weight", channels, self.channels(x) // groups, height, width, std=math.sqrt(RELU_GAIN / fan_in)
         )
         pads = [height // 2, width // 2] * 2 if pad is None else [pad] * 4
         return self.op(
@@ -106,12 +113,12 @@ class NetworkBuilder:
             group=groups,
         )
 
-    def batch_norm(self, x: ir.Value, *, epsilon: float = 1e-5) -> ir.Value:
+    def batch_norm(self, x: ir.Value) -> ir.Value:
         """Add a BatchNormalization in its inference form; ``set_statistics`` gives it a mean and a variance."""
-        name, channels = self._next("BatchNormalization"), _size(x, 1)
+        name, channels = self._next("BatchNormalization"), self.channels(x)
         scale, variance = (self.filled(f"{name}.{what}", channels, value=1.0) for what in ("scale", "variance"))
         bias, mean = (self.filled(f"{name}.{what}", channels) for what in ("bias", "mean"))
-        return self.op("BatchNormalization", x, scale, bias, mean, variance, epsilon=epsilon)
+        return self.op("BatchNormalization", x, scale, bias, mean, variance, epsilon=self._epsilon)
 
     def linear(self, x: ir.Value, units: int, *, gain: float = RELU_GAIN) -> ir.Value:
         """Add a fully connected layer over the last axis, with a bias.

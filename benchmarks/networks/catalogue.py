@@ -11,9 +11,11 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from benchmarks.networks import classic, samples
+from benchmarks.errors import BenchmarkError
+from benchmarks.networks import bert, classic, inception, mobilenet, resnet, samples, wide_deep
 from benchmarks.networks.fragments import fragment
 from benchmarks.networks.normalization import set_statistics
+from engines.errors import OutputFileError
 from engines.files import write_model
 
 VERSION = 1
@@ -23,7 +25,7 @@ CALIBRATION_BATCH, CALIBRATION_SEED = 4, 0
 """What the statistics of batch normalizations are taken from."""
 
 
-class UnknownNetworkError(Exception):
+class UnknownNetworkError(BenchmarkError):
     """A name that is no network's. Its text is complete and meant for the user."""
 
     def __init__(self, name: str) -> None:
@@ -38,7 +40,7 @@ class Sampler(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Network:
     """A network to measure.
 
@@ -71,12 +73,12 @@ def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -
 
     Raises:
         UnknownNetworkError: No network has this name.
-        OutputFileError: The file can't be written.
+        OutputFileError: The folder can't be made, or the file can't be written.
     """
     network = find_network(name)
     path = folder / f"{name}{'-fragmented' if fragmented else ''}-v{VERSION}.onnx"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
         model = network.build()
         set_statistics(model, sample_inputs(name, CALIBRATION_BATCH, CALIBRATION_SEED))
         if fragmented:
@@ -113,14 +115,33 @@ def find_network(name: str) -> Network:
     return NETWORKS[name]
 
 
-def _image(channels: int, side: int) -> Sampler:
+def _make_folder(folder: pathlib.Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputFileError(folder, error.strerror or str(error)) from error
+
+
+def _images(channels: int, side: int) -> Sampler:
     return functools.partial(samples.images, channels, side)
+
+
+_TOKENS = functools.partial(samples.token_sequences, bert.VOCABULARY, bert.SEQUENCE)
+_CLICKS = functools.partial(samples.clicks, wide_deep.VOCABULARY, wide_deep.FIELDS)
 
 
 NETWORKS: Mapping[str, Network] = {
     network.name: network
     for network in (
-        Network(name="lenet5", build=classic.lenet5, sample=_image(1, 32), parameters=61_706, macs=416_520),
+        Network("lenet5", classic.lenet5, _images(1, 32), parameters=61_706, macs=416_520),
+        Network("alexnet", classic.alexnet, _images(3, 224), parameters=61_100_840, macs=714_188_480),
+        Network("resnet50", resnet.resnet50, _images(3, 224), parameters=25_557_032, macs=4_089_184_256),
+        Network("vgg16", classic.vgg16, _images(3, 224), parameters=138_357_544, macs=15_470_264_320),
+        Network("inceptionv3", inception.inceptionv3, _images(3, 299), parameters=23_834_568, macs=5_713_216_096),
+        Network("mobilenetv2", mobilenet.mobilenetv2, _images(3, 224), parameters=3_504_872, macs=300_774_272),
+        Network("mobilenetv3", mobilenet.mobilenetv3, _images(3, 224), parameters=5_483_032, macs=216_589_760),
+        Network("bert", bert.bert, _TOKENS, parameters=109_482_240, macs=11_174_215_680),
+        Network("widedeep", wide_deep.widedeep, _CLICKS, parameters=18_867_223, macs=3_883_136),
     )
 }
 """In the order of the tables."""

@@ -8,6 +8,8 @@ import onnx_ir as ir
 from benchmarks.networks.samples import Feeds
 from engines.onnxruntime_backend import NativeSession
 
+NORMALIZATION = "BatchNormalization"
+
 
 def set_statistics(model: ir.Model, feeds: Feeds) -> None:
     """Set each running mean and variance to those of the node's input on one batch, in place.
@@ -19,9 +21,9 @@ def set_statistics(model: ir.Model, feeds: Feeds) -> None:
         model: A network; its BatchNormalization nodes read initializers of their own.
         feeds: The batch.
     """
-    training, results = _training_form(model)
-    if not results:
+    if all(op.op_type != NORMALIZATION for op in model.graph):
         return
+    training, results = _training_form(model)
     # One thread, so that sums are always added up in the same order.
     statistics = NativeSession(training, threads=1).run(feeds, list(results))
     for name, array in zip(results.values(), statistics, strict=True):
@@ -40,7 +42,7 @@ def _training_form(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, str]]:
     proto = ir.to_proto(model)
     results: dict[str, str] = {}
     for node in proto.graph.node:
-        if node.op_type == "BatchNormalization":
+        if node.op_type == NORMALIZATION:
             node.attribute.extend(
                 [onnx.helper.make_attribute("training_mode", 1), onnx.helper.make_attribute("momentum", 0.0)]
             )

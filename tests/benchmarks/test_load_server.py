@@ -395,11 +395,20 @@ def test_a_file_that_is_no_npz_is_refused(serving, tmp_path, capsys) -> None:
         pytest.param(("--shape", "x:1x4"), "--shape: input 'x' of model 'plus' has shape [1, 4]", id="wrong-size"),
         pytest.param(("--shape", "x:1x3", "--batch", "2"), "--batch 2: no input of the model leaves", id="no-batch"),
         pytest.param(("--inputs", "in.npz", "--batch", "2"), "--inputs has shapes of its own", id="shapes-twice"),
-        pytest.param(("--json", "/no/such/folder/rows.json"), "/no/such/folder/rows.json: can't be written", id="json"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(serving, capsys, options, reason) -> None:
     assert reason in refusal(capsys, bench(serving.address, *options))
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(serving, tmp_path, capsys) -> None:
+    file = tmp_path / "no" / "such" / "folder" / "rows.json"
+
+    code = bench(serving.address, "--json", str(file))
+
+    assert code == 1
+    assert f"{file}: can't be written" in capsys.readouterr().err
+    assert serving.peer.requests == []
 
 
 @pytest.mark.parametrize(
