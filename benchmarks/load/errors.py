@@ -51,6 +51,15 @@ class RefusedError(TargetError):
         )
 
 
+class NoAnswerError(TargetError):
+    """The server takes no request for the model now, or is too slow."""
+
+    def __init__(self, address: str, model: str, reason: str) -> None:
+        super().__init__(
+            f"The model {model!r} at {address} doesn't answer: {_ended(reason)} See its log, or raise --timeout."
+        )
+
+
 class NoSharedMemoryError(TargetError):
     """The server takes no system shared memory."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import grpc
 import numpy as np
 
-from benchmarks.load.errors import InputError, RefusedError
+from benchmarks.load.errors import InputError, NoAnswerError, RefusedError
 from benchmarks.load.target import SILENCE, Target
 from engines import EngineError, ExecutionError
 from engines.samples import find_samples, load_samples
 from partitioner import TensorSpec
 from protos import ModelInferRequest, ModelInferResponse
 from serving.errors import InvalidRequestError
-from serving.signature import DATATYPES, WireTensor
+from serving.signature import BYTES, DATATYPES, WireTensor
 from serving.tensors import to_raw
 
 Shape = tuple[int, ...]
@@ -25,41 +26,69 @@ ELEMENTS = {datatype.name: element for element, datatype in DATATYPES.items()}
 """ONNX element type by its name on the wire."""
 
 
-def first_request(
-    target: Target, *, file: pathlib.Path | None, batch: int, shapes: Mapping[str, Shape], timeout_s: float
-) -> tuple[ModelInferRequest, ModelInferResponse]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user says about inputs.
+
+    Attributes:
+        file: An .npz file with an array for each; None to generate them.
+        batch: Size of the first dimension of generated inputs, where the model leaves it open.
+        shapes: Whole shapes of generated inputs by name. Other open dimensions are 1.
+    """
+
+    file: pathlib.Path | None = None
+    batch: int = 1
+    shapes: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
+
+
+def first_request(target: Target, wanted: Wanted, timeout_s: float) -> tuple[ModelInferRequest, ModelInferResponse]:
     """Make the request that is to be sent again and again, and send it once.
 
     Args:
         target: The model.
-        file: An .npz file with an array for each input; None to generate them.
-        batch: Size of generated inputs' first dimension, where the model leaves it open.
-        shapes: Whole shapes of generated inputs, by name; other open dimensions have one element.
+        wanted: Where its inputs come from.
         timeout_s: How long the server may take to answer.
 
     Returns:
         The request and the server's answer to it.
 
     Raises:
-        InputError: The file or a shape doesn't fit the model.
-        RefusedError: The server doesn't answer the request.
+        InputError: What the user says doesn't fit the model.
+        RefusedError: The server answers the request with an error.
+        NoAnswerError: It doesn't answer.
     """
-    if file is not None and (shapes or batch != 1):
-        raise InputError("--inputs has shapes of its own. Leave --shape and --batch out.")
     tensors = _tensors(target)
-    sender = _Sender(target, tensors, timeout_s)
-    if file is not None:
-        arrays = _read(file, tensors)
-        try:
-            sender.run(arrays)
-        except ExecutionError as error:
-            raise RefusedError(target.model, str(error)) from error
+    if wanted.file is not None:
+        sender = _send_given(target, tensors, wanted, timeout_s)
     else:
-        specs = [_spec(tensor, _shape(tensor, batch, shapes)) for tensor in tensors.values()]
-        _check_use(batch, shapes, tensors)
-        if not find_samples(sender, specs, None):
-            raise RefusedError(target.model, sender.refusal)
+        sender = _send_generated(target, tensors, wanted, timeout_s)
     return sender.request, sender.response
+
+
+def _send_given(target: Target, tensors: dict[str, WireTensor], wanted: Wanted, timeout_s: float) -> _Sender:
+    assert wanted.file is not None
+    if wanted.shapes or wanted.batch != 1:
+        raise InputError("--inputs has shapes of its own. Leave --shape and --batch out.")
+    arrays = _read(wanted.file)
+    tensors = tensors or _undescribed(target, wanted.file, arrays)
+    _check_arrays(wanted.file, arrays, tensors)
+    sender = _Sender(target, tensors, timeout_s)
+    try:
+        sender.run(arrays)
+    except ExecutionError as error:
+        raise RefusedError(target.model, str(error)) from error
+    return sender
+
+
+def _send_generated(target: Target, tensors: dict[str, WireTensor], wanted: Wanted, timeout_s: float) -> _Sender:
+    if not tensors:
+        place = f"The server at {target.address}"
+        raise InputError(f"{place} names no inputs of model {target.model!r}. Give them with --inputs.")
+    _check_use(wanted, tensors)
+    sender = _Sender(target, tensors, timeout_s)
+    if not find_samples(sender, [_spec(tensor, _shape(tensor, wanted)) for tensor in tensors.values()], None):
+        raise RefusedError(target.model, sender.refusal)
+    return sender
 
 
 class _Sender:
@@ -86,7 +115,7 @@ class _Sender:
 
         Raises:
             ExecutionError: The server refuses these inputs.
-            RefusedError: It wouldn't answer others either.
+            NoAnswerError: It wouldn't answer others either.
         """
         del outputs
         self.request = ModelInferRequest(model_name=self._target.model)
@@ -98,7 +127,8 @@ class _Sender:
             self.response = self._target.call("ModelInfer", self.request, self._timeout_s)
         except grpc.RpcError as error:
             if error.code() in SILENCE:
-                raise RefusedError(self._target.model, error.details()) from error
+                reason = f"{error.code().name}: {error.details()}"
+                raise NoAnswerError(self._target.address, self._target.model, reason) from error
             self.refusal = f"{error.code().name}: {error.details()}"
             raise ExecutionError(self.refusal) from error
         return []
@@ -108,7 +138,7 @@ def _tensors(target: Target) -> dict[str, WireTensor]:
     """The model's inputs by name.
 
     Raises:
-        InputError: The server names no input, or a type that the protocol doesn't have.
+        InputError: The server names a type that the protocol doesn't have.
     """
     tensors = {}
     for item in target.metadata.inputs:
@@ -116,29 +146,48 @@ def _tensors(target: Target) -> dict[str, WireTensor]:
             raise InputError(f"The server gives input {item.name!r} the type {item.datatype!r}, which KServe V2 lacks.")
         label = f"input {item.name!r} of model {target.model!r}"
         tensors[item.name] = WireTensor(item.name, DATATYPES[ELEMENTS[item.datatype]], tuple(item.shape), label)
-    if not tensors:
-        raise InputError(f"The server at {target.address} names no inputs of model {target.model!r}: nothing to send.")
     return tensors
 
 
-def _read(file: pathlib.Path, tensors: Mapping[str, WireTensor]) -> dict[str, np.ndarray]:
+def _read(file: pathlib.Path) -> Mapping[str, np.ndarray]:
     try:
-        arrays = load_samples(file)
+        return load_samples(file)
     except EngineError as error:
         raise InputError(str(error)) from error
+
+
+def _undescribed(target: Target, file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> dict[str, WireTensor]:
+    """Tensors as the user gives them, for a server that doesn't name its model's inputs.
+
+    Raises:
+        InputError: An array has a type that the protocol doesn't have.
+    """
+    datatypes = {datatype.numpy: datatype for datatype in DATATYPES.values()}
+    tensors = {}
+    for name, array in arrays.items():
+        datatype = BYTES if array.dtype.kind in "SU" else datatypes.get(array.dtype)
+        if datatype is None:
+            raise InputError(f"{file}: array {name!r} is {array.dtype}, which KServe V2 lacks.")
+        tensors[name] = WireTensor(name, datatype, None, f"input {name!r} of model {target.model!r}")
+    return tensors
+
+
+def _check_arrays(file: pathlib.Path, arrays: Mapping[str, np.ndarray], tensors: Mapping[str, WireTensor]) -> None:
+    """Refuse arrays that aren't exactly the model's inputs.
+
+    Raises:
+        InputError: One is missing, unknown, or has a wrong type or shape.
+    """
     if unknown := sorted(set(arrays) - set(tensors)):
         raise InputError(f"{file}: the model has no input {unknown[0]!r}; it has {', '.join(map(repr, tensors))}.")
     if missing := sorted(set(tensors) - set(arrays)):
         raise InputError(f"{file}: there is no array {missing[0]!r}, which is an input of the model. Add it.")
-    return {name: _fitting(file, tensor, arrays[name]) for name, tensor in tensors.items()}
-
-
-def _fitting(file: pathlib.Path, tensor: WireTensor, array: np.ndarray) -> np.ndarray:
-    wanted = tensor.datatype.numpy
-    if array.dtype != wanted and not (wanted.hasobject and array.dtype.kind in "SU"):
-        raise InputError(f"{file}: {tensor.label} is {array.dtype} there, but takes {tensor.datatype.name}.")
-    _check_shape(f"{file}: ", tensor, array.shape)
-    return array
+    for name, tensor in tensors.items():
+        wanted, found = tensor.datatype.numpy, arrays[name].dtype
+        if found != wanted and not (wanted.hasobject and found.kind in "SU"):
+            raise InputError(f"{file}: {tensor.label} is {found} there, but takes {tensor.datatype.name}.")
+        if tensor.shape is not None:
+            _check_shape(f"{file}: ", tensor, arrays[name].shape)
 
 
 def _check_shape(place: str, tensor: WireTensor, shape: Shape) -> None:
@@ -148,25 +197,25 @@ def _check_shape(place: str, tensor: WireTensor, shape: Shape) -> None:
         raise InputError(f"{place}{error}.") from error
 
 
-def _shape(tensor: WireTensor, batch: int, shapes: Mapping[str, Shape]) -> Shape:
-    if tensor.name in shapes:
-        _check_shape("--shape: ", tensor, shapes[tensor.name])
-        return shapes[tensor.name]
+def _shape(tensor: WireTensor, wanted: Wanted) -> Shape:
+    if tensor.name in wanted.shapes:
+        _check_shape("--shape: ", tensor, wanted.shapes[tensor.name])
+        return wanted.shapes[tensor.name]
     declared = tensor.shape or ()
-    return tuple(size if size >= 0 else batch if axis == 0 else 1 for axis, size in enumerate(declared))
+    return tuple(size if size >= 0 else wanted.batch if axis == 0 else 1 for axis, size in enumerate(declared))
 
 
-def _check_use(batch: int, shapes: Mapping[str, Shape], tensors: Mapping[str, WireTensor]) -> None:
+def _check_use(wanted: Wanted, tensors: Mapping[str, WireTensor]) -> None:
     """Refuse options that change nothing.
 
     Raises:
         InputError: A shape is for no input, or no input has room for the batch.
     """
-    if unknown := sorted(set(shapes) - set(tensors)):
+    if unknown := sorted(set(wanted.shapes) - set(tensors)):
         raise InputError(f"--shape: the model has no input {unknown[0]!r}; it has {', '.join(map(repr, tensors))}.")
-    open_first = [t for t in tensors.values() if t.name not in shapes and t.shape and t.shape[0] == -1]
-    if batch != 1 and not open_first:
-        raise InputError(f"--batch {batch}: no input of the model leaves its first dimension open. Leave --batch out.")
+    takes_batch = [t for t in tensors.values() if t.name not in wanted.shapes and t.shape and t.shape[0] == -1]
+    if wanted.batch != 1 and not takes_batch:
+        raise InputError(f"--batch {wanted.batch}: no input of the model leaves its first dimension open.")
 
 
 def _spec(tensor: WireTensor, shape: Shape) -> TensorSpec:

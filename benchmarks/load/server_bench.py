@@ -16,12 +16,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn
 from benchmarks.environment import describe_environment, describe_load
 from benchmarks.load.caller import Shot, connect
 from benchmarks.load.fleet import Fleet
-from benchmarks.load.inputs import first_request
+from benchmarks.load.inputs import Wanted, first_request
 from benchmarks.load.level import Level
 from benchmarks.load.report import WIDTH, Row, print_table, warnings, write_json
 from benchmarks.load.samples import Samples
 from benchmarks.load.shared_memory import in_shared_memory
 from benchmarks.load.target import INFER_METHOD, find_target
+from engines.errors import OutputFileError
 from protos import ModelInferRequest
 
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
@@ -47,7 +48,8 @@ def bench(arguments: argparse.Namespace) -> int:
     """
     rows: list[Row] = []
     environment = describe_environment()
-    _save(arguments, environment, rows)
+    if arguments.json and not arguments.json.parent.is_dir():
+        raise OutputFileError(arguments.json, "there is no such folder")
     console = Console()
     try:
         with _first_answered(arguments) as request, Fleet(_shot(arguments, request), _processes(arguments)) as fleet:
@@ -72,13 +74,8 @@ def _first_answered(arguments: argparse.Namespace) -> Iterator[ModelInferRequest
     """The request to repeat, which the server has answered once."""
     with connect(arguments.address) as channel:
         target = find_target(channel, arguments.address, arguments.model)
-        request, response = first_request(
-            target,
-            file=arguments.inputs,
-            batch=arguments.batch,
-            shapes=dict(arguments.shape),
-            timeout_s=arguments.timeout,
-        )
+        wanted = Wanted(file=arguments.inputs, batch=arguments.batch, shapes=dict(arguments.shape))
+        request, response = first_request(target, wanted, arguments.timeout)
         if not arguments.shared_memory:
             yield request
             return

@@ -47,6 +47,8 @@ class Peer:
 
     def __init__(self) -> None:
         self.ready = True
+        self.inputs = [("x", "FP32", [-1, 3])]
+        self.failure = grpc.StatusCode.RESOURCE_EXHAUSTED
         self.fails: Callable[[int], bool] = lambda count: False
         self.requests: list[Any] = []
         self.regions: dict[str, Any] = {}
@@ -63,13 +65,13 @@ class Peer:
         tensor = protos.ModelMetadataResponse.TensorMetadata
         return protos.ModelMetadataResponse(
             name="plus",
-            inputs=[tensor(name="x", datatype="FP32", shape=[-1, 3])],
+            inputs=[tensor(name=name, datatype=datatype, shape=shape) for name, datatype, shape in self.inputs],
             outputs=[tensor(name="y", datatype="FP32", shape=[-1, 3])],
         )
 
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         if self.fails(next(self._counter)):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one too many")
+            context.abort(self.failure, "one too many")
         self.requests.append(request)
         response = protos.ModelInferResponse(model_name="plus")
         response.outputs.add(name="y", datatype="FP32", shape=request.inputs[0].shape)
@@ -351,6 +353,27 @@ def test_a_model_that_refuses_every_input_is_told_with_its_reason(serving, capsy
     code = bench(serving.address)
 
     assert "refuses the first request: RESOURCE_EXHAUSTED: one too many." in refusal(capsys, code)
+
+
+def test_a_model_that_does_not_answer_is_told(serving, capsys) -> None:
+    serving.peer.fails = lambda count: True
+    serving.peer.failure = grpc.StatusCode.UNAVAILABLE
+
+    code = bench(serving.address)
+
+    found = refusal(capsys, code)
+    assert f"The model 'plus' at {serving.address} doesn't answer: UNAVAILABLE: one too many." in found
+
+
+def test_a_model_without_described_inputs_takes_those_of_a_file(serving, tmp_path, capsys) -> None:
+    serving.peer.inputs = []
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 3), np.float32))
+
+    assert bench(serving.address, "--concurrency", "1", "--inputs", str(tmp_path / "in.npz")) == 0
+
+    capsys.readouterr()
+    code = bench(serving.address)
+    assert "names no inputs of model 'plus'. Give them with --inputs." in refusal(capsys, code)
 
 
 def test_a_server_without_shared_memory_is_told(digits, capsys) -> None:
