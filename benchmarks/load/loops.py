@@ -69,33 +69,38 @@ class MonotonicClock:
 
 
 class Traffic:
-    """The requests of one run: sends them, and records each answer."""
+    """The requests of one run: sends them, and records each answer.
+
+    Attributes:
+        records: The answered requests, in the order of their answers.
+        unanswered: How many are on their way.
+    """
 
     def __init__(self, send: Send, clock: Clock) -> None:
         self.records: list[Record] = []
+        self.unanswered = 0
         self._send = send
         self._clock = clock
-        self._on_their_way = 0
         self._lock = threading.Lock()
 
     def launch(self, intended: float, then: Callable[[], None] | None = None) -> None:
         """Send a request that was to start at ``intended``; call ``then`` when its answer is recorded."""
         sent = self._clock.now()
         with self._lock:
-            self._on_their_way += 1
+            self.unanswered += 1
 
         def finish(status: str, message: str) -> None:
             self.records.append(Record(intended, sent, self._clock.now(), status, message))
             if then is not None:
                 then()
             with self._lock:  # after `then`, so that a caller between two requests doesn't look idle
-                self._on_their_way -= 1
+                self.unanswered -= 1
 
         self._send(finish)
 
     def wait(self) -> None:
         """Wait until every request is answered or the run is to stop."""
-        while self._on_their_way and self._clock.sleep_until(self._clock.now() + NAP_S):
+        while self.unanswered and self._clock.sleep_until(self._clock.now() + NAP_S):
             pass
 
 

@@ -31,6 +31,10 @@ def warnings(level: Level, samples: Samples) -> Iterator[str]:
     """Say what makes a row doubtful."""
     for status, count in samples.errors.items():
         yield f"{level}: {count} of {samples.requests} requests failed with {status}: {samples.messages[status]}"
+    if samples.unanswered:
+        yield f"{level}: {samples.unanswered} requests were still on their way when it was interrupted."
+    if not samples.requests:
+        yield f"{level}: no request was due in this time. Give more --seconds."
     if max(samples.client_cores) > BUSY_CORES:
         yield (
             f"{level}: the client itself was busy ({max(samples.client_cores):.2f} of a core in a process), so the "
@@ -70,7 +74,7 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
         table.add_row(*counts, *map(_ms, times), f"{row['client_cores']:.2f}")
     console.print(table)
     since = "when a request was due" if is_open else "when a request was sent"
-    console.print(f"Times in ms of requests that succeeded, from {since} to its answer.")
+    console.print(f"Times in ms of requests that succeeded, from {since} to its answer. Client cores: the CPU it took.")
 
 
 def _ms(time: object) -> str:

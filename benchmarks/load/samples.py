@@ -24,6 +24,7 @@ class Samples:
         lags_ms: From the intended to the actual start of the same requests.
         errors: Number of the other answers by status.
         messages: The first message of each of these statuses.
+        unanswered: Requests that were on their way when the level was interrupted.
         cpu_s: CPU time of the client, user and system, of each process.
     """
 
@@ -33,10 +34,11 @@ class Samples:
     lags_ms: np.ndarray
     errors: Mapping[str, int]
     messages: Mapping[str, str]
+    unanswered: int
     cpu_s: tuple[float, ...]
 
     @classmethod
-    def of(cls, records: Sequence[Record], *, start: float, cpu_s: float) -> Samples:
+    def of(cls, records: Sequence[Record], *, start: float, cpu_s: float, unanswered: int = 0) -> Samples:
         """Sum up the requests of one process."""
         good = np.array([r[:3] for r in records if r.status == OK], np.float64).reshape(-1, 3)
         bad = [r for r in records if r.status != OK]
@@ -47,6 +49,7 @@ class Samples:
             lags_ms=(good[:, 1] - good[:, 0]) * 1e3,
             errors=collections.Counter(r.status for r in bad),
             messages={r.status: r.message for r in reversed(bad)},
+            unanswered=unanswered,
             cpu_s=(cpu_s,),
         )
 
@@ -60,6 +63,7 @@ class Samples:
             lags_ms=np.concatenate([part.lags_ms for part in parts]),
             errors=sum((collections.Counter(part.errors) for part in parts), collections.Counter()),
             messages={status: text for part in reversed(parts) for status, text in part.messages.items()},
+            unanswered=sum(part.unanswered for part in parts),
             cpu_s=tuple(cpu for part in parts for cpu in part.cpu_s),
         )
 
@@ -83,6 +87,7 @@ class Samples:
         return {
             "requests": self.requests,
             "errors": dict(self.errors),
+            "unanswered": self.unanswered,
             "seconds": round(self.seconds, 4),
             "throughput_per_s": round(len(self.latencies_ms) / self.seconds, 2) if self.seconds else 0.0,
             "mean_ms": round(float(self.latencies_ms.mean()), 4) if len(self.latencies_ms) else None,

@@ -119,7 +119,7 @@ def _measure(fleet: Fleet, level: Level, warmup_s: float) -> Samples:
         if fleet.interrupted:
             raise KeyboardInterrupt
         samples = fleet.run(level, _shown(progress, str(level), level))
-    if not samples.requests:
+    if fleet.interrupted and not samples.requests:
         raise KeyboardInterrupt
     return samples
 

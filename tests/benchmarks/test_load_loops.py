@@ -116,6 +116,18 @@ def test_a_run_that_is_stopped_sends_no_more() -> None:
     assert [record.intended for record in traffic.records] == EVERY_10_MS[:5]
 
 
+def test_requests_without_an_answer_at_the_end_are_told() -> None:
+    world = Simulation(service_s=0.001, stall=(0.015, math.inf))
+    stopping = iter([True] * 5 + [False] * 1000)
+    go_on = world.sleep_until
+    world.sleep_until = lambda moment: go_on(moment) and next(stopping)  # type: ignore[method-assign]
+    traffic = Traffic(world.send, world)
+
+    open_loop(traffic, world, EVERY_10_MS)
+
+    assert (len(traffic.records), traffic.unanswered) == (2, 3)
+
+
 def test_poisson_arrivals_are_exponential_gaps_of_the_right_mean() -> None:
     times = list(itertools.islice(poisson_arrivals(rate=250.0, seed=1), 100_000))
 

@@ -253,6 +253,13 @@ def test_a_row_without_any_answer_is_a_failure(serving, tmp_path) -> None:
     assert (row["p50_ms"], row["throughput_per_s"], row["errors"]) == (None, 0.0, {"RESOURCE_EXHAUSTED": 20})
 
 
+def test_a_rate_too_low_for_the_time_is_told(serving, capsys) -> None:
+    code = bench(serving.address, "--rate", "0.001", length=("--seconds", "0.05"))
+
+    assert code == 1
+    assert "0.001 requests a second: no request was due in this time. Give more --seconds." in capsys.readouterr().out
+
+
 def test_tensors_travel_in_shared_memory(serving, tmp_path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.savez(tmp_path / "in.npz", x=x)
