@@ -79,4 +79,4 @@ class ClientError(BenchmarkError):
 
 
 def _ended(reason: str) -> str:
-    return f"{reason.rstrip('. ')}."
+    return reason if reason.endswith((".", "!", "?")) else f"{reason}."

@@ -74,7 +74,8 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
         table.add_row(*counts, *map(_ms, times), f"{row['client_cores']:.2f}")
     console.print(table)
     since = "when a request was due" if is_open else "when a request was sent"
-    console.print(f"Times in ms of requests that succeeded, from {since} to its answer. Client cores: the CPU it took.")
+    console.print(f"Times in ms of requests that succeeded, from {since} to its answer.")
+    console.print("Client cores: how many of this machine's the client itself kept busy.")
 
 
 def _ms(time: object) -> str:
