@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import pathlib
 from collections.abc import Iterable
 
@@ -21,6 +22,8 @@ from benchmarks.harness.tables import print_comparison, print_result
 from benchmarks.networks import NETWORKS
 from engines.errors import OutputFileError
 from engines.files import write_atomically
+
+logger = logging.getLogger(__name__)
 
 WIDTH = 120
 """Columns of the tables where the output is no terminal."""
@@ -91,6 +94,7 @@ def _measure(subjects: Iterable[Subject], count: int, plan: Plan, result: Result
 
         def step(what: str) -> None:
             progress.update(task, advance=1, description=what)
+            logger.info("%s", what)
 
         for subject in subjects:
             Measurement(subject, plan, result, step).run()

@@ -132,6 +132,9 @@ def _read_inputs(path: pathlib.Path, executable: Executable) -> Feeds:
     """The arrays of a file that the model takes; others may stand beside them."""
     names = {spec.name for spec in executable.inputs}
     arrays = {name: array for name, array in load_samples(path).items() if name in names}
+    for name, array in arrays.items():
+        if array.ndim and not len(array):
+            raise InputFileError(path, f"array {name!r} has no rows.")
     try:
         return Signature(executable.inputs, executable.outputs).check(arrays, None)
     except InvalidInputError as error:
