@@ -127,7 +127,7 @@ class _Groups:
     def __init__(
         self, topology: Topology, inside: Sequence[bool], earliest: Sequence[int], latest: Sequence[int]
     ) -> None:
-        low, minus_high = np.array(earliest), -np.array(latest)
+        low, minus_high = np.fromiter(earliest, np.int64), -np.fromiter(latest, np.int64)
         outside = [not engine for engine in inside]
         up = _Side(
             neighbours=topology.successors, edges=topology.edges, entered=inside, bounds=list(earliest), settled=low
