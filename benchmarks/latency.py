@@ -17,8 +17,8 @@ FEWEST_CALLS = 3
 
 BOOTSTRAP_SAMPLES = 1000
 
-Turn = Callable[[int], np.ndarray]
-"""Makes so many calls, one after the other, and gives what each took in ms: float64[N]."""
+Turn = Callable[[int, float], np.ndarray]
+"""Makes at least so many calls, one after the other, for so many seconds; gives what each took in ms: float64[N]."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +51,15 @@ class Race:
     """Candidates that take turns: A B C, B C A, C A B, ... What is complete can be read at any time."""
 
     def __init__(self, turns: Mapping[str, Turn], *, seconds_per_turn: float = 0.2) -> None:
-        """Make the first twelve calls of each candidate, which also tell how many calls fill a turn.
+        """Make the first twelve calls of each candidate.
 
         Args:
             turns: What to time, by name.
             seconds_per_turn: About how long a turn takes; it has at least three calls.
         """
         self._turns = turns
-        self._first = {name: turn(ORIGIN_DROPPED + ORIGIN_KEPT) for name, turn in turns.items()}
-        self._counts = {
-            name: max(FEWEST_CALLS, int(seconds_per_turn * 1e3 / np.median(times)))
-            for name, times in self._first.items()
-        }
+        self._seconds_per_turn = seconds_per_turn
+        self._first = {name: turn(ORIGIN_DROPPED + ORIGIN_KEPT, 0.0) for name, turn in turns.items()}
         self._rounds: list[dict[str, np.ndarray]] = []
 
     def run(self, rounds: int, *, after_round: Callable[[], object] = lambda: None) -> None:
@@ -75,7 +72,7 @@ class Race:
         order = list(self._turns)
         for _ in range(rounds):
             # The first call of a turn brings the weights back into the caches, so it doesn't count.
-            self._rounds.append({name: self._turns[name](self._counts[name] + 1)[1:] for name in order})
+            self._rounds.append({n: self._turns[n](FEWEST_CALLS + 1, self._seconds_per_turn)[1:] for n in order})
             order = [*order[1:], order[0]]
             after_round()
 
@@ -108,14 +105,17 @@ def measure(
     return race.latencies()
 
 
-def time_calls(call: Callable[[], object], count: int) -> np.ndarray:
-    """Time calls one by one, in ms."""
-    times = np.empty(count)
-    for index in range(count):
+def time_calls(call: Callable[[], object], fewest: int, seconds: float) -> np.ndarray:
+    """Time calls one by one, at least so many and for so many seconds; in ms."""
+    times: list[int] = []
+    now = time.perf_counter_ns()
+    deadline = now + seconds * 1e9
+    while len(times) < fewest or now < deadline:
         start = time.perf_counter_ns()
         call()
-        times[index] = time.perf_counter_ns() - start
-    return times / 1e6
+        now = time.perf_counter_ns()
+        times.append(now - start)
+    return np.array(times) / 1e6
 
 
 def ratio_with_interval(baseline: Latencies, candidate: Latencies) -> tuple[float, float, float]:

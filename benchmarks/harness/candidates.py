@@ -85,9 +85,9 @@ class Candidate:
         """
         return self._worker.call(_answer, TIMEOUT_S, self.recipe, samples)
 
-    def take_turn(self, feeds: Feeds, count: int) -> np.ndarray:
-        """Answer the same request so many times, and give what each took in ms."""
-        return self._worker.call(_take_turn, TIMEOUT_S, self.recipe, feeds, count)
+    def take_turn(self, feeds: Feeds, fewest: int, seconds: float) -> np.ndarray:
+        """Answer the same request at least so many times, for so many seconds; give what each took in ms."""
+        return self._worker.call(_take_turn, TIMEOUT_S, self.recipe, feeds, fewest, seconds)
 
     def peak_rss_mb(self) -> float:
         """The most memory that the process has had so far, with the interpreter and all libraries."""
@@ -111,9 +111,9 @@ def _answer(recipe: Recipe, samples: Sequence[Feeds]) -> list[list[Any]]:
     return [list(answer.values() if isinstance(answer, Mapping) else answer) for answer in answers]
 
 
-def _take_turn(recipe: Recipe, feeds: Feeds, count: int) -> np.ndarray:
+def _take_turn(recipe: Recipe, feeds: Feeds, fewest: int, seconds: float) -> np.ndarray:
     time.sleep(SETTLE_S)
-    return time_calls(functools.partial(_opened(recipe), feeds), count)
+    return time_calls(functools.partial(_opened(recipe), feeds), fewest, seconds)
 
 
 def _peak_rss_mb() -> float:

@@ -24,21 +24,18 @@ def bert() -> ir.Model:
     """BERT-base, uncased, with its pooler, for sequences of 128 tokens.
 
     Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers, 2019, section 3. GELU is written out with
-    Erf, as exporters do below opset 20. Weights keep the variance of what they are applied to, rather than He's.
+    Erf, as exporters do below opset 20. Layers that no GELU follows are drawn to keep the variance of what they read.
     """
     net = NetworkBuilder("bert")
     ids, mask, kinds = (
         net.input(name, SEQUENCE, dtype=ir.DataType.INT64) for name in ("input_ids", "attention_mask", "token_type_ids")
     )
     x = _embed(net, ids, kinds)
-    hidden = net.op("Sub", net.constant(1, np.float32), net.op("Cast", mask, to=ir.DataType.FLOAT))
-    penalty = net.op(
-        "Mul", net.op("Unsqueeze", hidden, net.constant([1, 2], np.int64)), net.constant(MASKED, np.float32)
-    )
+    penalty = _penalize(net, mask)
     for layer in range(LAYERS):
         x = _normalize(net, f"layer_{layer}.attention_norm", net.op("Add", x, _attend(net, x, penalty)))
-        inner = _gelu(net, net.linear(x, INNER, gain=1))
-        x = _normalize(net, f"layer_{layer}.norm", net.op("Add", x, net.linear(inner, WIDTH)))
+        inner = _gelu(net, net.linear(x, INNER))
+        x = _normalize(net, f"layer_{layer}.norm", net.op("Add", x, net.linear(inner, WIDTH, gain=1)))
     first = net.op("Gather", x, net.constant(0, np.int64), axis=1)
     return net.finish(last_hidden_state=x, pooler_output=net.op("Tanh", net.linear(first, WIDTH, gain=1)))
 

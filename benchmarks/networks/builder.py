@@ -20,7 +20,7 @@ SEED = 1998
 """Together with a tensor's name it decides about its values."""
 
 RELU_GAIN = 2.0
-"""Variance that ReLU takes away: He et al., Delving Deep into Rectifiers, 2015, equation 10."""
+"""Makes up for the half that ReLU drops: He et al., Delving Deep into Rectifiers, 2015, equation 10."""
 
 
 class NetworkBuilder:
@@ -45,7 +45,8 @@ class NetworkBuilder:
 
     def op(self, op_type: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
         """Add a node of ONNX's own domain and give its first output."""
-        name = self._unused(op_type)
+        name = self._next(op_type)
+        self._counts[op_type] += 1
         node = ir.node(op_type, inputs, attributes, name=name, outputs=[ir.val(f"{name}_out")])
         self._graph.append(node)
         _infer_types(node)
@@ -126,7 +127,7 @@ class NetworkBuilder:
         Args:
             x: ``[batch, features]`` for a Gemm, more dimensions for MatMul and Add.
             units: Features of the result.
-            gain: Variance of the result over that of ``x``, if that has mean zero.
+            gain: Variance of the result over the mean square of ``x``.
         """
         assert x.shape is not None
         flat = len(x.shape) == 2
@@ -163,11 +164,6 @@ class NetworkBuilder:
     def _next(self, op_type: str) -> str:
         """The name that the next node of an operator will have."""
         return f"{op_type}_{self._counts[op_type]}"
-
-    def _unused(self, op_type: str) -> str:
-        name = self._next(op_type)
-        self._counts[op_type] += 1
-        return name
 
 
 def _size(value: ir.Value, axis: int) -> int:

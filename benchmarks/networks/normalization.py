@@ -14,8 +14,7 @@ NORMALIZATION = "BatchNormalization"
 def set_statistics(model: ir.Model, feeds: Feeds) -> None:
     """Set each running mean and variance to those of the node's input on one batch, in place.
 
-    Normalized like this, activations neither vanish nor explode on the way through a deep network, and its outputs
-    depend on its inputs as a trained network's do.
+    Normalized like this, activations neither vanish nor explode on the way through a deep network.
 
     Args:
         model: A network; its BatchNormalization nodes read initializers of their own.

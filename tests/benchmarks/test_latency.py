@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 
 import numpy as np
 import pytest
 
-from benchmarks.latency import Latencies, Race, measure, ratio_with_interval, time_calls
+from benchmarks.latency import Latencies, Race, Turn, measure, ratio_with_interval, time_calls
 
 
 def latencies(*rounds: list[float], first: list[float] | None = None) -> Latencies:
@@ -69,28 +69,27 @@ def test_the_interval_narrows_with_more_rounds() -> None:
     assert high_of_many - low_of_many < (high - low) / 2
 
 
-def turn_of(name: str, log: list[tuple[str, int]], ms: float) -> Callable[[int], np.ndarray]:
-    def turn(count: int) -> np.ndarray:
-        log.append((name, count))
-        return np.array([99.0 * ms, *([ms] * (count - 1))])
+def turn_of(name: str, log: list[tuple[str, int, float]], ms: float = 10.0) -> Turn:
+    def turn(fewest: int, seconds: float) -> np.ndarray:
+        log.append((name, fewest, seconds))
+        return np.array([99.0 * ms, *([ms] * (fewest - 1))])
 
     return turn
 
 
 def test_candidates_take_turns_and_another_begins_each_round() -> None:
-    log: list[tuple[str, int]] = []
-    race = Race({"a": turn_of("a", log, 10.0), "b": turn_of("b", log, 1000.0)}, seconds_per_turn=0.1)
+    log: list[tuple[str, int, float]] = []
+    race = Race({"a": turn_of("a", log), "b": turn_of("b", log)}, seconds_per_turn=0.1)
 
     race.run(3)
 
-    assert [name for name, _ in log] == ["a", "b", "a", "b", "b", "a", "a", "b"]
-    assert log[0] == ("a", 12)
-    assert log[2] == ("a", 10 + 1)
-    assert log[3] == ("b", 3 + 1)
+    assert [name for name, _, _ in log] == ["a", "b", "a", "b", "b", "a", "a", "b"]
+    assert {(fewest, seconds) for _, fewest, seconds in log[:2]} == {(12, 0.0)}
+    assert {(fewest, seconds) for _, fewest, seconds in log[2:]} == {(3 + 1, 0.1)}
 
 
 def test_the_first_call_of_a_turn_is_left_out() -> None:
-    race = Race({"a": turn_of("a", [], 10.0)})
+    race = Race({"a": turn_of("a", [])})
 
     race.run(2)
 
@@ -100,12 +99,12 @@ def test_the_first_call_of_a_turn_is_left_out() -> None:
 def test_an_interrupted_race_keeps_its_complete_rounds() -> None:
     turns = 0
 
-    def turn(count: int) -> np.ndarray:
+    def turn(fewest: int, seconds: float) -> np.ndarray:
         nonlocal turns
         turns += 1
         if turns == 8:  # two first turns, then three rounds of which the last one stops half-way
             raise KeyboardInterrupt
-        return np.ones(count)
+        return np.ones(fewest)
 
     race = Race({"a": turn, "b": turn})
     with pytest.raises(KeyboardInterrupt):
@@ -115,16 +114,22 @@ def test_an_interrupted_race_keeps_its_complete_rounds() -> None:
 
 
 def test_a_race_without_a_complete_round_tells_nothing() -> None:
-    assert Race({"a": np.ones}).latencies() == {}
+    assert Race({"a": turn_of("a", [])}).latencies() == {}
 
 
 def test_calls_are_timed_one_by_one() -> None:
     calls: list[None] = []
 
-    times = time_calls(lambda: calls.append(None), 5)
+    times = time_calls(lambda: calls.append(None), 5, 0.0)
 
     assert len(calls) == times.size == 5
     assert (times > 0).all()
+
+
+def test_calls_are_repeated_until_the_time_is_over() -> None:
+    times = time_calls(lambda: time.sleep(0.001), 1, 0.02)
+
+    assert 1 < times.size <= 20
 
 
 def test_measure_gives_every_candidate_as_many_rounds() -> None:

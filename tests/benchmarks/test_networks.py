@@ -58,6 +58,11 @@ def run(path: pathlib.Path, feeds: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 @functools.cache
+def built(name: str) -> ir.Model:
+    return NETWORKS[name].build()
+
+
+@functools.cache
 def cleaned(name: str) -> Graph:
     return clean_up(NETWORKS[name].build())
 
@@ -72,7 +77,7 @@ def count_parameters(model: ir.Model) -> int:
 def test_a_network_has_the_published_number_of_parameters(name) -> None:
     parameters, _ = PUBLISHED[name]
 
-    assert count_parameters(NETWORKS[name].build()) == NETWORKS[name].parameters == parameters
+    assert count_parameters(built(name)) == NETWORKS[name].parameters == parameters
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -91,7 +96,7 @@ def test_the_networks_are_those_of_the_tables_in_their_order() -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_input_and_output_has_a_dynamic_batch_and_no_other_unknown_dimension(name) -> None:
-    graph = NETWORKS[name].build().graph
+    graph = built(name).graph
 
     for value in (*graph.inputs, *graph.outputs):
         batch, *sizes = value.shape
@@ -103,7 +108,7 @@ def test_every_input_and_output_has_a_dynamic_batch_and_no_other_unknown_dimensi
 def test_inputs_are_of_the_declared_types_and_shapes_and_depend_on_the_seed(name) -> None:
     first, again, other = (sample_inputs(name, 2, seed) for seed in (1, 1, 2))
 
-    declared = {v.name: (v.dtype.numpy(), (2, *v.shape[1:])) for v in NETWORKS[name].build().graph.inputs}
+    declared = {v.name: (v.dtype.numpy(), (2, *v.shape[1:])) for v in built(name).graph.inputs}
     assert {key: (array.dtype, array.shape) for key, array in first.items()} == declared
     assert all(np.array_equal(first[key], again[key]) for key in first)
     assert any(not np.array_equal(first[key], other[key]) for key in first)
