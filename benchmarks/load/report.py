@@ -6,6 +6,7 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -61,24 +62,28 @@ def write_json(file: pathlib.Path, environment: Mapping[str, object], rows: Sequ
 def print_table(console: Console, rows: Sequence[Row]) -> None:
     """Print a line a row; times in milliseconds."""
     is_open = any(row["rate_per_s"] for row in rows)
-    table = Table()
-    headings = ("rate/s" if is_open else "callers", "requests", "errors", "answers/s", *TIMES)
-    for heading in (*headings, *(("lag p99",) if is_open else ()), "client cores"):
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    headings = ("rate/s" if is_open else "callers", "sent", "errors", "OK/s", *TIMES)
+    for heading in (*headings, *(("lag",) if is_open else ()), "cores"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         times = [row[f"{name}_ms"] for name in (*TIMES, *(("send_lag_p99",) if is_open else ()))]
         load = row["rate_per_s"] or row["concurrency"]
         errors = row["errors"]
         assert isinstance(errors, dict)
-        counts = (f"{load:g}", f"{row['requests']:,}", f"{sum(errors.values()):,}", f"{row['throughput_per_s']:,.1f}")
-        table.add_row(*counts, *map(_ms, times), f"{row['client_cores']:.2f}")
+        counts = (f"{load:g}", f"{row['requests']:,}", f"{sum(errors.values()):,}")
+        figures = map(_digits, (row["throughput_per_s"], *times))
+        table.add_row(*counts, *figures, f"{row['client_cores']:.2f}")
     console.print(table)
     since = "when a request was due" if is_open else "when a request was sent"
-    console.print(f"Times in ms of requests that succeeded, from {since} to its answer.")
-    console.print("Client cores: how many of this machine's the client itself kept busy.")
+    console.print(f"\nOK/s: requests that succeeded, a second; their times in ms, from {since} to its answer.")
+    if is_open:
+        console.print("lag: ms within which 99 % of them were sent after they were due.")
+    console.print("cores: how many the client itself kept busy.")
 
 
-def _ms(time: object) -> str:
-    if not isinstance(time, float):
+def _digits(number: object) -> str:
+    """A number with three significant digits, or all in front of the point."""
+    if not isinstance(number, float):
         return "-"
-    return f"{time:.3f}" if time < 100 else f"{time:,.0f}"
+    return f"{number:#.3g}" if number < 99.95 else f"{number:,.0f}"
