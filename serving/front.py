@@ -110,7 +110,7 @@ class GrpcFront:
     def _add_services(self, handlers: Mapping[str, Handler]) -> None:
         methods = {
             name: _unary(name, _on(self._pool, handler) if name == "ModelInfer" else handler)
-            for name, handler in ((name, logged(name, handler)) for name, handler in handlers.items())
+            for name, handler in handlers.items()
         }
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
@@ -144,7 +144,7 @@ def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
     method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
     request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
     return grpc.unary_unary_rpc_method_handler(
-        handler, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+        logged(name, handler), request_deserializer=request.FromString, response_serializer=response.SerializeToString
     )
 
 

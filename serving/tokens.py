@@ -168,7 +168,8 @@ def _parse(path: pathlib.Path, data: bytes) -> tuple[Grant, ...]:
     except UnicodeDecodeError:
         raise ConfigError(path, [Problem("not UTF-8; save the file as UTF-8")]) from None
     except YamlProblemError as error:
-        raise ConfigError(path, [Problem("can't be read as YAML; put tokens in quotes", line=error.line)]) from None
+        text = "can't be read as YAML; put tokens in quotes, and set the variables that they name"
+        raise ConfigError(path, [Problem(text, line=error.line)]) from None
     except pydantic.ValidationError as error:
         raise ConfigError(path, [_problem(fault, tree) for fault in error.errors()]) from None
     grants = tuple(entry.grant() for entry in file.tokens or ())
