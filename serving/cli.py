@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from serving.command import Command, add_common_options
 from serving.errors import CommandLoadError
+from serving.logs import TextFormatter
 
 GROUP = "trtnode.commands"
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -116,11 +117,11 @@ def _load(point: importlib.metadata.EntryPoint) -> Command:
 def _set_up_logging(arguments: argparse.Namespace) -> None:
     if arguments.debug and arguments.log_level is None:
         arguments.log_level = "debug"
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=(arguments.log_level or "warning").upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
+    # gRPC's core writes lines of its own form, one for each failed handshake; it reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(handlers=[handler], level=(arguments.log_level or "warning").upper())
 
 
 def _report(error: Exception, *, debug: bool) -> int:

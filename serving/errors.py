@@ -57,6 +57,15 @@ class AddressError(ServingError):
         self.port = port
 
 
+class TlsError(ServingError):
+    """The certificates of a port can't be used."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"server.grpc.tls: {problem}.")
+
+
 class ModelLoadFailedError(ServingError):
     """A required model didn't load."""
 
@@ -103,6 +112,14 @@ class NotFoundError(ServingError):
 
 class UnavailableError(ServingError):
     """The server can't take the request now; later, or elsewhere, it may succeed."""
+
+
+class UnauthenticatedError(ServingError):
+    """The request comes without a token that this server knows."""
+
+
+class ForbiddenError(ServingError):
+    """The server, or the token of the request, doesn't allow what it asks for."""
 
 
 class UnsupportedError(ServingError):

@@ -126,6 +126,8 @@ class Metrics(Collector):
         self.unknown_model = ModelCounts()
         """Requests for models that aren't served; their names stay out of labels, which never go away."""
         self._models: list[ModelCounts] = [self.unknown_model]
+        self._lock = threading.Lock()
+        self._refusals: Counter[str] = Counter({"unauthenticated": 0, "forbidden": 0})
         self.registry = prometheus_client.CollectorRegistry()
         self.registry.register(self)
         prometheus_client.ProcessCollector(registry=self.registry)
@@ -136,6 +138,11 @@ class Metrics(Collector):
         self._models = [*self._models, counts]
         return counts
 
+    def add_refusal(self, reason: str) -> None:
+        """Count a call that was refused for want of a right."""
+        with self._lock:
+            self._refusals[reason] += 1
+
     def collect(self) -> Iterator[prometheus_client.Metric]:
         """Yield every family, with its samples of all models."""
         families = {name: make(name, text) for name, (make, text) in _FAMILIES.items()}
@@ -143,6 +150,8 @@ class Metrics(Collector):
             for name, labels, value in counts.values():
                 suffix = "_total" if isinstance(families[name], CounterMetricFamily) else ""
                 families[name].add_sample(name + suffix, dict(labels), float(value))
+        for reason, count in self._refusals.items():
+            families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
         yield from families.values()
 
 
@@ -159,6 +168,7 @@ _FAMILIES = {
     "nv_inference_compute_infer_duration_us": (UnknownMetricFamily, "Execution of the model, in microseconds."),
     "nv_inference_compute_output_duration_us": (UnknownMetricFamily, "Writing of outputs, in microseconds."),
     "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
+    "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
     "trtnode_engines_rejected": (
         GaugeMetricFamily,

@@ -28,6 +28,7 @@ NOT_AT_THE_TOP = {("benchmarks/harness/openers.py", "openvino"), ("benchmarks/ov
 """Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO."""
 
 LIBRARIES = {
+    "cryptography",
     "google",
     "grpc",
     "hypothesis",
