@@ -22,7 +22,8 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
-from serving.parameters import check_request_parameters
+from serving.parameters import check_request_parameters, count_parameter
+from serving.queue_terms import QueueTerms
 from serving.service import EXTENSIONS, SERVER_NAME, InferenceService
 from serving.signature import WireTensor
 from serving.status import status_of
@@ -32,6 +33,9 @@ INFER_METHOD = f"/{SERVICE_NAME}/ModelInfer"
 
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
+
+OnCancel = Callable[[Callable[[], None]], bool]
+"""Registers what to call when the client leaves; returns False if it has left already."""
 
 
 class GrpcServicer:
@@ -48,9 +52,11 @@ class GrpcServicer:
             "ServerMetadata": self.server_metadata,
             "ModelReady": self.model_ready,
             "ModelMetadata": self.model_metadata,
-            "ModelInfer": self.model_infer,
         }
-        return {name: functools.partial(_answer, name, method) for name, method in methods.items()}
+        handlers: dict[str, Handler] = {
+            name: functools.partial(_answer, name, method) for name, method in methods.items()
+        }
+        return {**handlers, "ModelInfer": self._answer_infer}
 
     def refusal(self) -> Handler:
         """Return what answers an inference request that there is no room or time for."""
@@ -83,17 +89,21 @@ class GrpcServicer:
             outputs=_tensor_metadata(model.outputs),
         )
 
-    def model_infer(self, request: ModelInferRequest) -> ModelInferResponse:
-        """Run a model once."""
+    def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
+        """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
         with self._service.call(request.model_name, request.model_version) as call:
-            check_request_parameters(request.parameters)
+            terms = _queue_terms(request, on_cancel)
             feeds = tensors.read_inputs(request, call.signature)
-            outputs, arrays = call.infer(feeds, tensors.requested_outputs(request))
+            outputs, arrays = call.infer(feeds, tensors.requested_outputs(request), terms)
             response = ModelInferResponse(
                 model_name=request.model_name, model_version=call.servable.version, id=request.id
             )
             tensors.write_outputs(response, outputs, arrays)
         return response
+
+    def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
+        infer = functools.partial(self.model_infer, on_cancel=context.add_callback)
+        return _answer("ModelInfer", infer, request, context)
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
         """Refuse a request whatever it asks for."""
@@ -106,6 +116,18 @@ def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc
     except Exception as error:
         code, details = status_of(error, name)
     return context.abort(code, details)  # raises; gRPC sends the status
+
+
+def _queue_terms(request: ModelInferRequest, on_cancel: OnCancel) -> QueueTerms:
+    parameters = request.parameters
+    if not parameters:
+        return QueueTerms(on_cancel=on_cancel)
+    check_request_parameters(parameters)
+    return QueueTerms(
+        priority=count_parameter(parameters, "priority", "uint64_param", "int64_param"),
+        timeout_us=count_parameter(parameters, "timeout", "int64_param"),
+        on_cancel=on_cancel,
+    )
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:
