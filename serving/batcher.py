@@ -129,7 +129,7 @@ class DynamicBatcher:
         if not terms.on_cancel(functools.partial(self._cancel, request)):
             self._cancel(request)
         try:
-            self._follow(request)
+            self._follow(request, terms.waiting)
         finally:
             with self._lock:
                 self._present -= 1
@@ -152,13 +152,14 @@ class DynamicBatcher:
         self._present += 1
         self._crowd = max(self._crowd, self._present)
 
-    def _follow(self, request: WaitingRequest) -> None:
+    def _follow(self, request: WaitingRequest, waiting: contextlib.AbstractContextManager[None]) -> None:
         """Run what is due, or sleep, until the request has an outcome."""
         while request.outcome is None:
             with self._lock:
                 batch, memory, until_ns = self._next_step(request)
             if memory is None:
-                request.sleep(until_ns)
+                with waiting:
+                    request.sleep(until_ns)
             else:
                 self._execute(batch, memory)
 

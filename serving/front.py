@@ -8,7 +8,7 @@ a slow model.
 import functools
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +21,6 @@ import protos
 from serving import health
 from serving.admission import Admission, InferencePool
 from serving.errors import AddressError
-from serving.model_schema import ModelConfig
 from serving.schema import GrpcConfig, ServerConfig
 from serving.service import InferenceService
 from serving.servicer import INFER_METHOD, SERVICE_NAME, GrpcServicer, Handler
@@ -41,15 +40,15 @@ class GrpcFront:
         port: The port that it listens on, once started.
     """
 
-    def __init__(self, config: ServerConfig, service: InferenceService, threads: int) -> None:
+    def __init__(self, config: ServerConfig, service: InferenceService, instances: int) -> None:
         self.port = 0
         self._config = config.grpc
-        self._pool = InferencePool(threads)
+        self._pool = InferencePool(inference_threads(instances))
         self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._health = health.HealthService()
-        servicer = GrpcServicer(service)
+        servicer = GrpcServicer(service, self._pool.waiting)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
         self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
@@ -111,19 +110,9 @@ class GrpcFront:
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
 
-def inference_threads(models: Iterable[ModelConfig]) -> int:
-    """Return how many threads run inference: enough to read and write some requests while all instances compute.
-
-    Requests to a model with batching hold a thread each while they wait, so that their order, their time limits and
-    the bound of their queue are the batcher's. Threads are only started as they are needed.
-    """
-    alone, waiting = 0, 0
-    for model in models:
-        if model.batching is None:
-            alone += model.instances
-        else:
-            waiting += model.batching.max_queue_size + model.instances * model.batching.max_batch_size
-    return min(64, 2 * alone + 2) + waiting
+def inference_threads(instances: int) -> int:
+    """Return how many threads run inference: enough to read and write some requests while all instances compute."""
+    return min(64, 2 * instances + 2)
 
 
 def _probe(host: str, port: int) -> None:

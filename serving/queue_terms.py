@@ -1,5 +1,6 @@
 """What a request asks of the queue: priority, time limit, and to leave it when its client does."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 
@@ -16,11 +17,13 @@ class QueueTerms:
         priority: 1 is the highest; 0 for the default.
         timeout_us: Longest time in the queue, in microseconds; 0 for the configured one.
         on_cancel: Registers what to call when the client leaves; returns False if it has left already.
+        waiting: Entered while the request's thread waits for others, and left before it works again.
     """
 
     priority: int = 0
     timeout_us: int = 0
     on_cancel: Callable[[Callable[[], None]], bool] = _never
+    waiting: contextlib.AbstractContextManager[None] = dataclasses.field(default_factory=contextlib.nullcontext)
 
     def level(self, levels: int) -> int:
         """Return the priority among ``levels``; the last level is for requests that name none, or one beyond."""

@@ -5,7 +5,7 @@ import threading
 import time
 
 from serving.errors import ModelLoadFailedError
-from serving.front import GrpcFront, inference_threads
+from serving.front import GrpcFront
 from serving.metrics import Metrics
 from serving.ops_http import OpsHttpServer
 from serving.repository import ModelRepository
@@ -35,7 +35,7 @@ class Server:
         self._config = config
         self._repository = ModelRepository(config.models, loader, self.metrics)
         self._service = InferenceService(self._repository, self.metrics)
-        self._front = GrpcFront(config.server, self._service, inference_threads(config.models))
+        self._front = GrpcFront(config.server, self._service, sum(model.instances for model in config.models))
         self._http: OpsHttpServer | None = None
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()

@@ -1,13 +1,15 @@
 """Protocol messages to calls of the service and back, and nothing else."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
 
 from protos import (
     DESCRIPTOR,
+    InferParameter,
     ModelInferRequest,
     ModelInferResponse,
     ModelMetadataRequest,
@@ -41,8 +43,9 @@ OnCancel = Callable[[Callable[[], None]], bool]
 class GrpcServicer:
     """The RPCs of ``inference.GRPCInferenceService``."""
 
-    def __init__(self, service: InferenceService) -> None:
+    def __init__(self, service: InferenceService, waiting: contextlib.AbstractContextManager[None]) -> None:
         self._service = service
+        self._waiting = waiting
 
     def handlers(self) -> dict[str, Handler]:
         """Return what answers each RPC, by its name; errors become statuses."""
@@ -92,7 +95,7 @@ class GrpcServicer:
     def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
         """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
         with self._service.call(request.model_name, request.model_version) as call:
-            terms = _queue_terms(request, on_cancel)
+            terms = QueueTerms(*_wishes(request.parameters), on_cancel, self._waiting)
             feeds = tensors.read_inputs(request, call.signature)
             outputs, arrays = call.infer(feeds, tensors.requested_outputs(request), terms)
             response = ModelInferResponse(
@@ -118,16 +121,13 @@ def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc
     return context.abort(code, details)  # raises; gRPC sends the status
 
 
-def _queue_terms(request: ModelInferRequest, on_cancel: OnCancel) -> QueueTerms:
-    parameters = request.parameters
+def _wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
+    """Return a request's priority and timeout in microseconds, each 0 where it has none."""
     if not parameters:
-        return QueueTerms(on_cancel=on_cancel)
+        return 0, 0
     check_request_parameters(parameters)
-    return QueueTerms(
-        priority=count_parameter(parameters, "priority", "uint64_param", "int64_param"),
-        timeout_us=count_parameter(parameters, "timeout", "int64_param"),
-        on_cancel=on_cancel,
-    )
+    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
+    return priority, count_parameter(parameters, "timeout", "int64_param")
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:
