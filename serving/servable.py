@@ -92,6 +92,16 @@ class Servable:
         """How requests are joined; None if they run one by one."""
         return self._config.batching if self._batcher is not None else None
 
+    def parameters(self) -> dict[str, str]:
+        """What an engineer wants to know about the loaded model, for its configuration on the wire."""
+        facts = self._executable.description if self._executable else {}
+        return {
+            "engine": str(facts.get("engine", "native")),
+            "segments": str(facts.get("segments", 0)),
+            "native_nodes": str(facts.get("native_nodes", 0)),
+            "precision": str(facts["precision"]["effective"]) if facts else "",
+        }
+
     def load(self, loader: Loader) -> None:
         """Load and warm up the model; a failure becomes the state, its cause is logged."""
         started = time.monotonic()
