@@ -201,13 +201,14 @@ class Servable:
         return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
 
     def _warm_up(self, executable: Executable, signature: Signature) -> None:
-        sizes = [1] if self.batching is None else self.batching.warm_sizes()
+        sizes = [1] * self._config.warmup
+        if sizes and self.batching is not None:
+            sizes += self.batching.warm_sizes()
         names = [tensor.name for tensor in signature.outputs]
         try:
             for size in sizes:
                 feeds = {name: _zeros(signature.inputs[name], size) for name in signature.required}
-                for _ in range(self._config.warmup):
-                    executable.run(feeds, names)
+                executable.run(feeds, names)
         except Exception as error:
             # Zeros, or sizes of 1, need not make sense to every model.
             logger.warning("Model %r: the warm-up run on zeros failed: %s", self.name, error)

@@ -196,6 +196,23 @@ def test_a_request_with_more_rows_than_a_batch_is_refused(serve) -> None:
     assert message == "the request has 3 rows, but 2 are the most (batching.max_batch_size)"
 
 
+@pytest.mark.parametrize(
+    ("batching", "sizes"),
+    [
+        ("max_batch_size: 4", [1, 1, 2, 3, 4]),
+        ("max_batch_size: 40", [1, 1, 2, 4, 8, 16, 32, 40]),
+        ("max_batch_size: 40, preferred_batch_sizes: [10, 20]", [1, 1, 10, 20, 40]),
+    ],
+)
+def test_batch_sizes_run_before_the_first_request(start, batching: str, sizes: list[int]) -> None:
+    fake = Recorder()
+    model = f"- {{name: fake, path: fake.onnx, warmup: 2, batching: {{{batching}}}}}\n"
+
+    start(model, loader=lambda _: fake)
+
+    assert [len(rows) for rows in fake.executed][-len(sizes) :] == sizes
+
+
 def test_a_full_queue_refuses_and_counts(serve) -> None:
     service = serve("max_queue_size: 2")
     service.block()
