@@ -7,6 +7,7 @@ without a hop and without a copy.
 
 import bisect
 import contextlib
+import dataclasses
 import functools
 import logging
 import operator
@@ -29,6 +30,14 @@ logger = logging.getLogger(__name__)
 
 Run = Callable[[Feeds, Sequence[str] | None], Mapping[str, np.ndarray]]
 """Executes the model once: inputs and names of outputs (None for all) to results."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """A batch that left the queue, and the instance's memory for it."""
+
+    batch: list[WaitingRequest]
+    memory: BatchMemory
 
 
 class DynamicBatcher:
@@ -110,61 +119,54 @@ class DynamicBatcher:
         """Run what is due, or sleep, until the request has an outcome."""
         while request.outcome is None:
             with self._lock:
-                batch, memory, until_ns = self._next_step(request)
-            if memory is None:
+                work, until_ns = self._next_step(request)
+            if work is not None:
+                self._execute(work)
+            else:
                 with waiting:
                     request.sleep(until_ns)
-            else:
-                self._execute(batch, memory)
 
-    def _next_step(self, request: WaitingRequest) -> tuple[list[WaitingRequest], BatchMemory | None, int | None]:
-        """Return the batch that the request's thread runs now and its memory; or no memory, and how long to sleep."""
+    def _next_step(self, request: WaitingRequest) -> tuple[_Work | None, int | None]:
+        """Return what the request's thread runs now; or None, and until when it sleeps, unless somebody wakes it."""
         now_ns = time.perf_counter_ns()
-        while request.queued:
-            if request.is_late(now_ns):
-                self._expire(request)
-                break
-            if not self._idle:
-                return [], None, request.deadline_ns
-            more_expected = self._present < self._crowd
-            decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
-            head = self._queue[0]
-            if not decision.count:
-                times = [request.deadline_ns, decision.due_ns if request is head else None]
-                return [], None, min((time for time in times if time is not None), default=None)
-            batch = self._queue[: decision.count]
-            late = [one for one in batch if one.is_late(now_ns)]
-            for one in late:
-                self._expire(one)
-            if late:
-                continue
-            if request not in batch:
-                head.wake()
-                return [], None, request.deadline_ns
-            if more_expected and now_ns >= batch[0].arrived_ns + self._limits.max_delay_ns:
+        for late in [one for one in self._queue if one.is_late(now_ns)]:
+            self._expire(late)
+        if not request.queued:
+            return None, None
+        if not self._idle:
+            return None, request.deadline_ns
+        more_expected = self._present < self._crowd
+        decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
+        head, batch = self._queue[0], self._queue[: decision.count]
+        if request in batch:
+            if more_expected and now_ns >= head.arrived_ns + self._limits.max_delay_ns:
                 self._crowd = self._present  # those who were expected did not come
-            return batch, self._take(batch), None
-        return [], None, None
+            return self._take(batch), None
+        if batch:
+            head.wake()
+        elif request is head:
+            return None, decision.due_ns if request.deadline_ns is None else min(decision.due_ns, request.deadline_ns)
+        return None, request.deadline_ns
 
-    def _take(self, batch: list[WaitingRequest]) -> BatchMemory:
+    def _take(self, batch: list[WaitingRequest]) -> _Work:
         del self._queue[: len(batch)]
         for one in batch:
             one.queued = False
         memory = self._idle.pop()
         if self._idle:
             self._wake_head()
-        return memory
+        return _Work(batch, memory)
 
-    def _execute(self, batch: list[WaitingRequest], memory: BatchMemory) -> None:
+    def _execute(self, work: _Work) -> None:
         started_ns = time.perf_counter_ns()
-        outcomes = self._outcomes(batch, memory)
+        outcomes = self._outcomes(work.batch, work.memory)
         with self._lock:
-            rows = sum(one.rows for one in batch)
+            rows = sum(one.rows for one in work.batch)
             if self._controller is not None and rows:
                 self._limits = self._controller.observe(rows, time.perf_counter_ns() - started_ns)
-            self._idle.append(memory)
+            self._idle.append(work.memory)
             self._wake_head()
-        for one, outcome in zip(batch, outcomes, strict=True):
+        for one, outcome in zip(work.batch, outcomes, strict=True):
             one.durations.queue = started_ns - one.arrived_ns
             one.outcome = outcome
             one.wake()
