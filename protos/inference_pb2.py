@@ -96,20 +96,40 @@ DESCRIPTOR = private_pool.load_file(
     b'on_count\x18\x05 \x01(\x04R\x0eexecutionCount\x12C\n\x0finference_stats\x18\x06 \x01(\x0b2\x1a.inference.Infe'
     b'rStatisticsR\x0einferenceStats\x12@\n\x0bbatch_stats\x18\x07 \x03(\x0b2\x1f.inference.InferBatchS'
     b'tatisticsR\nbatchStats\x129\n\x0cmemory_usage\x18\x08 \x03(\x0b2\x16.inference.MemoryUsageR\x0bmem'
-    b'oryUsage*\xfa\x01\n\x08DataType\x12\x10\n\x0cTYPE_INVALID\x10\x00\x12\r\n\tTYPE_BOOL\x10\x01\x12\x0e\n\nTYPE_UINT8\x10\x02\x12\x0f'
-    b'\n\x0bTYPE_UINT16\x10\x03\x12\x0f\n\x0bTYPE_UINT32\x10\x04\x12\x0f\n\x0bTYPE_UINT64\x10\x05\x12\r\n\tTYPE_INT8\x10\x06\x12\x0e\n\nTYPE'
-    b'_INT16\x10\x07\x12\x0e\n\nTYPE_INT32\x10\x08\x12\x0e\n\nTYPE_INT64\x10\t\x12\r\n\tTYPE_FP16\x10\n\x12\r\n\tTYPE_FP32\x10\x0b\x12\r'
-    b'\n\tTYPE_FP64\x10\x0c\x12\x0f\n\x0bTYPE_STRING\x10\r\x12\r\n\tTYPE_BF16\x10\x0e2\xa8\x05\n\x14GRPCInferenceService\x12K'
-    b'\n\nServerLive\x12\x1c.inference.ServerLiveRequest\x1a\x1d.inference.ServerLiveRespons'
-    b'e"\x00\x12N\n\x0bServerReady\x12\x1d.inference.ServerReadyRequest\x1a\x1e.inference.ServerRead'
-    b'yResponse"\x00\x12K\n\nModelReady\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.Mode'
-    b'lReadyResponse"\x00\x12W\n\x0eServerMetadata\x12 .inference.ServerMetadataRequest\x1a!.i'
-    b'nference.ServerMetadataResponse"\x00\x12T\n\rModelMetadata\x12\x1f.inference.ModelMeta'
-    b'dataRequest\x1a .inference.ModelMetadataResponse"\x00\x12N\n\x0bModelConfig\x12\x1d.inferen'
-    b'ce.ModelConfigRequest\x1a\x1e.inference.ModelConfigResponse"\x00\x12Z\n\x0fModelStatisti'
-    b'cs\x12!.inference.ModelStatisticsRequest\x1a".inference.ModelStatisticsRespons'
-    b'e"\x00\x12K\n\nModelInfer\x12\x1c.inference.ModelInferRequest\x1a\x1d.inference.ModelInferRe'
-    b'sponse"\x00b\x06proto3',
+    b'oryUsage"\xba\x01\n\x18ModelRepositoryParameter\x12\x1f\n\nbool_param\x18\x01 \x01(\x08H\x00R\tboolParam\x12!'
+    b'\n\x0bint64_param\x18\x02 \x01(\x03H\x00R\nint64Param\x12#\n\x0cstring_param\x18\x03 \x01(\tH\x00R\x0bstringParam\x12!'
+    b'\n\x0bbytes_param\x18\x04 \x01(\x0cH\x00R\nbytesParamB\x12\n\x10parameter_choice"W\n\x16RepositoryIndex'
+    b'Request\x12\'\n\x0frepository_name\x18\x01 \x01(\tR\x0erepositoryName\x12\x14\n\x05ready\x18\x02 \x01(\x08R\x05ready"\xca'
+    b'\x01\n\x17RepositoryIndexResponse\x12E\n\x06models\x18\x01 \x03(\x0b2-.inference.RepositoryIndexRe'
+    b'sponse.ModelIndexR\x06models\x1ah\n\nModelIndex\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07version\x18\x02'
+    b' \x01(\tR\x07version\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n\x06reason\x18\x04 \x01(\tR\x06reason"\x9f\x02\n\x1aReposito'
+    b"ryModelLoadRequest\x12'\n\x0frepository_name\x18\x01 \x01(\tR\x0erepositoryName\x12\x1d\n\nmodel_nam"
+    b'e\x18\x02 \x01(\tR\tmodelName\x12U\n\nparameters\x18\x03 \x03(\x0b25.inference.RepositoryModelLoadRe'
+    b'quest.ParametersEntryR\nparameters\x1ab\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x129'
+    b'\n\x05value\x18\x02 \x01(\x0b2#.inference.ModelRepositoryParameterR\x05value:\x028\x01"\x1d\n\x1bReposit'
+    b'oryModelLoadResponse"\xa3\x02\n\x1cRepositoryModelUnloadRequest\x12\'\n\x0frepository_name'
+    b'\x18\x01 \x01(\tR\x0erepositoryName\x12\x1d\n\nmodel_name\x18\x02 \x01(\tR\tmodelName\x12W\n\nparameters\x18\x03 \x03('
+    b'\x0b27.inference.RepositoryModelUnloadRequest.ParametersEntryR\nparameters\x1ab'
+    b'\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x129\n\x05value\x18\x02 \x01(\x0b2#.inference.ModelRepo'
+    b'sitoryParameterR\x05value:\x028\x01"\x1f\n\x1dRepositoryModelUnloadResponse*\xfa\x01\n\x08DataType'
+    b'\x12\x10\n\x0cTYPE_INVALID\x10\x00\x12\r\n\tTYPE_BOOL\x10\x01\x12\x0e\n\nTYPE_UINT8\x10\x02\x12\x0f\n\x0bTYPE_UINT16\x10\x03\x12\x0f\n\x0bTY'
+    b'PE_UINT32\x10\x04\x12\x0f\n\x0bTYPE_UINT64\x10\x05\x12\r\n\tTYPE_INT8\x10\x06\x12\x0e\n\nTYPE_INT16\x10\x07\x12\x0e\n\nTYPE_INT3'
+    b'2\x10\x08\x12\x0e\n\nTYPE_INT64\x10\t\x12\r\n\tTYPE_FP16\x10\n\x12\r\n\tTYPE_FP32\x10\x0b\x12\r\n\tTYPE_FP64\x10\x0c\x12\x0f\n\x0bTYPE'
+    b'_STRING\x10\r\x12\r\n\tTYPE_BF16\x10\x0e2\xda\x07\n\x14GRPCInferenceService\x12K\n\nServerLive\x12\x1c.infere'
+    b'nce.ServerLiveRequest\x1a\x1d.inference.ServerLiveResponse"\x00\x12N\n\x0bServerReady\x12\x1d.'
+    b'inference.ServerReadyRequest\x1a\x1e.inference.ServerReadyResponse"\x00\x12K\n\nModelR'
+    b'eady\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.ModelReadyResponse"\x00\x12W\n\x0eS'
+    b'erverMetadata\x12 .inference.ServerMetadataRequest\x1a!.inference.ServerMetada'
+    b'taResponse"\x00\x12T\n\rModelMetadata\x12\x1f.inference.ModelMetadataRequest\x1a .inferen'
+    b'ce.ModelMetadataResponse"\x00\x12N\n\x0bModelConfig\x12\x1d.inference.ModelConfigRequest'
+    b'\x1a\x1e.inference.ModelConfigResponse"\x00\x12Z\n\x0fModelStatistics\x12!.inference.ModelS'
+    b'tatisticsRequest\x1a".inference.ModelStatisticsResponse"\x00\x12K\n\nModelInfer\x12\x1c.i'
+    b'nference.ModelInferRequest\x1a\x1d.inference.ModelInferResponse"\x00\x12Z\n\x0fRepositor'
+    b'yIndex\x12!.inference.RepositoryIndexRequest\x1a".inference.RepositoryIndexRes'
+    b'ponse"\x00\x12f\n\x13RepositoryModelLoad\x12%.inference.RepositoryModelLoadRequest\x1a&.'
+    b'inference.RepositoryModelLoadResponse"\x00\x12l\n\x15RepositoryModelUnload\x12\'.infer'
+    b'ence.RepositoryModelUnloadRequest\x1a(.inference.RepositoryModelUnloadRespo'
+    b'nse"\x00b\x06proto3',
     'inference.proto',
 )
 
@@ -148,3 +168,10 @@ InferStatistics = _classes['InferStatistics']
 MemoryUsage = _classes['MemoryUsage']
 InferBatchStatistics = _classes['InferBatchStatistics']
 ModelStatistics = _classes['ModelStatistics']
+ModelRepositoryParameter = _classes['ModelRepositoryParameter']
+RepositoryIndexRequest = _classes['RepositoryIndexRequest']
+RepositoryIndexResponse = _classes['RepositoryIndexResponse']
+RepositoryModelLoadRequest = _classes['RepositoryModelLoadRequest']
+RepositoryModelLoadResponse = _classes['RepositoryModelLoadResponse']
+RepositoryModelUnloadRequest = _classes['RepositoryModelUnloadRequest']
+RepositoryModelUnloadResponse = _classes['RepositoryModelUnloadResponse']

@@ -29,6 +29,7 @@ MODEL_FIELDS: Mapping[str, str] = {
     "ModelStatistics": "name",
     "ModelInfer": "model_name",
     "ModelStreamInfer": "model_name",
+    "RepositoryIndex": "repository_name",  # which is always empty, and the index is about all models
     "RepositoryModelLoad": "model_name",
     "RepositoryModelUnload": "model_name",
     "TraceSetting": "model_name",

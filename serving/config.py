@@ -12,6 +12,7 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from serving.errors import ConfigError, Problem
+from serving.model_files import source_problem
 from serving.schema import ServableConfig, ServerConfig
 from serving.schema_types import settings_not_built
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
@@ -154,10 +155,10 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
-        if model.path.is_dir():
-            yield ("models", index, "path"), f"{model.path} is a folder; version folders are not built yet, name a file"
-        elif not model.path.exists():
-            yield ("models", index, "path"), _no_file(model.path)
+        problem = source_problem(model)
+        if problem is not None:
+            key, text = problem
+            yield ("models", index, key), text
 
 
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:

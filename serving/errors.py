@@ -74,6 +74,13 @@ class ModelLoadFailedError(ServingError):
         self.model = model
 
 
+class ModelChangeError(ServingError):
+    """A model can't be loaded as a request asks for. What was loaded before goes on."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"model {model[:255]!r} is not loaded: {reason}")
+
+
 class UnservableModelError(ServingError):
     """The protocol can't carry a model's tensors."""
 

@@ -52,6 +52,7 @@ class GrpcFront:
         self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
         self._health = health.HealthService()
         servicer = GrpcServicer(service, self._pool.waiting)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
@@ -99,7 +100,7 @@ class GrpcFront:
         """Close the port; streams that clients hold open end."""
         self._server.stop(min(FLUSH_S, timeout_s)).wait()
         self._health.close()
-        for pool in (self._pool, self._control, self._reflection):
+        for pool in (self._pool, self._control, self._reflection, self._loading):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -108,9 +109,9 @@ class GrpcFront:
         return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self, handlers: Mapping[str, Handler]) -> None:
+        pools = {"ModelInfer": self._pool, "RepositoryModelLoad": self._loading}
         methods = {
-            name: _unary(name, _on(self._pool, handler) if name == "ModelInfer" else handler)
-            for name, handler in handlers.items()
+            name: _unary(name, _on(pools.get(name, self._control), handler)) for name, handler in handlers.items()
         }
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())

@@ -159,13 +159,11 @@ class ModelConfig(Section):
     name: str
     """What requests call it: letters, digits, '.', '_' and '-'."""
     path: ConfigPath
-    """An ONNX file, or one that `trtnode compile` wrote."""
-    versions: Annotated[
-        LatestVersions | Literal["all"] | ListOf[PositiveInt], NotBuilt("choosing versions of a model is")
-    ] = LatestVersions()
+    """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version."""
+    versions: LatestVersions | Literal["all"] | ListOf[PositiveInt] = LatestVersions()
     """Which version folders to serve: {latest: n}, all, or a list of numbers."""
-    watch: Annotated[bool, NotBuilt("reloading a model when its file changes is")] = False
-    """Load new versions as they appear."""
+    watch: bool = False
+    """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True
     """Whether the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
     engine: Annotated[EngineName, NotBuilt("the engine 'tensorrt' is", but=("auto", "openvino", "native"))] = "auto"

@@ -56,7 +56,7 @@ class AuthConfig(Section):
 class AdminConfig(Section):
     """RPCs that change the server."""
 
-    repository: Annotated[bool, NotBuilt("loading and unloading models by request is")] = False
+    repository: bool = False
     """Allow loading and unloading models."""
     shared_memory: Annotated[bool, NotBuilt("shared memory is")] = False
     """Allow tensors in shared memory."""
@@ -104,10 +104,8 @@ class ServerConfig(Section):
     """RPCs that change the server."""
     limits: LimitsConfig = LimitsConfig()
     """Bounds on what clients can use up."""
-    startup: Annotated[Literal["wait", "native"], NotBuilt("answering natively during start is", but=("wait",))] = (
-        "wait"
-    )
-    """When the server is ready: wait, when engines are built."""
+    startup: Literal["wait", "native"] = "wait"
+    """When the server is ready: wait, when engines are built; native, at once, without engines until they are."""
     shutdown_grace_s: float = Field(default=30, ge=0)
     """How long requests may still run after SIGTERM, in seconds."""
     log: LogConfig = LogConfig()

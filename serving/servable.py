@@ -3,6 +3,7 @@
 import enum
 import logging
 import queue
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,39 +25,55 @@ logger = logging.getLogger(__name__)
 Loader = Callable[[ModelConfig], Executable]
 """Makes a model ready to run; its errors say what the user can do."""
 
-ONLY_VERSION = "1"
-"""What a model that is a single file is called."""
-
 
 class State(enum.StrEnum):
     """What a servable can do, in the protocol's words."""
 
     LOADING = "LOADING"
     READY = "READY"
+    UNLOADING = "UNLOADING"
     UNAVAILABLE = "UNAVAILABLE"
 
 
 class Servable:
-    """A model version. Thread-safe.
+    """A model version. Thread-safe. It is loaded once and retired once; a reload makes another one.
 
     Attributes:
         name: The model's name.
         version: Decimal.
         required: Whether the server needs it.
         state: What it can do now.
-        reason: Why it is unavailable.
+        reason: Why it is unavailable, or why it was not replaced by what is on disk now.
         counts: What happened to it.
+        stand_in: Whether it answers natively only until its engines are built.
     """
 
-    def __init__(self, config: ModelConfig, counts: ModelCounts) -> None:
+    def __init__(
+        self, config: ModelConfig, counts: ModelCounts, version: str, *, stand_in: bool = False, files: object = None
+    ) -> None:
+        """Describe what to load.
+
+        Args:
+            config: How to serve it; the path is that of its file.
+            counts: Where to count requests.
+            version: Decimal.
+            stand_in: Whether it runs natively, whatever the configuration says.
+            files: Kept until the model is freed.
+        """
         self.name = config.name
-        self.version = ONLY_VERSION
+        self.version = version
         self.required = config.required
         self.state = State.LOADING
         self.reason = ""
         self.counts = counts
-        self._config = config
+        self.stand_in = stand_in
+        self._config = config.model_copy(update={"engine": "native"}) if stand_in else config
+        self._files = files
+        self._users: set[object] = set()
+        self._retired = False
+        self._unused = threading.Event()
         self._executable: Executable | None = None
+        self._facts: Mapping[str, Any] = {}
         self._signature: Signature | None = None
         self._everything: Sequence[WireTensor] | None = None
         self._batcher: DynamicBatcher | None = None
@@ -66,20 +83,25 @@ class Servable:
             self._instances.put(None)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether requests may come."""
+        return self.state is State.READY
+
+    @property
     def signature(self) -> Signature:
         """Inputs and outputs.
 
         Raises:
             UnavailableError: The model isn't ready.
         """
-        if self._signature is None or self.state is not State.READY:
+        if self._signature is None:
             raise UnavailableError(f"model {self.name!r} is not ready ({self.state})")
         return self._signature
 
     @property
     def platform(self) -> str:
         """What runs the model, in the form of Triton's platform names."""
-        engine = self._executable.description["engine"] if self._executable else "native"
+        engine = self._facts.get("engine", "native")
         return "onnxruntime_onnx" if engine == "native" else f"{engine}_onnx"
 
     @property
@@ -94,7 +116,7 @@ class Servable:
 
     def parameters(self) -> dict[str, str]:
         """What an engineer wants to know about the loaded model, for its configuration on the wire."""
-        facts = self._executable.description if self._executable else {}
+        facts = self._facts
         return {
             "engine": str(facts.get("engine", "native")),
             "segments": str(facts.get("segments", 0)),
@@ -115,10 +137,37 @@ class Servable:
             logger.exception("Model %r failed to load", self.name)
             self._fail(f"unexpected {type(error).__name__}: {error}")
             return
-        self.state, self.counts.ready = State.READY, True
-        logger.info(
-            "Loaded model %r in %.1f s: %s", self.name, time.monotonic() - started, _summary(executable.description)
-        )
+        self.state = State.READY
+        spent = time.monotonic() - started
+        logger.info("Loaded model %r version %s in %.1f s: %s", self.name, self.version, spent, _summary(self._facts))
+
+    def enter(self, user: object) -> bool:
+        """Keep the model from being freed until ``leave``; return False if it is retired already.
+
+        A user enters before it looks whether the model is retired, and ``retire`` marks the model before it looks for
+        users. So one of them sees the other, and no request needs a lock: adding to a set is atomic.
+        """
+        self._users.add(user)
+        if self._retired:
+            self.leave(user)
+        return not self._retired
+
+    def leave(self, user: object) -> None:
+        """Say that a user is done with the model."""
+        self._users.discard(user)
+        if self._retired and not self._users:
+            self._unused.set()
+
+    def retire(self) -> None:
+        """Let no further user in, wait until the last one has left, and free the model."""
+        self.state, self._retired = State.UNLOADING, True
+        if self._users:
+            self._unused.wait()
+        executable, self._executable, self._batcher = self._executable, None, None
+        self._files = None
+        if executable is not None:
+            executable.close()
+        self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
     def infer(
         self,
@@ -141,6 +190,8 @@ class Servable:
             CancelledRequestError: The client left while the request waited.
             ExecutionError: The run failed.
         """
+        if self.stand_in:
+            self.counts.add_fallback("building")
         names = None if tensors is self._everything else [tensor.name for tensor in tensors]
         try:
             if self._batcher is not None:
@@ -151,18 +202,11 @@ class Servable:
             raise InvalidRequestError(f"model {self.name!r}: {error}") from error
         return [results[tensor.name] for tensor in tensors]
 
-    def close(self) -> None:
-        """Free the model. No request may be under way."""
-        executable, self._executable = self._executable, None
-        self.state, self.counts.ready = State.UNAVAILABLE, False
-        if executable is not None:
-            executable.close()
-
     def _run_alone(
         self, feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, durations: Durations
     ) -> Mapping[str, np.ndarray]:
         executable = self._executable
-        assert executable is not None, "the signature is only there after loading"
+        assert executable is not None, "only users that have entered run the model"
         arrived = time.perf_counter_ns()
         self.counts.enter_queue()
         self._instances.get()
@@ -188,7 +232,7 @@ class Servable:
         self._warm_up(executable, signature)
         if len(signature.outputs) == len(executable.outputs):
             self._everything = signature.outputs
-        self._executable, self._signature = executable, signature
+        self._executable, self._facts, self._signature = executable, executable.description, signature
 
     def _open_batcher(self, executable: Executable, signature: Signature) -> DynamicBatcher | None:
         config = self._config.batching

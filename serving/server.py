@@ -42,7 +42,7 @@ class Server:
         self.failure: ModelLoadFailedError | None = None
         self.at_rest = False
         self._config = config
-        self._repository = ModelRepository(config.models, loader, self.metrics)
+        self._repository = ModelRepository(config.models, loader, self.metrics, config.server.startup)
         self._service = InferenceService(self._repository, self.metrics)
         auth = config.server.auth
         self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
@@ -51,6 +51,8 @@ class Server:
         self._http: OpsHttpServer | None = None
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
+        self._shown_ready = False
+        self._showing = threading.Lock()
 
     @property
     def port(self) -> int:
@@ -105,7 +107,7 @@ class Server:
         """
         deadline = time.monotonic() + grace_s
         self._service.draining = True
-        self._front.show_ready(False)
+        self._show_readiness()
         drained = self._front.drain(grace_s)
         if not drained:
             logger.warning("%d requests are cut off: they did not finish within %g s", self._front.in_flight, grace_s)
@@ -116,13 +118,20 @@ class Server:
         return drained
 
     def _models_changed(self) -> None:
-        """Follow the models' states; runs in the thread that loads them."""
+        """Follow the models' states; runs in whatever thread changes them."""
         failed = self._repository.failed()
-        if failed is not None and self.failure is None:
-            self.failure = ModelLoadFailedError(failed.name, failed.reason)
+        if failed is not None and not self._ready.is_set():
+            self.failure = ModelLoadFailedError(failed.config.name, failed.failure)
             self._ready.set()
             self._stop_wanted.set()
-        if self._service.ready() and not self._ready.is_set():
-            self._front.show_ready(True)
-            self._ready.set()
-            logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
+        self._show_readiness()
+
+    def _show_readiness(self) -> None:
+        with self._showing:
+            ready = self._service.ready()
+            if ready != self._shown_ready:
+                self._front.show_ready(ready)
+                self._shown_ready = ready
+            if ready and not self._ready.is_set():
+                self._ready.set()
+                logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)

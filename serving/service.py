@@ -18,11 +18,12 @@ from serving.errors import (
 from serving.metrics import Durations, FailureReason, Metrics, ModelCounts, RejectionReason
 from serving.queue_terms import QueueTerms
 from serving.repository import ModelRepository
-from serving.servable import Servable, State
+from serving.servable import Servable
+from serving.served_model import ServedModel
 from serving.signature import Signature, WireTensor
 
 SERVER_NAME = "trtnode"
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "schedule_policy", "statistics")
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server has."""
 
 
@@ -62,8 +63,8 @@ class InferenceService:
     def not_ready(self) -> list[str]:
         """Say what the server waits for, one line a reason."""
         reasons = ["the server is stopping"] if self.draining else []
-        models = [s for s in self._repository.servables() if s.required and s.state is not State.READY]
-        return [*reasons, *(f"model {model.name!r} is {model.state.lower()}" for model in models)]
+        models = [model for model in self._repository.models() if model.config.required and not model.ready]
+        return [*reasons, *(f"model {model.config.name!r} is {_state_of(model)}" for model in models)]
 
     def model_ready(self, name: str, version: str) -> bool:
         """Whether a model can answer; an unknown one can't, which is no error.
@@ -72,7 +73,7 @@ class InferenceService:
             InvalidRequestError: The version isn't a number.
         """
         try:
-            return self._repository.find(name, version).state is State.READY
+            return self._repository.find(name, version).is_ready
         except NotFoundError:
             return False
 
@@ -87,7 +88,8 @@ class InferenceService:
         servable = self._repository.find(name, version)
         signature = servable.signature
         inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
-        return ModelDescription(servable.name, (servable.version,), servable.platform, inputs, signature.outputs)
+        versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
+        return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
 
     def find(self, name: str, version: str) -> Servable:
         """Return a model version.
@@ -99,17 +101,32 @@ class InferenceService:
         return self._repository.find(name, version)
 
     def find_all(self, name: str, version: str) -> list[Servable]:
-        """Return the model versions that statistics are asked for: of all models if ``name`` is empty.
+        """Return the model versions that statistics are asked for: all those that an empty name or version stands for.
 
         Raises:
             InvalidRequestError: There is no such model or version.
         """
         if not name:
-            return list(self._repository.servables())
+            return [servable for model in self._repository.models() for servable in model.versions.values()]
         try:
-            return [self._repository.find(name, version)]
+            if version:
+                return [self._repository.find(name, version)]
+            return list(self._repository.model(name).versions.values())
         except NotFoundError as error:
             raise InvalidRequestError(str(error)) from error  # the code that clients know from Triton
+
+    def index(self, *, ready: bool) -> list[Servable]:
+        """Return every version that is or was loaded, or only those that are ready."""
+        known = [servable for model in self._repository.models() for servable in model.known()]
+        return [servable for servable in known if servable.is_ready or not ready]
+
+    def load_model(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
+        """Load a model anew, see ``ModelRepository.load``."""
+        self._repository.load(name, settings, contents)
+
+    def unload_model(self, name: str) -> None:
+        """Serve a model no longer, see ``ModelRepository.unload``."""
+        self._repository.unload(name)
 
     def call(self, name: str, version: str) -> "Call":
         """Open an inference request to a model; use it in a ``with`` statement, which counts how it ends.
@@ -119,6 +136,12 @@ class InferenceService:
             NotFoundError: There is no such model, or no such version of it.
             UnavailableError: The model isn't ready.
         """
+        call = self._call(name, version)
+        while not call.servable.enter(call):  # another has just taken its place, and is found now
+            call = self._call(name, version)
+        return call
+
+    def _call(self, name: str, version: str) -> "Call":
         try:
             servable = self._repository.find(name, version)
         except (InvalidRequestError, NotFoundError):
@@ -193,6 +216,7 @@ class Call:
         error: BaseException | None,
         trace: types.TracebackType | None,
     ) -> None:
+        self.servable.leave(self)
         now, durations = time.perf_counter_ns(), self._durations
         if error is None:
             durations.compute_output, durations.total = now - self._ran, now - self._entered
@@ -208,6 +232,10 @@ _REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
     (UnavailableError, FailureReason.REJECTED),
     (CancelledRequestError, FailureReason.CANCELED),
 )
+
+
+def _state_of(model: ServedModel) -> str:
+    return model.preferred.state.lower() if model.preferred is not None else "unloaded"
 
 
 def _installed_version() -> str:

@@ -31,6 +31,7 @@ from serving import tensors
 from serving.model_messages import model_config, model_statistics
 from serving.parameters import check_request_parameters, count_parameter
 from serving.queue_terms import QueueTerms
+from serving.repository_rpcs import repository_methods
 from serving.service import EXTENSIONS, SERVER_NAME, InferenceService
 from serving.signature import WireTensor
 from serving.status import status_of
@@ -62,6 +63,7 @@ class GrpcServicer:
             "ModelMetadata": self.model_metadata,
             "ModelConfig": self.model_config,
             "ModelStatistics": self.model_statistics,
+            **repository_methods(self._service),
         }
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()

@@ -10,6 +10,7 @@ from serving.errors import (
     ForbiddenError,
     InvalidOutputError,
     InvalidRequestError,
+    ModelChangeError,
     NotFoundError,
     UnauthenticatedError,
     UnavailableError,
@@ -28,6 +29,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
+    (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model
 )
 """The status of each error; the first entry whose class fits counts."""
 

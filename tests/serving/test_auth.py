@@ -236,8 +236,8 @@ def test_rpcs_that_change_the_server_are_off_unless_allowed(running, shared, rpc
 def test_rpcs_that_change_the_server_need_the_right_of_the_token_too(start_admin) -> None:
     address = start_admin(repository=True, settings=True)
 
-    # The handlers are not there yet: who passes the gate finds nothing behind it.
-    assert raw(address, "RepositoryModelLoad", ADMIN) is grpc.StatusCode.UNIMPLEMENTED
+    # Who passes the gate is told that there is no model without a name.
+    assert raw(address, "RepositoryModelLoad", ADMIN) is grpc.StatusCode.INTERNAL
     assert raw(address, "RepositoryModelLoad", ALL) is grpc.StatusCode.PERMISSION_DENIED
     assert raw(address, "LogSettings", ADMIN) is grpc.StatusCode.PERMISSION_DENIED
     assert raw(address, "SystemSharedMemoryRegister", ADMIN) is grpc.StatusCode.PERMISSION_DENIED

@@ -159,19 +159,11 @@ def test_faults_name_file_line_and_field(write, text: str, expected: str) -> Non
     assert faults(path) == expected
 
 
-def test_a_folder_of_versions_is_refused_as_not_built(write, tmp_path) -> None:
-    path = write("models:\n- {name: a, path: .}")
-
-    assert faults(path) == (
-        f"servable.yaml:2: models[0].path: {tmp_path} is a folder; version folders are not built yet, name a file"
-    )
-
-
 def test_every_fault_of_a_stage_is_told(write) -> None:
-    path = write("models:\n- name: a\n  path: gone.onnx\n  watch: true\n")
+    path = write("models:\n- name: a\n  path: gone.onnx\n  preprocess: [resize]\n")
 
     assert faults(path).splitlines() == [
-        "servable.yaml:4: models[0].watch: reloading a model when its file changes is not built yet; leave the key out",
+        "servable.yaml:4: models[0].preprocess: preprocessing is not built yet; leave the key out",
         "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
     ]
 
@@ -185,16 +177,10 @@ def test_every_fault_of_a_stage_is_told(write) -> None:
         ("  precision_rules: [{op: Add, precision: fp32}]", "models[0].precision_rules", "precision rules are"),
         ("  calibration: {data: x.npz}", "models[0].calibration", "calibration is"),
         ("  budget: {min_cosine: 0.9}", "models[0].budget", "an accuracy budget is"),
-        ("  versions: all", "models[0].versions", "choosing versions of a model is"),
-        ("  versions: [1, 3]", "models[0].versions", "choosing versions of a model is"),
-        ("  watch: true", "models[0].watch", "reloading a model when its file changes is"),
         ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
         ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
         ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
-        ("server: {startup: native}", "server.startup", "answering natively during start is not built yet; use wait"),
         ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
-        ("server: {admin: {repository: true}}", "server.admin.repository",
-         "loading and unloading models by request is"),
         ("server: {limits: {shared_memory_mb: 1}}", "server.limits.shared_memory_mb", "shared memory is"),
         ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
         ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
@@ -211,11 +197,11 @@ def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: s
 def test_defaults_of_keys_that_are_not_built_are_accepted(write) -> None:
     path = write(
         MODEL
-        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  watch: false\n  tensorrt: {}\n  shapes: []\n"
+        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  preprocess: []\n  tensorrt: {}\n  shapes: []\n"
         + "server: {startup: wait, grpc: {workers: 1}, log: {format: text}}\ntrust: {keys: []}\n"
     )
 
-    assert load_config(path, {}).models[0].watch is False
+    assert load_config(path, {}).models[0].preprocess == ()
 
 
 def test_tuning_can_be_asked_for(write) -> None:
@@ -304,7 +290,7 @@ def test_schema_covers_the_whole_tree_and_marks_what_is_not_built() -> None:
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
     assert model["required"] == ["name", "path"]
-    assert model["properties"]["watch"]["x-not-built-yet"] is True
+    assert model["properties"]["preprocess"]["x-not-built-yet"] is True
     assert "x-not-built-yet" not in model["properties"]["instances"]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 

@@ -57,6 +57,7 @@ def test_server_metadata_announces_only_what_is_there(shared) -> None:
     assert list(metadata.extensions) == [
         "binary_tensor_data",
         "model_configuration",
+        "model_repository",
         "schedule_policy",
         "statistics",
     ]
