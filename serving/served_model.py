@@ -140,7 +140,7 @@ class ServedModel:
         return Servable(config, self._counts[number], str(number), stand_in=stand_in, files=self._source.files)
 
     def _load_changed(self, unloads: int) -> None:
-        for number, file in self._wanted().items():
+        for number, file in reversed(self._wanted().items()):  # the preferred version first
             if self._tried.get(number) != file.stamp and self._unloads == unloads:
                 self._tried[number] = file.stamp
                 self._load_version(number, file, unloads)
@@ -150,9 +150,9 @@ class ServedModel:
             obsolete = self._obsolete(wanted, found)
             gone = {number: self.versions[number] for number in obsolete}
             self.versions = {number: one for number, one in self.versions.items() if number not in gone}
-            self._former = {number: one for number, one in self._former.items() if number in found}
             self._tried = {number: stamp for number, stamp in self._tried.items() if number in wanted}
             self._retire(gone)
+            self._former = {number: one for number, one in self._former.items() if number in found}
 
     def _load_version(self, number: int, file: VersionFile, unloads: int) -> None:
         candidate = self._servable(number, self._at(file))

@@ -2,6 +2,7 @@ import dataclasses
 import pathlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -179,3 +180,59 @@ def shared(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> It
     entries = [f"- {{name: {path.stem}, path: {path}, engine: native}}\n" for path in sorted(models.glob("*.onnx"))]
     yield starter("".join(entries))
     starter.close()
+
+
+class Adders:
+    """Writes models that add a constant to ``x``, and asks servers which one answers."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def write(self, place: str, constant: float) -> pathlib.Path:
+        """Put a model in place in one step, as tools that deploy models do."""
+        path = self.folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_bytes(self.content(constant))
+        return unfinished.replace(path)
+
+    def content(self, constant: float) -> bytes:
+        value = helper.make_tensor_value_info
+        initializer = helper.make_tensor("k", TensorProto.FLOAT, [1], [constant])
+        graph = helper.make_graph(
+            [helper.make_node("Add", ["x", "k"], ["y"])],
+            "adder",
+            [value("x", TensorProto.FLOAT, ["n", 1])],
+            [value("y", TensorProto.FLOAT, ["n", 1])],
+            [initializer],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return bytes(model.SerializeToString())
+
+    def ask(self, client: triton.InferenceServerClient, version: str = "", model: str = "m") -> float:
+        """Return the constant of the model that answers."""
+        x = triton.InferInput("x", [1, 1], "FP32")
+        x.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        return float(client.infer(model, [x], version).as_numpy("y")[0, 0])
+
+    def index(self, client: triton.InferenceServerClient) -> dict[str, tuple[str, str]]:
+        """Return state and reason of each version in the server's index."""
+        return {one.version: (one.state, one.reason) for one in client.get_model_repository_index().models}
+
+
+@pytest.fixture
+def adders(tmp_path: pathlib.Path) -> Adders:
+    return Adders(tmp_path)
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Wait until a condition holds, or fail."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + READY_S
+        while not condition():
+            assert time.monotonic() < deadline, "timed out"
+            time.sleep(0.01)
+
+    return wait

@@ -197,7 +197,7 @@ def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: s
 def test_defaults_of_keys_that_are_not_built_are_accepted(write) -> None:
     path = write(
         MODEL
-        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  preprocess: []\n  tensorrt: {}\n  shapes: []\n"
+        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  preprocess: []\n  tensorrt: {}\n"
         + "server: {startup: wait, grpc: {workers: 1}, log: {format: text}}\ntrust: {keys: []}\n"
     )
 
