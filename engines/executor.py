@@ -153,6 +153,7 @@ def open_executable(
     Raises:
         ModelLoadError: ONNX Runtime refuses the model.
     """
+    loaded = _identity(native)
     graph = Graph.of(model)
     signature = _signature(graph)
     engines, envelopes, rejected = _load_engines(graph, folder, threads, only) if use_engines else ({}, {}, [])
@@ -170,6 +171,8 @@ def open_executable(
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
 
     def open_whole() -> NativeSession:
+        if _identity(native) != loaded:
+            raise ModelLoadError(str(native), "the file changed since it was loaded; load the model again")
         sharing = shares_cores or pipeline is not None
         return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
@@ -177,6 +180,15 @@ def open_executable(
     if not description["native_fallback"]:
         logger.warning("%s has no native fallback: a request that its engines can't answer fails", native)
     return Executable(signature, pipeline, open_whole, description)
+
+
+def _identity(file: pathlib.Path) -> tuple[int, int, int] | None:
+    """Return what tells whether a file is still the one that was loaded; None if it is gone."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _signature(graph: Graph) -> Signature:

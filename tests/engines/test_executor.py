@@ -64,6 +64,18 @@ def test_int64_beyond_32_bits_is_answered_natively(
     assert reasons == expected
 
 
+def test_a_file_that_was_replaced_never_answers_for_the_model_before(workshop: Any) -> None:
+    compiled = workshop.compile_file(workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Neg(e) }"))
+    executable = load_executable(compiled)
+    other = workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Abs(e) }")
+
+    other.replace(compiled)
+
+    assert (executable.run({"x": floats(2, 4)})["y"] < 0).all()
+    with pytest.raises(ExecutionError, match="the file changed since it was loaded"):
+        executable.run({"x": floats(0, 4)})
+
+
 @pytest.mark.parametrize(
     ("graph", "feeds"),
     [

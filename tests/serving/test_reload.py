@@ -1,6 +1,7 @@
 """New versions take the place of old ones while requests come."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -143,10 +144,10 @@ def test_a_bad_new_version_leaves_the_old_one_serving_until_it_is_whole(start, a
     assert adders.index(client)["2"] == ("READY", "")
 
 
-def test_a_file_that_is_being_written_is_not_taken(start, adders, eventually) -> None:
+def test_a_file_that_is_being_written_is_not_taken(start, adders, eventually, monkeypatch) -> None:
+    monkeypatch.setattr("serving.watcher.POLL_S", 0.3)
     adders.write("m/1/model.onnx", 1)
     loaded: list[str] = []
-    looks = threading.Semaphore(0)
 
     def load(model):
         loaded.append(model.path.parent.name)
@@ -158,7 +159,7 @@ def test_a_file_that_is_being_written_is_not_taken(start, adders, eventually) ->
     with (adders.folder / "m/2/model.onnx").open("wb", buffering=0) as file:
         for byte in whole[:-1]:
             file.write(bytes([byte]))
-            looks.acquire(timeout=0.005)
+            time.sleep(0.005)
         assert adders.ask(client) == 1
         file.write(whole[-1:])
 
