@@ -155,6 +155,8 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        if model.warmup_inputs is not None and not model.warmup_inputs.is_file():
+            yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
         if problem is not None:
             key, text = problem

@@ -189,7 +189,9 @@ class ModelConfig(Section):
     threads: PositiveInt | None = None
     """Threads of one execution; null lets the engine choose."""
     warmup: int = Field(default=2, ge=0)
-    """Executions on zeros before the model is ready; unless 0, likely batch sizes are executed once, too."""
+    """Executions before the model is ready; unless 0, likely batch sizes are executed once on zeros, too."""
+    warmup_inputs: ConfigPath | None = None
+    """What it is executed on (.npz), and must succeed on to be served; null for zeros, on which it may fail."""
     preprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("preprocessing is")] = ()
     """Building blocks or ONNX files in front of the model, in order."""
     postprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("postprocessing is")] = ()

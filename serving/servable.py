@@ -18,7 +18,8 @@ from serving.errors import InvalidRequestError, ServingError, UnavailableError
 from serving.metrics import Durations, ModelCounts
 from serving.model_schema import BatchingConfig, ModelConfig
 from serving.queue_terms import QueueTerms
-from serving.signature import BYTES, Signature, WireTensor
+from serving.signature import Signature, WireTensor
+from serving.warmup import warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -223,13 +224,13 @@ class Servable:
     def _open(self, executable: Executable) -> None:
         try:
             signature = Signature.of(self.name, executable.inputs, executable.outputs)
-            self.counts.describe(executable.description)
+            self._batcher = self._open_batcher(executable, signature)
+            warm_up(executable, signature, self._config, self.batching)
         except BaseException:
             executable.close()
             raise
+        self.counts.describe(executable.description)
         executable.on_fallback = self.counts.add_fallback
-        self._batcher = self._open_batcher(executable, signature)
-        self._warm_up(executable, signature)
         if len(signature.outputs) == len(executable.outputs):
             self._everything = signature.outputs
         self._executable, self._facts, self._signature = executable, executable.description, signature
@@ -243,19 +244,6 @@ class Servable:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
             return None
         return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
-
-    def _warm_up(self, executable: Executable, signature: Signature) -> None:
-        sizes = [1] * self._config.warmup
-        if sizes and self.batching is not None:
-            sizes += self.batching.warm_sizes()
-        names = [tensor.name for tensor in signature.outputs]
-        try:
-            for size in sizes:
-                feeds = {name: _zeros(signature.inputs[name], size) for name in signature.required}
-                executable.run(feeds, names)
-        except Exception as error:
-            # Zeros, or sizes of 1, need not make sense to every model.
-            logger.warning("Model %r: the warm-up run on zeros failed: %s", self.name, error)
 
     def _fail(self, reason: str) -> None:
         self.state, self.reason = State.UNAVAILABLE, reason
@@ -278,12 +266,3 @@ def _dependent_rows(executable: Executable, signature: Signature) -> str | None:
     except EngineError as error:
         logger.warning("Whether axis 0 of model %r is a batch axis could not be checked: %s", signature.model, error)
     return None
-
-
-def _zeros(tensor: WireTensor, rows: int) -> np.ndarray:
-    shape = [1 if size == -1 else size for size in tensor.shape or ()]
-    if shape and rows > 1:
-        shape[0] = rows
-    if tensor.datatype is BYTES:
-        return np.full(shape, "", object)
-    return np.zeros(shape, tensor.datatype.numpy)

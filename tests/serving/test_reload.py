@@ -216,6 +216,20 @@ def test_an_old_version_is_freed_once_it_is_idle(start, fake, eventually) -> Non
     assert not executables[-1].closed
 
 
+def test_a_version_that_fails_on_the_inputs_for_warm_up_is_not_swapped_in(start, adders, eventually, tmp_path) -> None:
+    adders.write("m/1/model.onnx", 1)
+    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 1), np.float32))
+    running = start("- {name: m, path: m, engine: native, warmup_inputs: inputs.npz}", server=ADMIN)
+    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 5), np.float32))
+    adders.write("m/2/model.onnx", 2)
+
+    with pytest.raises(InferenceServerException, match="model 'm' is not loaded: "):
+        running.client.load_model("m")
+
+    assert adders.ask(running.client) == 1
+    assert adders.index(running.client)["2"][0] == "UNAVAILABLE"
+
+
 @pytest.mark.parametrize("result", ["engine", "failure"])
 def test_startup_native_answers_before_engines_are_built(start, adders, eventually, result: str) -> None:
     may_build = threading.Event()
