@@ -149,9 +149,10 @@ class Servable:
         users. So one of them sees the other, and no request needs a lock: adding to a set is atomic.
         """
         self._users.add(user)
-        if self._retired:
-            self.leave(user)
-        return not self._retired
+        if not self._retired:
+            return True
+        self.leave(user)
+        return False
 
     def leave(self, user: object) -> None:
         """Say that a user is done with the model."""

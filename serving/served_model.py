@@ -80,13 +80,14 @@ class ServedModel:
             ModelChangeError: A version didn't load; where one was ready already, that one still answers.
         """
         with self._lock:
-            self._source, self.unloaded = override or Override(self.config), False
+            before, self._source, self.unloaded = self._source, override or Override(self.config), False
             unloads = self._unloads
         self._tried.clear()
         self._load_changed(unloads)
         self.failure = self._problem()
         self._on_change()
         if self.failure:
+            self._source = before
             raise ModelChangeError(self.config.name, self.failure)
 
     def look(self) -> dict[int, VersionFile]:

@@ -133,5 +133,5 @@ class Server:
                 self._front.show_ready(ready)
                 self._shown_ready = ready
             if ready and not self._ready.is_set():
-                self._ready.set()
                 logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
+                self._ready.set()

@@ -215,6 +215,11 @@ def test_globs_cover_models(running) -> None:
     assert running.client.is_server_ready(headers=bearer(ONE))
 
 
+def test_the_index_of_all_models_needs_a_token_that_covers_all(running) -> None:
+    assert refusal(lambda: running.client.get_model_repository_index(headers=bearer(ONE)))[0] == "PERMISSION_DENIED"
+    assert running.client.get_model_repository_index(headers=bearer(ALL)).models[0].name == "fake"
+
+
 def test_every_rpc_that_names_a_model_is_in_the_table() -> None:
     methods = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods
     about_models = {

@@ -71,6 +71,21 @@ def test_reloads_under_load_fail_no_request(start, adders, eventually, batching:
     assert set(load.answers) == {1, 2}
 
 
+def test_a_model_that_comes_and_goes_answers_or_is_refused_as_unloaded_or_loading(start, adders, eventually) -> None:
+    adders.write("m.onnx", 1)
+    running = start("- {name: m, path: m.onnx, engine: native}", server=ADMIN)
+
+    with Load(running.address, adders) as load:
+        for _ in range(10):
+            running.client.unload_model("m")
+            running.client.load_model("m")
+            seen = len(load.answers)
+            eventually(lambda seen=seen: len(load.answers) > seen + CLIENTS)
+
+    assert {error.status() for error in load.errors} <= {"StatusCode.NOT_FOUND", "StatusCode.UNAVAILABLE"}
+    assert set(load.answers) == {1}
+
+
 def test_a_new_version_that_appears_is_swapped_in_and_the_old_one_goes(start, adders, eventually) -> None:
     adders.write("m/1/model.onnx", 1)
     running = start("- {name: m, path: m, engine: native, watch: true}")

@@ -167,6 +167,17 @@ def test_a_request_can_bring_settings_and_a_model_along(running, adders) -> None
     assert list(running.client.get_model_metadata("m").versions) == ["1"]
 
 
+def test_a_model_brought_along_that_is_none_changes_nothing(running, adders) -> None:
+    files = {"file:7/model.onnx": b"no model"}
+
+    assert status_of(lambda: running.client.load_model("m", config="{}", files=files)) == "INTERNAL"
+
+    assert adders.ask(running.client) == 1
+    assert adders.index(running.client)["7"][0] == "UNAVAILABLE"
+    running.client.load_model("m")
+    assert adders.index(running.client) == {"1": ("READY", "")}
+
+
 def test_files_of_a_request_are_deleted_with_the_version_that_used_them(
     running, adders, eventually, monkeypatch, tmp_path
 ) -> None:
