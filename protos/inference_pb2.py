@@ -46,14 +46,66 @@ DESCRIPTOR = private_pool.load_file(
     b'ametersEntryR\nparameters\x12:\n\x08contents\x18\x05 \x01(\x0b2\x1e.inference.InferTensorConten'
     b'tsR\x08contents\x1aX\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01(\x0b2\x19.infer'
     b'ence.InferParameterR\x05value:\x028\x01\x1aX\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05v'
-    b'alue\x18\x02 \x01(\x0b2\x19.inference.InferParameterR\x05value:\x028\x012\xfc\x03\n\x14GRPCInferenceServic'
-    b'e\x12K\n\nServerLive\x12\x1c.inference.ServerLiveRequest\x1a\x1d.inference.ServerLiveResp'
-    b'onse"\x00\x12N\n\x0bServerReady\x12\x1d.inference.ServerReadyRequest\x1a\x1e.inference.ServerR'
-    b'eadyResponse"\x00\x12K\n\nModelReady\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.M'
-    b'odelReadyResponse"\x00\x12W\n\x0eServerMetadata\x12 .inference.ServerMetadataRequest\x1a'
-    b'!.inference.ServerMetadataResponse"\x00\x12T\n\rModelMetadata\x12\x1f.inference.ModelM'
-    b'etadataRequest\x1a .inference.ModelMetadataResponse"\x00\x12K\n\nModelInfer\x12\x1c.infer'
-    b'ence.ModelInferRequest\x1a\x1d.inference.ModelInferResponse"\x00b\x06proto3',
+    b'alue\x18\x02 \x01(\x0b2\x19.inference.InferParameterR\x05value:\x028\x01"B\n\x12ModelConfigRequest\x12\x12'
+    b'\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07version\x18\x02 \x01(\tR\x07version"E\n\x13ModelConfigResponse\x12.\n\x06c'
+    b'onfig\x18\x01 \x01(\x0b2\x16.inference.ModelConfigR\x06config"\xb9\x01\n\x12ModelInstanceGroup\x12\x12\n\x04na'
+    b'me\x18\x01 \x01(\tR\x04name\x12\x14\n\x05count\x18\x02 \x01(\x05R\x05count\x126\n\x04kind\x18\x04 \x01(\x0e2".inference.ModelInst'
+    b'anceGroup.KindR\x04kind"A\n\x04Kind\x12\r\n\tKIND_AUTO\x10\x00\x12\x0c\n\x08KIND_GPU\x10\x01\x12\x0c\n\x08KIND_CPU\x10\x02\x12'
+    b'\x0e\n\nKIND_MODEL\x10\x03"\x82\x01\n\nModelInput\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x120\n\tdata_type\x18\x02 \x01(\x0e2\x13.'
+    b'inference.DataTypeR\x08dataType\x12\x12\n\x04dims\x18\x04 \x03(\x03R\x04dims\x12\x1a\n\x08optional\x18\x08 \x01(\x08R\x08opti'
+    b'onal"g\n\x0bModelOutput\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x120\n\tdata_type\x18\x02 \x01(\x0e2\x13.inference.D'
+    b'ataTypeR\x08dataType\x12\x12\n\x04dims\x18\x03 \x03(\x03R\x04dims"\xaa\x02\n\x10ModelQueuePolicy\x12P\n\x0etimeout_ac'
+    b'tion\x18\x01 \x01(\x0e2).inference.ModelQueuePolicy.TimeoutActionR\rtimeoutAction\x12@\n\x1c'
+    b'default_timeout_microseconds\x18\x02 \x01(\x04R\x1adefaultTimeoutMicroseconds\x124\n\x16allow_'
+    b'timeout_override\x18\x03 \x01(\x08R\x14allowTimeoutOverride\x12$\n\x0emax_queue_size\x18\x04 \x01(\rR\x0cma'
+    b'xQueueSize"&\n\rTimeoutAction\x12\n\n\x06REJECT\x10\x00\x12\t\n\x05DELAY\x10\x01"\xe4\x02\n\x14ModelDynamicBatch'
+    b'ing\x120\n\x14preferred_batch_size\x18\x01 \x03(\x05R\x12preferredBatchSize\x12?\n\x1cmax_queue_delay'
+    b'_microseconds\x18\x02 \x01(\x04R\x19maxQueueDelayMicroseconds\x12+\n\x11preserve_ordering\x18\x03 \x01('
+    b"\x08R\x10preserveOrdering\x12'\n\x0fpriority_levels\x18\x04 \x01(\x04R\x0epriorityLevels\x124\n\x16default_"
+    b'priority_level\x18\x05 \x01(\x04R\x14defaultPriorityLevel\x12M\n\x14default_queue_policy\x18\x06 \x01(\x0b'
+    b'2\x1b.inference.ModelQueuePolicyR\x12defaultQueuePolicy"3\n\x0eModelParameter\x12!\n\x0cs'
+    b'tring_value\x18\x01 \x01(\tR\x0bstringValue"\xdb\x04\n\x0bModelConfig\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n\x08pl'
+    b'atform\x18\x02 \x01(\tR\x08platform\x12$\n\x0emax_batch_size\x18\x04 \x01(\x05R\x0cmaxBatchSize\x12+\n\x05input\x18\x05 '
+    b'\x03(\x0b2\x15.inference.ModelInputR\x05input\x12.\n\x06output\x18\x06 \x03(\x0b2\x16.inference.ModelOutpu'
+    b'tR\x06output\x12D\n\x0einstance_group\x18\x07 \x03(\x0b2\x1d.inference.ModelInstanceGroupR\rinstan'
+    b'ceGroup\x124\n\x16default_model_filename\x18\x08 \x01(\tR\x14defaultModelFilename\x12L\n\x10dynamic'
+    b'_batching\x18\x0b \x01(\x0b2\x1f.inference.ModelDynamicBatchingH\x00R\x0fdynamicBatching\x12F\n\np'
+    b'arameters\x18\x0e \x03(\x0b2&.inference.ModelConfig.ParametersEntryR\nparameters\x12\x18\n\x07b'
+    b'ackend\x18\x11 \x01(\tR\x07backend\x1aX\n\x0fParametersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01('
+    b'\x0b2\x19.inference.ModelParameterR\x05value:\x028\x01B\x13\n\x11scheduling_choice"F\n\x16ModelSta'
+    b'tisticsRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07version\x18\x02 \x01(\tR\x07version"V\n\x17ModelSta'
+    b'tisticsResponse\x12;\n\x0bmodel_stats\x18\x01 \x03(\x0b2\x1a.inference.ModelStatisticsR\nmodelS'
+    b'tats"9\n\x11StatisticDuration\x12\x14\n\x05count\x18\x01 \x01(\x04R\x05count\x12\x0e\n\x02ns\x18\x02 \x01(\x04R\x02ns"\xf2\x03\n\x0fInfe'
+    b'rStatistics\x126\n\x07success\x18\x01 \x01(\x0b2\x1c.inference.StatisticDurationR\x07success\x120\n\x04f'
+    b'ail\x18\x02 \x01(\x0b2\x1c.inference.StatisticDurationR\x04fail\x122\n\x05queue\x18\x03 \x01(\x0b2\x1c.inference'
+    b'.StatisticDurationR\x05queue\x12A\n\rcompute_input\x18\x04 \x01(\x0b2\x1c.inference.StatisticDu'
+    b'rationR\x0ccomputeInput\x12A\n\rcompute_infer\x18\x05 \x01(\x0b2\x1c.inference.StatisticDuratio'
+    b'nR\x0ccomputeInfer\x12C\n\x0ecompute_output\x18\x06 \x01(\x0b2\x1c.inference.StatisticDurationR\rc'
+    b'omputeOutput\x129\n\tcache_hit\x18\x07 \x01(\x0b2\x1c.inference.StatisticDurationR\x08cacheHit\x12'
+    b';\n\ncache_miss\x18\x08 \x01(\x0b2\x1c.inference.StatisticDurationR\tcacheMiss"N\n\x0bMemoryUs'
+    b'age\x12\x12\n\x04type\x18\x01 \x01(\tR\x04type\x12\x0e\n\x02id\x18\x02 \x01(\x03R\x02id\x12\x1b\n\tbyte_size\x18\x03 \x01(\x04R\x08byteSize"\x80\x02\n'
+    b'\x14InferBatchStatistics\x12\x1d\n\nbatch_size\x18\x01 \x01(\x04R\tbatchSize\x12A\n\rcompute_input\x18\x02 '
+    b'\x01(\x0b2\x1c.inference.StatisticDurationR\x0ccomputeInput\x12A\n\rcompute_infer\x18\x03 \x01(\x0b2\x1c'
+    b'.inference.StatisticDurationR\x0ccomputeInfer\x12C\n\x0ecompute_output\x18\x04 \x01(\x0b2\x1c.inf'
+    b'erence.StatisticDurationR\rcomputeOutput"\xfa\x02\n\x0fModelStatistics\x12\x12\n\x04name\x18\x01 \x01('
+    b'\tR\x04name\x12\x18\n\x07version\x18\x02 \x01(\tR\x07version\x12%\n\x0elast_inference\x18\x03 \x01(\x04R\rlastInference'
+    b"\x12'\n\x0finference_count\x18\x04 \x01(\x04R\x0einferenceCount\x12'\n\x0fexecution_count\x18\x05 \x01(\x04R\x0eexec"
+    b'utionCount\x12C\n\x0finference_stats\x18\x06 \x01(\x0b2\x1a.inference.InferStatisticsR\x0einferen'
+    b'ceStats\x12@\n\x0bbatch_stats\x18\x07 \x03(\x0b2\x1f.inference.InferBatchStatisticsR\nbatchStat'
+    b's\x129\n\x0cmemory_usage\x18\x08 \x03(\x0b2\x16.inference.MemoryUsageR\x0bmemoryUsage*\xfa\x01\n\x08DataTyp'
+    b'e\x12\x10\n\x0cTYPE_INVALID\x10\x00\x12\r\n\tTYPE_BOOL\x10\x01\x12\x0e\n\nTYPE_UINT8\x10\x02\x12\x0f\n\x0bTYPE_UINT16\x10\x03\x12\x0f\n\x0bT'
+    b'YPE_UINT32\x10\x04\x12\x0f\n\x0bTYPE_UINT64\x10\x05\x12\r\n\tTYPE_INT8\x10\x06\x12\x0e\n\nTYPE_INT16\x10\x07\x12\x0e\n\nTYPE_INT'
+    b'32\x10\x08\x12\x0e\n\nTYPE_INT64\x10\t\x12\r\n\tTYPE_FP16\x10\n\x12\r\n\tTYPE_FP32\x10\x0b\x12\r\n\tTYPE_FP64\x10\x0c\x12\x0f\n\x0bTYP'
+    b'E_STRING\x10\r\x12\r\n\tTYPE_BF16\x10\x0e2\xa8\x05\n\x14GRPCInferenceService\x12K\n\nServerLive\x12\x1c.infer'
+    b'ence.ServerLiveRequest\x1a\x1d.inference.ServerLiveResponse"\x00\x12N\n\x0bServerReady\x12\x1d'
+    b'.inference.ServerReadyRequest\x1a\x1e.inference.ServerReadyResponse"\x00\x12K\n\nModel'
+    b'Ready\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.ModelReadyResponse"\x00\x12W\n\x0e'
+    b'ServerMetadata\x12 .inference.ServerMetadataRequest\x1a!.inference.ServerMetad'
+    b'ataResponse"\x00\x12T\n\rModelMetadata\x12\x1f.inference.ModelMetadataRequest\x1a .infere'
+    b'nce.ModelMetadataResponse"\x00\x12N\n\x0bModelConfig\x12\x1d.inference.ModelConfigReques'
+    b't\x1a\x1e.inference.ModelConfigResponse"\x00\x12Z\n\x0fModelStatistics\x12!.inference.Model'
+    b'StatisticsRequest\x1a".inference.ModelStatisticsResponse"\x00\x12K\n\nModelInfer\x12\x1c.'
+    b'inference.ModelInferRequest\x1a\x1d.inference.ModelInferResponse"\x00b\x06proto3',
     'inference.proto',
 )
 
@@ -72,3 +124,19 @@ InferParameter = _classes['InferParameter']
 InferTensorContents = _classes['InferTensorContents']
 ModelInferRequest = _classes['ModelInferRequest']
 ModelInferResponse = _classes['ModelInferResponse']
+ModelConfigRequest = _classes['ModelConfigRequest']
+ModelConfigResponse = _classes['ModelConfigResponse']
+ModelInstanceGroup = _classes['ModelInstanceGroup']
+ModelInput = _classes['ModelInput']
+ModelOutput = _classes['ModelOutput']
+ModelQueuePolicy = _classes['ModelQueuePolicy']
+ModelDynamicBatching = _classes['ModelDynamicBatching']
+ModelParameter = _classes['ModelParameter']
+ModelConfig = _classes['ModelConfig']
+ModelStatisticsRequest = _classes['ModelStatisticsRequest']
+ModelStatisticsResponse = _classes['ModelStatisticsResponse']
+StatisticDuration = _classes['StatisticDuration']
+InferStatistics = _classes['InferStatistics']
+MemoryUsage = _classes['MemoryUsage']
+InferBatchStatistics = _classes['InferBatchStatistics']
+ModelStatistics = _classes['ModelStatistics']

@@ -149,6 +149,9 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         first = first_with.setdefault(model.name, index)
         if first != index:
             yield ("models", index, "name"), f"models[{first}] is called {model.name!r} too; rename one"
+        if model.batching is not None:
+            for key, text in model.batching.problems():
+                yield ("models", index, "batching", key), text
         if model.path.is_dir():
             yield ("models", index, "path"), f"{model.path} is a folder; version folders are not built yet, name a file"
         elif not model.path.exists():

@@ -105,6 +105,30 @@ class UnavailableError(ServingError):
     """The server can't take the request now; later, or elsewhere, it may succeed."""
 
 
+class QueueFullError(UnavailableError):
+    """As many requests wait for the model as may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} requests wait for the model already (batching.max_queue_size); try later")
+
+
+class QueueTimeoutError(UnavailableError):
+    """A request waited for the model for longer than it may."""
+
+    def __init__(self, waited_ms: float) -> None:
+        super().__init__(
+            f"the request waited {waited_ms:.0f} ms for the model, longer than its timeout or batching.timeout_ms "
+            "allows; try later"
+        )
+
+
+class CancelledRequestError(ServingError):
+    """The client left before its request was executed."""
+
+    def __init__(self) -> None:
+        super().__init__("the client cancelled the request, or its deadline passed, before it was executed")
+
+
 class UnsupportedError(ServingError):
     """The request uses a part of the protocol that this server doesn't have."""
 

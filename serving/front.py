@@ -48,7 +48,7 @@ class GrpcFront:
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._health = health.HealthService()
-        servicer = GrpcServicer(service)
+        servicer = GrpcServicer(service, self._pool.waiting)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
         self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(

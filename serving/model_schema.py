@@ -1,6 +1,7 @@
 """The section of servable.yaml that describes one model."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import pydantic
@@ -106,6 +107,22 @@ class BatchingConfig(Section):
     latency_target_ms: float | None = Field(default=None, gt=0)
     """What adaptive batching keeps the 99th percentile under, in milliseconds."""
 
+    def warm_sizes(self) -> list[int]:
+        """Return the batch sizes to run before the first request: one row, and the sizes that are likely."""
+        powers = {1 << n for n in range(self.max_batch_size.bit_length())}
+        return sorted({1, self.max_batch_size, *(self.preferred_batch_sizes or powers)})
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the fault of each setting that contradicts another one."""
+        for size in self.preferred_batch_sizes:
+            if size > self.max_batch_size:
+                text = f"{size} is more than max_batch_size ({self.max_batch_size}); leave it out or raise that"
+                yield "preferred_batch_sizes", text
+        if self.adaptive and self.latency_target_ms is None:
+            yield "adaptive", "needs a target; add latency_target_ms"
+        if self.latency_target_ms is not None and not self.adaptive:
+            yield "latency_target_ms", "has no effect without adaptive: true; add it or leave this out"
+
 
 class TensorRtConfig(Section):
     """Options of TensorRT's builder."""
@@ -157,8 +174,8 @@ class ModelConfig(Section):
     """Which nodes an engine may take."""
     shapes: Annotated[ListOf[dict[str, ProfileConfig]], NotBuilt("a list of shape profiles is")] = ()
     """Shapes to build for, one entry a profile, by input name."""
-    batching: Annotated[BatchingConfig | None, NotBuilt("dynamic batching is")] = None
-    """Joins requests on axis 0."""
+    batching: BatchingConfig | None = None
+    """Joins requests on axis 0; null runs them one by one."""
     instances: PositiveInt = 1
     """Requests that run at the same time."""
     threads: PositiveInt | None = None

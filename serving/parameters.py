@@ -21,6 +21,26 @@ def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
 
 
+def count_parameter(parameters: Mapping[str, InferParameter], key: str, *fields: str) -> int:
+    """Return a parameter that counts something, 0 where it is absent.
+
+    Args:
+        parameters: Those of a request.
+        key: Its name.
+        fields: The types that it may have, such as ``int64_param``.
+
+    Raises:
+        InvalidRequestError: It is of another type, or negative.
+    """
+    if key not in parameters:
+        return 0
+    field = parameters[key].WhichOneof("parameter_choice")
+    value = getattr(parameters[key], field) if field in fields else -1
+    if value < 0:
+        raise InvalidRequestError(f"the parameter {key!r} should be a number from 0, as {' or '.join(fields)}")
+    return int(value)
+
+
 def check_tensor_parameters(name: str, parameters: Mapping[str, InferParameter]) -> None:
     """Refuse parameters of an input or output that ask for what this server doesn't do.
 

@@ -8,8 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from serving.errors import InvalidRequestError, NotFoundError, UnavailableError, UnsupportedError
-from serving.metrics import Durations, FailureReason, Metrics, ModelCounts
+from serving.errors import (
+    CancelledRequestError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
+from serving.metrics import Durations, FailureReason, Metrics, ModelCounts, RejectionReason
+from serving.queue_terms import QueueTerms
 from serving.repository import ModelRepository
 from serving.servable import Servable, State
 from serving.signature import Signature, WireTensor
@@ -99,11 +106,14 @@ class InferenceService:
             return Call(servable, servable.signature)
         except UnavailableError:
             servable.counts.add_failure(FailureReason.REJECTED)
+            servable.counts.add_rejection(RejectionReason.NOT_READY)
             raise
 
     def refuse(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""
-        self._counts_of(name).add_failure(FailureReason.REJECTED)
+        counts = self._counts_of(name)
+        counts.add_failure(FailureReason.REJECTED)
+        counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)
         if self.draining:
             return UnavailableError("the server is stopping; send the request to another one")
         return UnavailableError("the server has as many requests as it may (server.limits.max_requests); try later")
@@ -136,7 +146,7 @@ class Call:
         return self
 
     def infer(
-        self, feeds: Mapping[str, np.ndarray], names: Sequence[str]
+        self, feeds: Mapping[str, np.ndarray], names: Sequence[str], terms: QueueTerms
     ) -> tuple[tuple[WireTensor, ...], list[np.ndarray]]:
         """Run the model on arrays that fit its signature.
 
@@ -145,11 +155,13 @@ class Call:
 
         Raises:
             InvalidRequestError: A name is unknown or stands twice, or the model refuses an input.
+            UnavailableError: The queue is full, or the request waited too long.
+            CancelledRequestError: The client left while the request waited.
             ExecutionError: The run failed.
         """
         outputs = self.signature.select(names)
         self._durations.compute_input = time.perf_counter_ns() - self._entered
-        arrays = self.servable.infer(feeds, outputs, self._durations)
+        arrays = self.servable.infer(feeds, outputs, self._durations, terms)
         self._ran = time.perf_counter_ns()
         return outputs, arrays
 
@@ -159,13 +171,21 @@ class Call:
         error: BaseException | None,
         trace: types.TracebackType | None,
     ) -> None:
+        now, durations = time.perf_counter_ns(), self._durations
         if error is None:
-            now, durations = time.perf_counter_ns(), self._durations
             durations.compute_output, durations.total = now - self._ran, now - self._entered
             self.servable.counts.add_success(durations)
         else:
-            at_fault = isinstance(error, (InvalidRequestError, UnsupportedError))
-            self.servable.counts.add_failure(FailureReason.OTHER if at_fault else FailureReason.BACKEND)
+            reason = next((why for kind, why in _REASONS if isinstance(error, kind)), FailureReason.BACKEND)
+            self.servable.counts.add_failure(reason, now - self._entered)
+
+
+_REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
+    (InvalidRequestError, FailureReason.OTHER),
+    (UnsupportedError, FailureReason.OTHER),
+    (UnavailableError, FailureReason.REJECTED),
+    (CancelledRequestError, FailureReason.CANCELED),
+)
 
 
 def _installed_version() -> str:

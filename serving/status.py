@@ -6,6 +6,7 @@ import grpc
 
 from engines import ExecutionError
 from serving.errors import (
+    CancelledRequestError,
     InvalidOutputError,
     InvalidRequestError,
     NotFoundError,
@@ -20,6 +21,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
+    (CancelledRequestError, grpc.StatusCode.CANCELLED),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
 )
