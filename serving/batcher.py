@@ -205,8 +205,8 @@ class DynamicBatcher:
         started_ns = time.perf_counter_ns()
         outcomes = self._outcomes(batch, memory)
         with self._lock:
-            if self._controller is not None:
-                rows = sum(one.rows for one in batch)
+            rows = sum(one.rows for one in batch)
+            if self._controller is not None and rows:
                 self._limits = self._controller.observe(rows, time.perf_counter_ns() - started_ns)
             self._idle.append(memory)
             self._wake_head()

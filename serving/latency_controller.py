@@ -1,5 +1,7 @@
 """Chooses batch size and delay so that answers stay within a latency target, from measured execution times."""
 
+import numpy as np
+
 from serving.batch_policy import BatchLimits
 
 FORGETTING = 1 / 512
@@ -10,15 +12,15 @@ class LatencyController:
     """Keeps the longest wait that batching itself causes below a target.
 
     At worst a request arrives just after a batch has begun: it waits for that one to end, then for the delay, then for
-    its own. With ``t(b)`` for the time of a batch of ``b`` rows, that is ``2 t(b) + delay``. So the largest ``b`` with
-    ``2 t(b) <= target`` is chosen, at least 1, and what is left of the target, at most the configured delay, is the
-    delay. A load beyond what the model can do makes queues that no choice of these two shortens; that is what
+    its own. With ``t(b)`` for the time of a batch of ``b`` rows, that is ``2 t(b) + delay``. So the largest ``b`` is
+    chosen up to which ``2 t(b) <= target``, at least 1, and what is left of the target, at most the configured delay,
+    is the delay. A load beyond what the model can do makes queues that no choice of these two shortens; that is what
     ``timeout_ms`` and ``max_queue_size`` are for.
 
     ``t(b)`` is a high-water mark: it jumps to each longer time at once and sinks slowly, so that it stands for slow
     executions and not for the mean. An execution also lets the marks of larger batches sink, towards their share of its
-    time: otherwise a size that was slow once would never be tried again. A size that was not measured is taken to be as
-    slow as the next larger one; beyond the largest one, in proportion to that.
+    time: otherwise a size that was slow once would never be tried again. Between measured sizes time is taken to grow
+    evenly, and beyond the largest one in proportion.
     """
 
     def __init__(self, target_ns: int, configured: BatchLimits) -> None:
@@ -41,18 +43,18 @@ class LatencyController:
         return self._limits()
 
     def _limits(self) -> BatchLimits:
-        sizes = range(self._configured.max_rows, 1, -1)
-        rows = next((size for size in sizes if 2 * self._time_ns(size) <= self._target_ns), 1)
-        spare_ns = max(0, int(self._target_ns - 2 * self._time_ns(rows)))
+        worst_ns = 2 * self._times_ns()
+        rows = max(1, int(np.count_nonzero(np.cumprod(worst_ns <= self._target_ns))))
+        spare_ns = max(0, self._target_ns - int(worst_ns[rows - 1]))
         return BatchLimits(
             max_rows=rows,
             max_delay_ns=min(self._configured.max_delay_ns, spare_ns),
             preferred_rows=self._configured.preferred_rows,
         )
 
-    def _time_ns(self, rows: int) -> float:
-        larger = min((size for size in self._marks_ns if size >= rows), default=None)
-        if larger is not None:
-            return self._marks_ns[larger]
-        largest = max(self._marks_ns)
-        return self._marks_ns[largest] * rows / largest
+    def _times_ns(self) -> np.ndarray:
+        """Return what batches of 1, 2, ... rows take: float64[max_rows]."""
+        sizes = sorted(self._marks_ns)
+        rows = np.arange(1, self._configured.max_rows + 1)
+        measured = np.interp(rows, sizes, [self._marks_ns[size] for size in sizes])
+        return measured * np.maximum(1, rows / sizes[-1])

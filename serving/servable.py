@@ -92,6 +92,16 @@ class Servable:
         """How requests are joined; None if they run one by one."""
         return self._config.batching if self._batcher is not None else None
 
+    def parameters(self) -> dict[str, str]:
+        """What an engineer wants to know about the loaded model, for its configuration on the wire."""
+        facts = self._executable.description if self._executable else {}
+        return {
+            "engine": str(facts.get("engine", "native")),
+            "segments": str(facts.get("segments", 0)),
+            "native_nodes": str(facts.get("native_nodes", 0)),
+            "precision": str(facts["precision"]["effective"]) if facts else "",
+        }
+
     def load(self, loader: Loader) -> None:
         """Load and warm up the model; a failure becomes the state, its cause is logged."""
         started = time.monotonic()
@@ -191,13 +201,14 @@ class Servable:
         return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
 
     def _warm_up(self, executable: Executable, signature: Signature) -> None:
-        sizes = [1] if self.batching is None else self.batching.warm_sizes()
+        sizes = [1] * self._config.warmup
+        if sizes and self.batching is not None:
+            sizes += self.batching.warm_sizes()
         names = [tensor.name for tensor in signature.outputs]
         try:
             for size in sizes:
                 feeds = {name: _zeros(signature.inputs[name], size) for name in signature.required}
-                for _ in range(self._config.warmup):
-                    executable.run(feeds, names)
+                executable.run(feeds, names)
         except Exception as error:
             # Zeros, or sizes of 1, need not make sense to every model.
             logger.warning("Model %r: the warm-up run on zeros failed: %s", self.name, error)

@@ -22,7 +22,7 @@ from serving.servable import Servable, State
 from serving.signature import Signature, WireTensor
 
 SERVER_NAME = "trtnode"
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server has."""
 
 
@@ -88,6 +88,28 @@ class InferenceService:
         signature = servable.signature
         inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
         return ModelDescription(servable.name, (servable.version,), servable.platform, inputs, signature.outputs)
+
+    def find(self, name: str, version: str) -> Servable:
+        """Return a model version.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+        """
+        return self._repository.find(name, version)
+
+    def find_all(self, name: str, version: str) -> list[Servable]:
+        """Return the model versions that statistics are asked for: of all models if ``name`` is empty.
+
+        Raises:
+            InvalidRequestError: There is no such model or version.
+        """
+        if not name:
+            return list(self._repository.servables())
+        try:
+            return [self._repository.find(name, version)]
+        except NotFoundError as error:
+            raise InvalidRequestError(str(error)) from error  # the code that clients know from Triton
 
     def call(self, name: str, version: str) -> "Call":
         """Open an inference request to a model; use it in a ``with`` statement, which counts how it ends.

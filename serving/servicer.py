@@ -10,12 +10,16 @@ import grpc
 from protos import (
     DESCRIPTOR,
     InferParameter,
+    ModelConfigRequest,
+    ModelConfigResponse,
     ModelInferRequest,
     ModelInferResponse,
     ModelMetadataRequest,
     ModelMetadataResponse,
     ModelReadyRequest,
     ModelReadyResponse,
+    ModelStatisticsRequest,
+    ModelStatisticsResponse,
     ServerLiveRequest,
     ServerLiveResponse,
     ServerMetadataRequest,
@@ -24,6 +28,7 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
+from serving.model_messages import model_config, model_statistics
 from serving.parameters import check_request_parameters, count_parameter
 from serving.queue_terms import QueueTerms
 from serving.service import EXTENSIONS, SERVER_NAME, InferenceService
@@ -55,6 +60,8 @@ class GrpcServicer:
             "ServerMetadata": self.server_metadata,
             "ModelReady": self.model_ready,
             "ModelMetadata": self.model_metadata,
+            "ModelConfig": self.model_config,
+            "ModelStatistics": self.model_statistics,
         }
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
@@ -91,6 +98,15 @@ class GrpcServicer:
             inputs=_tensor_metadata(model.inputs),
             outputs=_tensor_metadata(model.outputs),
         )
+
+    def model_config(self, request: ModelConfigRequest) -> ModelConfigResponse:
+        """Say how a model is served."""
+        return ModelConfigResponse(config=model_config(self._service.find(request.name, request.version)))
+
+    def model_statistics(self, request: ModelStatisticsRequest) -> ModelStatisticsResponse:
+        """Say what happened to models so far."""
+        servables = self._service.find_all(request.name, request.version)
+        return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
 
     def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
         """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
