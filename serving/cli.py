@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from serving.command import Command
 from serving.errors import CommandLoadError
+from serving.logs import TextFormatter
 
 GROUP = "trtnode.commands"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -122,11 +123,9 @@ def _load(point: importlib.metadata.EntryPoint) -> Command:
 def _set_up_logging(arguments: argparse.Namespace) -> None:
     if arguments.debug and arguments.log_level is None:
         arguments.log_level = "debug"
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=(arguments.log_level or "warning").upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(handlers=[handler], level=(arguments.log_level or "warning").upper())
 
 
 def _report(error: Exception, *, debug: bool) -> int:

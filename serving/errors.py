@@ -57,6 +57,15 @@ class AddressError(ServingError):
         self.port = port
 
 
+class TlsError(ServingError):
+    """The certificates of a port can't be used."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"server.grpc.tls: {problem}.")
+
+
 class ModelLoadFailedError(ServingError):
     """A required model didn't load."""
 
@@ -127,6 +136,14 @@ class CancelledRequestError(ServingError):
 
     def __init__(self) -> None:
         super().__init__("the client cancelled the request, or its deadline passed, before it was executed")
+
+
+class UnauthenticatedError(ServingError):
+    """The request comes without a token that this server knows."""
+
+
+class ForbiddenError(ServingError):
+    """The server, or the token of the request, doesn't allow what it asks for."""
 
 
 class UnsupportedError(ServingError):

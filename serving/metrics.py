@@ -241,6 +241,8 @@ class Metrics(Collector):
         self.unknown_model = ModelCounts()
         """Requests for models that aren't served; their names stay out of labels, which never go away."""
         self._models: list[ModelCounts] = [self.unknown_model]
+        self._lock = threading.Lock()
+        self._refusals: Counter[str] = Counter({"unauthenticated": 0, "forbidden": 0})
         self.registry = prometheus_client.CollectorRegistry()
         self.registry.register(self)
         prometheus_client.ProcessCollector(registry=self.registry)
@@ -251,6 +253,11 @@ class Metrics(Collector):
         self._models = [*self._models, counts]
         return counts
 
+    def add_refusal(self, reason: str) -> None:
+        """Count a call that was refused for want of a right."""
+        with self._lock:
+            self._refusals[reason] += 1
+
     def collect(self) -> Iterator[prometheus_client.Metric]:
         """Yield every family, with its samples of all models."""
         families = {name: make(name, text) for name, (make, text) in _FAMILIES.items()}
@@ -259,6 +266,8 @@ class Metrics(Collector):
                 family = families.get(name) or families[name.rpartition("_")[0]]  # a histogram has several names
                 suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
                 family.add_sample(name + suffix, dict(labels), float(value))
+        for reason, count in self._refusals.items():
+            families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
         yield from families.values()
 
 
@@ -290,6 +299,7 @@ _FAMILIES = {
     "trtnode_rejected_requests": (CounterMetricFamily, "Requests that were not executed, by reason."),
     "trtnode_batch_size": (HistogramMetricFamily, "Rows of an execution."),
     "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
+    "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
     "trtnode_engines_rejected": (
         GaugeMetricFamily,

@@ -12,7 +12,7 @@ from serving.schema_types import ConfigPath, ListOf, NotBuilt, Section
 EngineName = Literal["auto", "tensorrt", "openvino", "native"]
 PrecisionName = Literal["fp32", "fp16", "bf16", "int8", "auto"]
 Shape = ListOf[Annotated[int, Field(ge=0)]]
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
 class LatestVersions(Section):
@@ -204,5 +204,5 @@ class ModelConfig(Section):
     def _check_name(cls, name: str) -> str:
         """Keep names out of trouble in URLs, metric labels and file names."""
         if not _NAME.fullmatch(name):
-            raise ValueError("should be letters, digits, '.', '_' and '-', and not start with '.' or '-'")
+            raise ValueError("should be letters, digits, '.', '_' and '-', without '..', and not start with '.' or '-'")
         return name

@@ -28,6 +28,7 @@ NOT_AT_THE_TOP = {("benchmarks/overhead.py", "openvino")}
 """Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO."""
 
 LIBRARIES = {
+    "cryptography",
     "google",
     "grpc",
     "hypothesis",
