@@ -146,6 +146,14 @@ class ForbiddenError(ServingError):
     """The server, or the token of the request, doesn't allow what it asks for."""
 
 
+class AlreadyExistsError(ServingError):
+    """The request gives a name that is in use."""
+
+
+class SharedMemoryError(ServingError):
+    """Shared memory that a client named can't be opened, or is too small for an output."""
+
+
 class UnsupportedError(ServingError):
     """The request uses a part of the protocol that this server doesn't have."""
 

@@ -6,11 +6,13 @@ import grpc
 
 from engines import ExecutionError
 from serving.errors import (
+    AlreadyExistsError,
     CancelledRequestError,
     ForbiddenError,
     InvalidOutputError,
     InvalidRequestError,
     NotFoundError,
+    SharedMemoryError,
     UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
@@ -23,11 +25,13 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (UnauthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
     (ForbiddenError, grpc.StatusCode.PERMISSION_DENIED),
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
+    (AlreadyExistsError, grpc.StatusCode.ALREADY_EXISTS),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
+    (SharedMemoryError, grpc.StatusCode.INTERNAL),
 )
 """The status of each error; the first entry whose class fits counts."""
 

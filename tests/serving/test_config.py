@@ -195,7 +195,6 @@ def test_every_fault_of_a_stage_is_told(write) -> None:
         ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
         ("server: {admin: {repository: true}}", "server.admin.repository",
          "loading and unloading models by request is"),
-        ("server: {limits: {shared_memory_mb: 1}}", "server.limits.shared_memory_mb", "shared memory is"),
         ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
         ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
         ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),

@@ -226,9 +226,18 @@ def test_a_batch_of_no_rows_is_answered(infer) -> None:
             id="reserved-parameter",
         ),
         pytest.param(
-            {"inputs": wire_inputs({"parameters": {"shared_memory_region": {"string_param": "r"}}})},
+            {
+                "inputs": wire_inputs(
+                    {
+                        "parameters": {
+                            "shared_memory_region": {"string_param": "r"},
+                            "shared_memory_byte_size": {"int64_param": 12},
+                        }
+                    }
+                )
+            },
             "UNIMPLEMENTED",
-            "tensor 'a' is in shared memory, which this server doesn't have",
+            "shared memory is off; server.admin.shared_memory allows it",
             id="input-in-shared-memory",
         ),
         pytest.param(
