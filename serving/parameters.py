@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from protos import InferParameter
 from serving.errors import InvalidRequestError, UnsupportedError
 
-
 WITHOUT_EFFECT = "triton_enable_empty_final_response"
 """Asks for a last, empty message of models that answer several times; perf_analyzer sets it on every request."""
 
