@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from protos import InferParameter
 from serving.errors import InvalidRequestError, UnsupportedError
 
+WITHOUT_EFFECT = "triton_enable_empty_final_response"
+"""Asks for a last, empty message of models that answer several times; perf_analyzer sets it on every request."""
+
 
 def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
     """Refuse parameters of a request that nothing here knows.
@@ -17,7 +20,7 @@ def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
         InvalidRequestError: A name is reserved for the server.
     """
     for key in parameters:
-        if key.startswith("triton_"):
+        if key.startswith("triton_") and key != WITHOUT_EFFECT:
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
 
 
