@@ -63,7 +63,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[Subject], count: in
     _check_folders(arguments.json, arguments.html)
     plan = Plan(
         precisions=arguments.precision,
-        peers=installed_peers(),
+        peers=installed_peers() if "process" in arguments.via else [],  # no server is started for them
         engine=arguments.engine,
         via=arguments.via,
         threads=arguments.threads,
