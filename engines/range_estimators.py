@@ -152,7 +152,8 @@ class Entropy(_HistogramEstimator):
 
     def _divergence(self, start: int, end: int) -> float:
         """Of what is left of the original when all outside bins [start, end) is moved to their ends, and of that
-        quantized to ``LEVELS`` levels."""
+        quantized to ``LEVELS`` levels.
+        """
         inside = self._counts[start:end]
         original = inside.copy()
         original[0] += self._counts[:start].sum()
