@@ -1,4 +1,4 @@
-"""Folds BatchNormalization into the convolution before it, as every engine does, so that quantization sees its weights."""
+"""Folds BatchNormalization into the convolution before it, as engines do, so that the final weights are quantized."""
 
 from __future__ import annotations
 

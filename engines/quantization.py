@@ -116,9 +116,9 @@ class _Writer:
         inputs = {(node, index): node.inputs[index] for node, index in self._plan.readers}
         for value in self._plan.results:
             inputs.update({(use.node, use.idx): value for use in value.uses()})
-        for (node, index), value in inputs.items():
-            assert value is not None
-            node.replace_input_with(index, self._behind_pair(value))
+        for (node, index), activation in inputs.items():
+            assert activation is not None
+            node.replace_input_with(index, self._behind_pair(activation))
         for weight in self._plan.weights:
             source = weight.node.inputs[weight.index]
             assert source is not None
@@ -140,12 +140,12 @@ class _Writer:
     def _activation_scale(self, value: ir.Value) -> _Scale:
         low, high = self._plan.ranges[value]
         if self._scheme.signed:
-            step, zero = max(abs(low), abs(high)) / 127, np.int8(0)
+            step, zero = max(abs(low), abs(high)) / 127, np.zeros((), np.int8)
         else:
             low, high = min(low, 0.0), max(high, 0.0)
             step = (high - low) / 255
-            zero = np.uint8(round(-low / step))
-        return self._scale(value, np.asarray(step, np.float32), np.asarray(zero))
+            zero = np.array(round(-low / step), np.uint8)
+        return self._scale(value, np.array(step, np.float32), zero)
 
     def _as_integers(self, weight: ir.Value, axis: int | None) -> ir.Value:
         """A constant as int8 behind a DequantizeLinear."""

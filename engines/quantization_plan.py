@@ -232,7 +232,7 @@ def _channel_axis(node: ir.Node, index: int) -> int | None:
     rank = len(weight.const_value.shape)
     if node.op_type in ("Gemm", "MatMul") and (index == 0 or rank != 2):
         return None
-    if node.op_type == "Gemm" and node.attributes.get_int("transB", 0):
+    if node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1:
         return 0
     return WEIGHT_AXES[node.op_type]
 
