@@ -123,7 +123,7 @@ class _Ranges:
             if not array.size:
                 continue
             low, high = float(array.min()), float(array.max())
-            if -LARGEST < low and high < LARGEST:
+            if low > -LARGEST and high < LARGEST:
                 self._estimators[name].observe(array, low, high)
                 self._seen.add(name)
             else:

@@ -25,7 +25,7 @@ def processor_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
 
 def needs_reduced_range(flags: frozenset[str] | None) -> bool:
     """Whether 8-bit weights overflow: x86 without VNNI or AMX adds pairs of products of bytes in 16 bits."""
-    return flags is not None and SIGNS_OF_X86 <= flags and flags.isdisjoint(INT8_FLAGS)
+    return flags is not None and flags >= SIGNS_OF_X86 and flags.isdisjoint(INT8_FLAGS)
 
 
 def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str]:
