@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from engines import quantization
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
 from engines.calibration_table import CalibrationTable
@@ -35,7 +36,7 @@ net (float[N, 4, 8, 8] x) => (float[N, 4, 8, 8] y)
 
 
 def network(text: str, *, opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
-    """A graph in ONNX's own language; what it declares behind its inputs and outputs are weights, random unless given."""
+    """A graph in ONNX's own language; the values it declares behind its inputs and outputs are weights, maybe given."""
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {text}')
     rng = np.random.default_rng(5)
     for value in model.graph.value_info:
@@ -175,7 +176,8 @@ NETWORKS = {
     "normalized": """net (float[N, 3, 6, 6] x) => (float[N, 4, 6, 6] y)
         <float[4, 3, 1, 1] w, float[4] scale, float[4] shift, float[4] mean, float[4] variance> {
         c = Conv (x, w)  y = BatchNormalization (c, scale, shift, mean, variance) }""",
-    "padded-average": """net (float[N, 4, 6, 6] x) => (float[N, 4, 6, 6] y) <float[4, 4, 1, 1] w1, float[4, 4, 1, 1] w2> {
+    "padded-average": """net (float[N, 4, 6, 6] x) => (float[N, 4, 6, 6] y)
+        <float[4, 4, 1, 1] w1, float[4, 4, 1, 1] w2> {
         c = Conv (x, w1)
         p = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1> (c)
         y = Conv (p, w2) }""",
@@ -410,6 +412,14 @@ def test_nodes_with_weights_that_are_no_numbers_stay_float(prepare) -> None:
     example.model = network(RESIDUAL, w2=weights)
 
     assert example.kept("openvino") == {"Conv:c2": "its weights 'w2' hold NaN or infinity"}
+
+
+def test_weights_get_seven_bits_on_processors_where_eight_overflow(monkeypatch) -> None:
+    monkeypatch.setattr(quantization, "processor_flags", lambda: frozenset({"fpu", "sse2", "avx512f"}))
+
+    limits = {backend: quantization.scheme_for(backend).weight_limit for backend in SCHEMES}
+
+    assert limits == {"tensorrt": 127, "openvino": 63, "onnxruntime": 63}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
