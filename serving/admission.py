@@ -54,6 +54,8 @@ class InferencePool(ThreadPoolExecutor):
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         with self._lock:
             self._closed = True
+            if cancel_futures:
+                self._backlog.clear()
             for inbox in self._resting:
                 inbox.put(None)
 

@@ -7,12 +7,13 @@ without a hop and without a copy.
 
 import bisect
 import contextlib
+import dataclasses
 import functools
 import logging
-import queue
+import operator
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from serving.latency_controller import LatencyController
 from serving.metrics import BatchStats, Durations, ModelCounts, RejectionReason
 from serving.model_schema import BatchingConfig
 from serving.queue_terms import QueueTerms
+from serving.waiting_request import WaitingRequest, batch_key
 
 logger = logging.getLogger(__name__)
 
@@ -30,51 +32,12 @@ Run = Callable[[Feeds, Sequence[str] | None], Mapping[str, np.ndarray]]
 """Executes the model once: inputs and names of outputs (None for all) to results."""
 
 
-class WaitingRequest:
-    """One request, from the queue to its outcome. Every attribute changes under the batcher's lock alone.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """A batch that left the queue, and the instance's memory for it."""
 
-    Attributes:
-        feeds: Its inputs.
-        names: The outputs that it asks for; None for all.
-        rows: Its size along axis 0.
-        key: Equal for requests that may share a batch; None for one that runs by itself.
-        priority: 1 runs before 2.
-        arrived_ns: When it entered the queue.
-        deadline_ns: When it leaves the queue unanswered; None for never.
-        durations: Gets the time in the queue and of the execution.
-        queued: Whether it is still in the queue.
-        outcome: Its results or its error, once known.
-    """
-
-    __slots__ = (
-        "_wakes", "arrived_ns", "deadline_ns", "durations", "feeds", "key", "names", "outcome", "priority", "queued",
-        "rows",
-    )  # fmt: skip
-
-    def __init__(
-        self, feeds: Feeds, names: Sequence[str] | None, *, rows: int, key: Hashable | None, durations: Durations
-    ) -> None:
-        self.feeds = feeds
-        self.names = names
-        self.rows = rows
-        self.key = key
-        self.priority = 1
-        self.arrived_ns = 0
-        self.deadline_ns: int | None = None
-        self.durations = durations
-        self.queued = False
-        self.outcome: Mapping[str, np.ndarray] | Exception | None = None
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def wake(self) -> None:
-        """Let its thread look again."""
-        self._wakes.put(None)
-
-    def sleep(self, until_ns: int | None) -> None:
-        """Wait until somebody wakes it, or until a time."""
-        timeout_s = None if until_ns is None else max(0.0, (until_ns - time.perf_counter_ns()) / 1e9)
-        with contextlib.suppress(queue.Empty):
-            self._wakes.get(timeout=timeout_s)
+    batch: list[WaitingRequest]
+    memory: BatchMemory
 
 
 class DynamicBatcher:
@@ -146,7 +109,7 @@ class DynamicBatcher:
         request.priority = terms.level(self._config.priority_levels)
         timeout_ns = terms.timeout_ns(self._config.timeout_ms)
         request.deadline_ns = None if timeout_ns is None else request.arrived_ns + timeout_ns
-        bisect.insort_right(self._queue, request, key=_priority)
+        bisect.insort_right(self._queue, request, key=operator.attrgetter("priority"))
         request.queued = True
         self._counts.enter_queue()
         self._present += 1
@@ -156,61 +119,54 @@ class DynamicBatcher:
         """Run what is due, or sleep, until the request has an outcome."""
         while request.outcome is None:
             with self._lock:
-                batch, memory, until_ns = self._next_step(request)
-            if memory is None:
+                work, until_ns = self._next_step(request)
+            if work is not None:
+                self._execute(work)
+            else:
                 with waiting:
                     request.sleep(until_ns)
-            else:
-                self._execute(batch, memory)
 
-    def _next_step(self, request: WaitingRequest) -> tuple[list[WaitingRequest], BatchMemory | None, int | None]:
-        """Return the batch that the request's thread runs now and its memory; or no memory, and how long to sleep."""
+    def _next_step(self, request: WaitingRequest) -> tuple[_Work | None, int | None]:
+        """Return what the request's thread runs now; or None, and until when it sleeps, unless somebody wakes it."""
         now_ns = time.perf_counter_ns()
-        while request.queued:
-            if _is_late(request, now_ns):
-                self._expire(request)
-                break
-            if not self._idle:
-                return [], None, request.deadline_ns
-            more_expected = self._present < self._crowd
-            decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
-            head = self._queue[0]
-            if not decision.count:
-                times = [request.deadline_ns, decision.due_ns if request is head else None]
-                return [], None, min((time for time in times if time is not None), default=None)
-            batch = self._queue[: decision.count]
-            late = [one for one in batch if _is_late(one, now_ns)]
-            for one in late:
-                self._expire(one)
-            if late:
-                continue
-            if request not in batch:
-                head.wake()
-                return [], None, request.deadline_ns
-            if more_expected and now_ns >= batch[0].arrived_ns + self._limits.max_delay_ns:
+        for late in [one for one in self._queue if one.is_late(now_ns)]:
+            self._expire(late)
+        if not request.queued:
+            return None, None
+        if not self._idle:
+            return None, request.deadline_ns
+        more_expected = self._present < self._crowd
+        decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
+        head, batch = self._queue[0], self._queue[: decision.count]
+        if request in batch:
+            if more_expected and now_ns >= head.arrived_ns + self._limits.max_delay_ns:
                 self._crowd = self._present  # those who were expected did not come
-            return batch, self._take(batch), None
-        return [], None, None
+            return self._take(batch), None
+        if batch:
+            head.wake()
+        elif request is head:
+            return None, decision.due_ns if request.deadline_ns is None else min(decision.due_ns, request.deadline_ns)
+        return None, request.deadline_ns
 
-    def _take(self, batch: list[WaitingRequest]) -> BatchMemory:
+    def _take(self, batch: list[WaitingRequest]) -> _Work:
         del self._queue[: len(batch)]
         for one in batch:
             one.queued = False
         memory = self._idle.pop()
         if self._idle:
             self._wake_head()
-        return memory
+        return _Work(batch, memory)
 
-    def _execute(self, batch: list[WaitingRequest], memory: BatchMemory) -> None:
+    def _execute(self, work: _Work) -> None:
         started_ns = time.perf_counter_ns()
-        outcomes = self._outcomes(batch, memory)
+        outcomes = self._outcomes(work.batch, work.memory)
         with self._lock:
-            rows = sum(one.rows for one in batch)
+            rows = sum(one.rows for one in work.batch)
             if self._controller is not None and rows:
                 self._limits = self._controller.observe(rows, time.perf_counter_ns() - started_ns)
-            self._idle.append(memory)
+            self._idle.append(work.memory)
             self._wake_head()
-        for one, outcome in zip(batch, outcomes, strict=True):
+        for one, outcome in zip(work.batch, outcomes, strict=True):
             one.durations.queue = started_ns - one.arrived_ns
             one.outcome = outcome
             one.wake()
@@ -277,31 +233,7 @@ class DynamicBatcher:
             self._queue[0].wake()
 
 
-def batch_key(inputs: Sequence[str], feeds: Feeds, names: Sequence[str] | None) -> tuple[int, Hashable | None]:
-    """Return how many rows a request has, and the kind of requests that it may share a batch with.
-
-    Args:
-        inputs: Names of the inputs that every request has; one that brings others too runs by itself.
-        feeds: The request's inputs.
-        names: The outputs that it asks for; None for all.
-    """
-    sizes = {len(array) if array.ndim else 0 for array in feeds.values()}
-    rows = max(sizes, default=0)
-    if len(sizes) > 1 or not rows or len(feeds) != len(inputs):
-        return rows, None
-    shapes = tuple(feeds[name].shape[1:] for name in inputs)
-    return rows, (shapes, None if names is None else tuple(names))
-
-
 def _controller(config: BatchingConfig, limits: BatchLimits) -> LatencyController | None:
     if not config.adaptive or config.latency_target_ms is None:
         return None
     return LatencyController(int(config.latency_target_ms * 1e6), limits)
-
-
-def _priority(request: WaitingRequest) -> int:
-    return request.priority
-
-
-def _is_late(request: WaitingRequest, now_ns: int) -> bool:
-    return request.deadline_ns is not None and now_ns >= request.deadline_ns

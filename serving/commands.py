@@ -1,14 +1,15 @@
-"""The commands ``explain``, ``compile`` and ``run``. Light: their work is imported when they run."""
+"""The commands ``explain``, ``compile``, ``calibrate`` and ``run``. Light: their work is imported when they run."""
 
 from __future__ import annotations
 
 import argparse
 import pathlib
 
-from serving.command import Command, lazy
+from serving.command import Command, lazy, positive
 
 ENGINES = ("auto", "openvino", "native")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
+CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 
 
@@ -16,10 +17,10 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+def _percent(text: str) -> float:
+    number = float(text)
+    if not 50 < number <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not above 50 and up to 100")
     return number
 
 
@@ -33,10 +34,10 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--engine-ops", type=_names, metavar="A,B", help="the only operators that may run in an engine")
     group.add_argument(
-        "--min-segment-nodes", type=_positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
+        "--min-segment-nodes", type=positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
     )
     group.add_argument(
-        "--max-segments", type=_positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+        "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
     )
     group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
@@ -71,6 +72,29 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     add_partition_options(parser)
 
 
+def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an FP32 ONNX model")
+    parser.add_argument(
+        "--data",
+        required=True,
+        metavar="DATA",
+        help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, or "
+        "module:function that yields dictionaries",
+    )
+    parser.add_argument(
+        "--method",
+        default="minmax",
+        metavar="M",
+        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    parser.add_argument(
+        "--percentile", type=_percent, default=99.99, metavar="P", help="values to keep, in percent; default: 99.99"
+    )
+    parser.add_argument("--samples", type=positive, metavar="N", help="the most samples to use; default: all")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="RANGES.json", help="file to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="a compiled model, or any ONNX model")
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
@@ -90,6 +114,13 @@ COMPILE = Command(
     help="build engines for a model and embed them in it",
     configure=_configure_compile,
     run=lazy("serving.compile_command:compile_"),
+)
+
+CALIBRATE = Command(
+    name="calibrate",
+    help="learn the ranges of a model's tensors, for int8",
+    configure=_configure_calibrate,
+    run=lazy("serving.calibrate_command:calibrate_"),
 )
 
 RUN = Command(

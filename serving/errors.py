@@ -114,6 +114,14 @@ class UnavailableError(ServingError):
     """The server can't take the request now; later, or elsewhere, it may succeed."""
 
 
+class UnauthenticatedError(ServingError):
+    """The request comes without a token that this server knows."""
+
+
+class ForbiddenError(ServingError):
+    """The server, or the token of the request, doesn't allow what it asks for."""
+
+
 class QueueFullError(UnavailableError):
     """As many requests wait for the model as may."""
 
@@ -136,14 +144,6 @@ class CancelledRequestError(ServingError):
 
     def __init__(self) -> None:
         super().__init__("the client cancelled the request, or its deadline passed, before it was executed")
-
-
-class UnauthenticatedError(ServingError):
-    """The request comes without a token that this server knows."""
-
-
-class ForbiddenError(ServingError):
-    """The server, or the token of the request, doesn't allow what it asks for."""
 
 
 class AlreadyExistsError(ServingError):

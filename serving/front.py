@@ -119,7 +119,7 @@ class GrpcFront:
     def _add_services(self, handlers: Mapping[str, Handler]) -> None:
         methods = {
             name: _unary(name, _on(self._pool, handler) if name == "ModelInfer" else handler)
-            for name, handler in ((name, logged(name, handler)) for name, handler in handlers.items())
+            for name, handler in handlers.items()
         }
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
@@ -160,7 +160,7 @@ def _probe(host: str, port: int) -> None:
 
 
 def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
-    return grpc.unary_unary_rpc_method_handler(handler, **_codec(name))
+    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **_codec(name))
 
 
 def _codec(name: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         """Return the call's handler, with a check of the model where the caller may not use all, or a refusal."""
-        _, service, rpc = handler_call_details.method.split("/", 2)
+        service, _, rpc = handler_call_details.method[1:].rpartition("/")
         if service in OPEN_SERVICES:
             return continuation(handler_call_details)
         authorization = _authorization(handler_call_details)

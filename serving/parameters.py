@@ -11,7 +11,8 @@ from serving.errors import InvalidRequestError, UnsupportedError
 from serving.shared_memory import Place
 
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
-"""Asks for an empty response after the last one where a model gives many. Here each gives one, which is the last."""
+"""Asks for an empty response after the last one of models that answer several times. Here each answers once, so that
+it has no effect; perf_analyzer sets it on every request."""
 
 
 def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:

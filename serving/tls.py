@@ -105,8 +105,8 @@ class Certificates:
         if datetime.datetime.now(datetime.UTC) <= self.expires:
             return None
         return (
-            f"the certificate {self._config.cert} expired on {self.expires:%Y-%m-%d %H:%M} UTC, so clients refuse the "
-            "gRPC port; put a new certificate and key in place, no restart is needed"
+            f"the certificate {self._config.cert.name} expired on {self.expires:%Y-%m-%d %H:%M} UTC, so clients refuse "
+            "the gRPC port; put a new certificate and key in place, no restart is needed"
         )
 
     def _renew(self) -> Any:

@@ -102,8 +102,9 @@ class Tokens:
         """
         self._path = path
         self._lock = threading.Lock()
-        self._data = _read(path)
-        self._grants = _parse(path, self._data)
+        data = _read(path)
+        self._seen = hashlib.sha256(data).digest()
+        self._grants = _parse(path, data)
         self._checked = time.monotonic()
         self._complaint = ""
         warn_of_public_file(path)
@@ -127,10 +128,12 @@ class Tokens:
         try:
             self._checked = time.monotonic()
             data = _read(self._path)
-            if data != self._data:
+            seen = hashlib.sha256(data).digest()
+            if seen != self._seen:
                 self._grants = _parse(self._path, data)
-                self._data, self._complaint = data, ""
+                self._seen = seen
                 self._report()
+            self._complaint = ""
         except ConfigError as error:
             if str(error) != self._complaint:
                 logger.error("The tokens stay as they were: %s", error)
@@ -168,7 +171,8 @@ def _parse(path: pathlib.Path, data: bytes) -> tuple[Grant, ...]:
     except UnicodeDecodeError:
         raise ConfigError(path, [Problem("not UTF-8; save the file as UTF-8")]) from None
     except YamlProblemError as error:
-        raise ConfigError(path, [Problem("can't be read as YAML; put tokens in quotes", line=error.line)]) from None
+        text = "can't be read as YAML; put tokens in quotes, and set the variables that they name"
+        raise ConfigError(path, [Problem(text, line=error.line)]) from None
     except pydantic.ValidationError as error:
         raise ConfigError(path, [_problem(fault, tree) for fault in error.errors()]) from None
     grants = tuple(entry.grant() for entry in file.tokens or ())
@@ -187,9 +191,12 @@ def _problem(fault: ErrorDetails, tree: YamlTree) -> Problem:
 
 
 def _repetitions(grants: Sequence[Grant], tree: YamlTree) -> Iterator[Problem]:
+    names: dict[str, int] = {}
+    digests: dict[bytes, int] = {}
     for index, grant in enumerate(grants):
-        for first, other in enumerate(grants[:index]):
-            if grant.name == other.name:
-                yield problem_at(tree, ("tokens", index, "name"), f"is the name of tokens[{first}] too; rename one")
-            if grant.digest == other.digest:
-                yield problem_at(tree, ("tokens", index), f"is the token of tokens[{first}] too; remove one")
+        first = names.setdefault(grant.name, index)
+        if first != index:
+            yield problem_at(tree, ("tokens", index, "name"), f"is the name of tokens[{first}] too; rename one")
+        first = digests.setdefault(grant.digest, index)
+        if first != index:
+            yield problem_at(tree, ("tokens", index), f"is the token of tokens[{first}] too; remove one")

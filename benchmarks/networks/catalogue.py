@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.networks import bert, classic, inception, mobilenet, resnet, samples, wide_deep
 from benchmarks.networks.fragments import fragment
 from benchmarks.networks.normalization import set_statistics
@@ -24,7 +25,7 @@ CALIBRATION_BATCH, CALIBRATION_SEED = 4, 0
 """What the statistics of batch normalizations are taken from."""
 
 
-class UnknownNetworkError(Exception):
+class UnknownNetworkError(BenchmarkError):
     """A name that is no network's. Its text is complete and meant for the user."""
 
     def __init__(self, name: str) -> None:

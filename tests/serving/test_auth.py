@@ -4,6 +4,9 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import re
+import shutil
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -24,6 +27,7 @@ from serving.access import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS, Access
 from serving.config import load_config
 from serving.errors import ConfigError
 from serving.gate import Gate
+from serving.loader import engine_loader
 from serving.metrics import Metrics
 from serving.schema import AdminConfig
 from serving.server import Server
@@ -169,6 +173,14 @@ def test_every_rpc_but_health_needs_a_token(running) -> None:
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
         assert next(health.Watch(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/nonsense", "/a/b/c", "//grpc.health.v1.Health/Check", "/Health/Check"])
+def test_odd_paths_are_no_way_around_the_token(running, path: str) -> None:
+    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(path)(b"", timeout=20)
+
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_a_refused_call_never_waits_for_its_body_nor_takes_a_place(running, fake) -> None:
@@ -482,3 +494,30 @@ def test_a_stream_ends_when_its_token_is_withdrawn(stream, file) -> None:
 def test_without_a_tokens_file_anyone_may_call(shared) -> None:
     assert ANYONE.covers("two")
     assert shared.client.is_server_ready()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_the_secure_example_works_as_its_comment_says(tmp_path, monkeypatch) -> None:
+    root = pathlib.Path(__file__).parents[2]
+    (tmp_path / "examples").symlink_to(root / "examples")
+    folder = shutil.copytree(root / "configs", tmp_path / "configs")
+    text = (folder / "secure.yaml").read_text()
+    steps = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")]
+    script = "\n".join([*steps, "echo $TRTNODE_TOKEN"])
+    done = subprocess.run(["bash", "-ec", script], cwd=folder, capture_output=True, text=True, check=True)
+    token = done.stdout.strip()
+    monkeypatch.setenv("TRTNODE_TOKEN", token)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the cache of engines goes
+    (folder / "secure.yaml").write_text(re.sub(r"port: \d+", "port: 0", text.replace("0.0.0.0", "127.0.0.1")))
+    config = load_config(folder / "secure.yaml")
+
+    server = Server(config, engine_loader(config))
+    server.start()
+
+    assert server.wait_ready(60)
+    with triton.InferenceServerClient(
+        f"localhost:{server.port}", ssl=True, root_certificates=str(folder / "server.pem")
+    ) as client:
+        assert client.is_model_ready("digits", headers=bearer(token))
+        assert refusal(lambda: client.is_model_ready("digits"))[0] == "UNAUTHENTICATED"
+    server.stop(5)

@@ -312,11 +312,12 @@ def test_schema_holds_no_path_of_this_machine() -> None:
     assert str(pathlib.Path.home()) not in json.dumps(config_schema())
 
 
-@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml"])
+@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "secure.yaml"])
 def test_example_configurations_are_valid(name: str, tmp_path, monkeypatch) -> None:
     root = pathlib.Path(__file__).parents[2]
     text = (root / "configs" / name).read_text().replace("../examples/digits/digits.onnx", "digits.onnx")
-    (tmp_path / "digits.onnx").touch()
+    for file in ("digits.onnx", "server.pem", "server.key", "tokens.yaml"):
+        (tmp_path / file).touch()
     (tmp_path / name).write_text(text)
 
     config = load_config(tmp_path / name, {})
