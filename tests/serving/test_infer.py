@@ -290,7 +290,7 @@ def test_bytes_that_are_no_message_do_not_disturb_the_server(shared, infer) -> N
 
 def test_a_method_that_is_not_built_is_unimplemented(shared) -> None:
     with pytest.raises(InferenceServerException) as caught:
-        shared.client.get_trace_settings()
+        shared.client.get_model_repository_index()
 
     assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
 
