@@ -27,7 +27,7 @@ from serving.signature import Signature, WireTensor
 SERVER_NAME = "trtnode"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server always has."""
-OPTIONAL_EXTENSIONS = {"shared_memory": "system_shared_memory", "settings": "logging"}
+OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
 """Those that a key of ``server.admin`` turns on."""
 
 

@@ -121,6 +121,10 @@ class GrpcServicer:
         self._infer(request, response, on_cancel)
         return response
 
+    def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
+        """Refuse a request whatever it asks for."""
+        raise self._service.refuse(request.model_name)
+
     def stream_infer(self, request: ModelInferRequest, context: StreamedRequest) -> ModelStreamInferResponse:
         """Run a model once for a request of a stream; what goes wrong stands in the response."""
         return self._answer_streamed(self._infer, request, context)
@@ -164,10 +168,6 @@ class GrpcServicer:
             )
         answer.infer_response.parameters["triton_final_response"].bool_param = True
         return answer
-
-    def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
-        """Refuse a request whatever it asks for."""
-        raise self._service.refuse(request.model_name)
 
 
 def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:

@@ -212,7 +212,7 @@ Accept = Callable[[Stream, ModelInferRequest], None]
 
 def _wants_status(context: grpc.ServicerContext) -> bool:
     """Whether the first error is to end the stream, as clients of Triton can ask for."""
-    return ("triton_grpc_error", "true") in [tuple(pair) for pair in context.invocation_metadata()]
+    return ("triton_grpc_error", "true") in context.invocation_metadata()
 
 
 def _stopping() -> _EndError:

@@ -1,6 +1,7 @@
 """ModelStreamInfer: several requests on one call, errors in its middle, and every way to end it."""
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -427,3 +428,16 @@ def test_streams_work_with_the_asyncio_client(start_fake) -> None:
             return found
 
     assert sorted(asyncio.run(exchange())) == [float(n + 1) for n in range(10)]
+
+
+def test_each_request_of_a_stream_has_its_lines_in_the_log(start_fake, caplog) -> None:
+    stream = Stream(start_fake().client)
+
+    with caplog.at_level(logging.DEBUG, "serving.logs"):
+        stream.send(1)
+        stream.next()
+        stream.send(model="nowhere")
+        stream.error()
+
+    lines = [line for line in caplog.messages if line.startswith("ModelStreamInfer of ipv4:127.0.0.1:")]
+    assert [line.split(": ")[1].split()[0] for line in lines] == ["OK", "NOT_FOUND"]
