@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,21 @@ from partitioner import Node, TensorSpec, Verdict
 
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionSupport:
+    """What a backend computes in on this device.
+
+    Attributes:
+        effective: What it computes in, by the precision that is asked for; those that it lacks are not there.
+        typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
+        accelerated: Precisions that this device computes in hardware, faster than float32.
+    """
+
+    effective: Mapping[str, str]
+    typed: frozenset[str] = frozenset()
+    accelerated: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):
@@ -82,6 +98,10 @@ class Backend(Protocol):
         Returns:
             None if it does, else one sentence of what it says.
         """
+        ...
+
+    def precision_support(self) -> PrecisionSupport:
+        """Which precisions there are, and what becomes of them."""
         ...
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:

@@ -75,6 +75,8 @@ class Envelope:
     engine_sha256: str
     segment_sha256: str
     builder_version: str
+    calibration_sha256: str = ""
+    node_precisions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     profiles: tuple[Mapping[str, Any], ...] = ()
     format_version: int = FORMAT_VERSION
     signature: str | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from engines.base import Buffer
+from engines.base import Buffer, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError
 from engines.options import BuildOptions
@@ -44,6 +44,10 @@ class ReferenceBackend:
     def refusal(self, model: pathlib.Path) -> str | None:
         """The reference takes whatever ``label`` lets through."""
         return None
+
+    def precision_support(self) -> PrecisionSupport:
+        """It follows the types of the model, and gains nothing by them."""
+        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=frozenset({"fp16"}))
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """The reference has no settings."""
