@@ -100,3 +100,26 @@ class OutputFileError(EngineError):
 
     def __init__(self, path: pathlib.Path, reason: str) -> None:
         super().__init__(f"{path}: can't be written ({reason}). Check the folder, its permissions and free space.")
+
+
+class CalibrationDataError(EngineError):
+    """Samples for calibration can't be read, or don't fit the model."""
+
+    def __init__(self, source: str, problem: str, advice: str = "Correct the data.") -> None:
+        super().__init__(f"{source}: {problem.rstrip('.')}. {advice}")
+
+
+class CalibrationTableError(EngineError):
+    """A file is no calibration table, or one that doesn't belong to the model."""
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}. Make it again with `trtnode calibrate`.")
+
+
+class UnknownCalibratorError(EngineError):
+    """A calibration method that doesn't exist or can't be loaded."""
+
+    exit_code = 2  # of a process that this error ends: its arguments are wrong
+
+    def __init__(self, method: str, problem: str) -> None:
+        super().__init__(f"Calibration method {method!r} can't be used: {problem}.")
