@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import onnx
 
 from engines.budget import AccuracyBudget, Comparison, Figures, load_metric
 from engines.calibration import calibrate
@@ -25,7 +26,7 @@ HELD_OUT_EVERY = 5
 
 MOST_HELD_OUT = 200
 
-NOISE_SAMPLES = 4
+NOISE_SAMPLES = 2
 """Samples to measure the noise of single nodes on."""
 
 
@@ -120,25 +121,29 @@ def measure_accuracy(compiled: pathlib.Path, judged: Judged, budget: AccuracyBud
     return figures
 
 
-def measure_noise(model: pathlib.Path, judged: Judged, pairs: Mapping[str, tuple[str, str]]) -> dict[str, float]:
-    """Signal-to-noise ratio of single nodes in a reduced precision.
+def measure_noise(observed: pathlib.Path, judged: Judged, nodes: Mapping[str, bytes]) -> dict[str, float]:
+    """Signal-to-noise ratio of single nodes in a reduced precision, each on what it gets in float32.
 
     Args:
-        model: With both results of each node as outputs.
+        observed: The model in float32, with every tensor that a node reads or makes as an output.
         judged: Says where samples come from.
-        pairs: Names of the exact and of the reduced result, by node.
+        nodes: A model of one node in the reduced precision, by the node's identity. Its first output counts.
 
     Returns:
         Decibels by node; infinite where there is no noise.
+
+    Raises:
+        ModelLoadError: ONNX Runtime can't compute in this precision.
     """
-    session = NativeSession(model, name="the model with a reduced copy of each node", optimize=False)
-    sums = {node: np.zeros(2) for node in pairs}
-    for feeds in itertools.islice(judged.samples(session), NOISE_SAMPLES):
-        values = dict(zip(session.outputs, session.run(feeds), strict=True))
-        for node, (exact, reduced) in pairs.items():
-            signal = values[exact].astype(np.float64)
-            noise = signal - values[reduced].astype(np.float64)
-            sums[node] += (np.sum(signal**2), np.sum(noise**2))
+    exact = NativeSession(observed, name="the model with all its tensors as outputs")
+    reduced = {n: NativeSession(onnx.ModelProto.FromString(m), name=n, optimize=False) for n, m in nodes.items()}
+    sums = {node: np.zeros(2) for node in nodes}
+    for feeds in itertools.islice(judged.samples(exact), NOISE_SAMPLES):
+        values = {**feeds, **dict(zip(exact.outputs, exact.run(feeds), strict=True))}
+        for node, session in reduced.items():
+            (result,) = session.run({name: values[name] for name in session.inputs}, session.outputs[:1])
+            signal = values[session.outputs[0]].astype(np.float64)
+            sums[node] += (np.sum(signal**2), np.sum((signal - result) ** 2))
     return {node: _decibels(*total) for node, total in sums.items()}
 
 
