@@ -29,9 +29,9 @@ class ArrayStream:
         Raises:
             ValueError: The file holds no plain array of rows.
         """
-        version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
+        version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape, columns_first, self.dtype = read(file)  # type: ignore[no-untyped-call]
+        self.shape, columns_first, self.dtype = read(file)
         if columns_first or self.dtype.hasobject or not self.shape:
             raise ValueError("an array of Python objects, in Fortran order, or without axes can't be read row by row")
         self._file = file

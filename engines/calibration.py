@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib.metadata
 import itertools
@@ -73,7 +72,7 @@ def calibrate(
     ranges = _Ranges.of(graph, factory)
     stream = _Stream(dataset, inputs, samples)
     with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-        session = _open_observed(graph, ranges, pathlib.Path(folder) / "observed.onnx")
+        session = _open_observed(graph, pathlib.Path(folder) / "observed.onnx")
         joins = method != "moving-average" and _has_batch_axis(inputs, specs(graph.outputs))
         for batch, count in _batches(stream, lambda: ranges.batch_size if joins else 1):
             try:
@@ -112,10 +111,6 @@ class _Ranges:
     def of(cls, graph: Graph, factory: EstimatorFactory) -> _Ranges:
         """Estimators of a model's tensors: simple ones for those that are never quantized."""
         return cls({value.name or "": MinMax() if _is_fused(value) else factory() for value in _observable(graph)})
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._estimators)
 
     def observe(self, values: Mapping[str, np.ndarray], samples: int) -> None:
         """Take the tensors of one run into account."""
@@ -185,7 +180,7 @@ def _is_fused(value: ir.Value) -> bool:
     return bool(readers) and readers <= FUSED and not value.is_graph_output()
 
 
-def _open_observed(graph: Graph, ranges: _Ranges, path: pathlib.Path) -> NativeSession:
+def _open_observed(graph: Graph, path: pathlib.Path) -> NativeSession:
     """The model with every observed tensor as an output, and no other."""
     given = set(graph.inputs)
     outputs = [v for v in _observable(graph) if v not in given]

@@ -25,7 +25,7 @@ Histogram = npt.NDArray[np.int64]
 class RangeEstimator(Protocol):
     """Learns the range of one tensor."""
 
-    def observe(self, values: np.ndarray, lowest: float, highest: float) -> None:
+    def observe(self, values: np.ndarray, lowest: float, highest: float, /) -> None:
         """Take one batch into account.
 
         Args:
@@ -49,7 +49,7 @@ class MinMax:
     def __init__(self) -> None:
         self._low, self._high = np.inf, -np.inf
 
-    def observe(self, values: np.ndarray, lowest: float, highest: float) -> None:
+    def observe(self, _values: np.ndarray, lowest: float, highest: float, /) -> None:
         """Widen the range."""
         self._low, self._high = min(self._low, lowest), max(self._high, highest)
 
@@ -66,7 +66,7 @@ class MovingAverage:
     def __init__(self) -> None:
         self._range: tuple[float, float] | None = None
 
-    def observe(self, values: np.ndarray, lowest: float, highest: float) -> None:
+    def observe(self, _values: np.ndarray, lowest: float, highest: float, /) -> None:
         """Move both ends a little towards the batch's."""
         low, high = self._range or (lowest, highest)
         self._range = low + self.WEIGHT * (lowest - low), high + self.WEIGHT * (highest - high)
@@ -92,7 +92,7 @@ class _HistogramEstimator:
         self._limit = 0.0
         self._extremes = MinMax()
 
-    def observe(self, values: np.ndarray, lowest: float, highest: float) -> None:
+    def observe(self, values: np.ndarray, lowest: float, highest: float, /) -> None:
         """Count a batch."""
         self._extremes.observe(values, lowest, highest)
         self._reach(max(abs(lowest), abs(highest)))
@@ -151,8 +151,7 @@ class Entropy(_HistogramEstimator):
         return self._between(middle - half, min(middle + half + 1, self.BINS))
 
     def _divergence(self, start: int, end: int) -> float:
-        """Of what is left of the original when all outside bins [start, end) is moved to their ends, and of that
-        quantized to ``LEVELS`` levels."""
+        """What quantizing bins [start, end) to ``LEVELS`` levels loses, all values outside moved to their ends."""
         inside = self._counts[start:end]
         original = inside.copy()
         original[0] += self._counts[:start].sum()
