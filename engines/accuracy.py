@@ -61,7 +61,9 @@ class Judged:
         if len(first) < HELD_OUT_EVERY:
             yield from first
             return
-        yield from itertools.islice(dataset.feeds(self.inputs), HELD_OUT_EVERY - 1, MOST_HELD_OUT * HELD_OUT_EVERY, HELD_OUT_EVERY)
+        yield from itertools.islice(
+            dataset.feeds(self.inputs), HELD_OUT_EVERY - 1, MOST_HELD_OUT * HELD_OUT_EVERY, HELD_OUT_EVERY
+        )
 
 
 class CalibrationShare(CalibrationDataset):
@@ -86,8 +88,8 @@ def calibrate_to(model: pathlib.Path, wishes: Calibration, table: pathlib.Path) 
     """
     assert wishes.data is not None
     share = CalibrationShare(wishes.data)
-    options = {} if wishes.percentile is None else {"percentile": wishes.percentile}
-    calibrate(model, share, method=wishes.method, samples=wishes.samples, **options).save(table)
+    found = calibrate(model, share, method=wishes.method, percentile=wishes.percentile, samples=wishes.samples)
+    found.save(table)
 
 
 def check_metric(name: str) -> None:

@@ -19,7 +19,6 @@ from engines.building import BuiltEngine, EngineBuilder, builder_version, verdic
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
-from engines.envelope import Envelope
 from engines.errors import AlreadyCompiledError, ModelLoadError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
@@ -28,6 +27,8 @@ from engines.native_types import complete_types
 from engines.onnxruntime_backend import native_limits
 from engines.options import CompileOptions
 from engines.plan import specs
+from engines.precision_choice import PrecisionChoice, check_engine
+from engines.precision_search import effective_precision
 from engines.registry import NATIVE, get_backend, resolve_engine
 from engines.tuning import Tuner
 from engines.verdicts import ask_library
@@ -82,6 +83,7 @@ def compile_model(
         ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
         UnknownBackendError: There is no such engine.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
+        PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
     """
     if worker is None:
         with Worker() as temporary:
@@ -174,13 +176,26 @@ class _Compilation:
         checker = Checker(worker=worker, folder=folder, samples=options.samples, natively=native_fallback)
         self._builder = EngineBuilder(self._engine, options, cache=cache, worker=worker, checker=checker)
         self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
+        self._precision = PrecisionChoice(
+            source,
+            options,
+            origin=self._origin,
+            engine=self._engine,
+            builder=self._builder,
+            cache=cache,
+            worker=worker,
+            folder=folder,
+        )
         self._demoted: dict[str, Verdict] = {}
 
     def run(self) -> CompiledModel:
+        check_engine(self._engine, self._options)
         if self._engine == NATIVE:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
-        partition = self._tuner.recall(self._partition())
+        partition = self._partition()
+        self._precision.prepare(partition.graph, natively=self._native_fallback)
+        partition = self._tuner.recall(partition)
         self._bodies.given_up |= self._tuner.drops_bodies
         start = time.perf_counter()
         while partition.segments or self._bodies.settle(partition):
@@ -196,13 +211,18 @@ class _Compilation:
                 refused = self._check_whole(settled, compiled)
                 if settled.bodies and self._bodies.given_up:
                     continue  # the same without engines in bodies
+                exact = settled
+                if not refused:
+                    settled = self._precision.settle(exact, self._embed)
+                    compiled = self._embed(settled)
                 if not refused and self._native_fallback:
                     refused = self._tuner.judge(partition, compiled)
                 if not (refused or self._tuner.keeps_bodies(partition, compiled, settled.body_segments())):
                     self._bodies.given_up = True
                     continue
                 if not refused:
-                    self._builder.remember(settled.all_engines())
+                    self._builder.remember((*exact.all_engines(), *settled.all_engines()))
+                    self._precision.remember()
                     return self._with_tuning(compiled)
             self._demoted.update(refused)
             partition = partition.demote(refused)
@@ -280,13 +300,13 @@ class _Compilation:
     def _embed(self, settled: Settled) -> CompiledModel:
         report = settled.partition.report(model=self._origin.name, engine=self._engine)
         report = report.with_bodies(tuple(settled.body_reports()))
+        report = dataclasses.replace(report, precision=self._precision.figures)
         engines = list(settled.all_engines())
-        effective = Envelope.from_json(engines[0].envelope, "").precision_effective
         return CompiledModel(
             model=self._stamped(settled.embed(), report),
             report=report,
             engine=self._engine,
-            precision_effective=effective,
+            precision_effective=effective_precision(engines),
             engines_built=self._builder.built_now,
             engines_cached=sum(built.cached for built in engines),
             engine_bytes=sum(built.path.stat().st_size for built in engines),

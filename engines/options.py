@@ -28,7 +28,7 @@ class Calibration:
     """A table that ``trtnode calibrate`` wrote; without one, ranges are learnt from the data."""
     method: str = "entropy"
     """How ranges follow from samples."""
-    percentile: float | None = None
+    percentile: float = 99.99
     """Share of values to keep, in percent, for the method of this name."""
     samples: int | None = 200
     """The most to learn from; None for all."""

@@ -110,13 +110,14 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
     result, quantized = model, is_quantized(model)
     if "int8" in by_node.values() and setting.table is not None and not quantized:
         floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
-        keep = {name for node in floats for name in (node.name, node.op.name or node.name)}
-        result = quantize(model, setting.table, SCHEMES[backend.name], keep=keep)
+        names = {name for node in floats for name in (node.name, node.op.name or node.name)}
+        result = quantize(model, setting.table, SCHEMES[backend.name], keep=names)
         quantized = is_quantized(result)
     left = {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
     for precision in sorted(left & support.typed):
         keep = [n.op.outputs[0].name or "" for n in segment.nodes if by_node[n.name] != precision]
-        result = to_half(result, precision, keep=keep, ranges=setting.table and setting.table.ranges)
+        ranges = None if setting.table is None else setting.table.ranges
+        result = to_half(result, precision, keep=keep, ranges=ranges)
     asked = max(left - support.typed, key=EXACTNESS.__getitem__, default="fp32")
     floats_in = "fp32" if left & support.typed else support.effective[asked]
     typed = min(left & support.typed, key=EXACTNESS.__getitem__, default=floats_in)

@@ -52,6 +52,11 @@ class PrecisionRule:
         return f"{' '.join(wishes)}:{self.precision}"
 
 
+def join_precisions(precisions: Iterable[str]) -> str:
+    """One word for what several engines compute in, the least exact first: such as ``int8+fp32``."""
+    return "+".join(sorted(set(precisions), key=PRECISIONS.index))
+
+
 def assign(nodes: Iterable[Node], precision: str, rules: Sequence[PrecisionRule]) -> dict[str, str]:
     """Precision of each node by identity: that of the first rule that fits it, else the given one."""
     return {node.name: next((rule.precision for rule in rules if rule.fits(node)), precision) for node in nodes}
@@ -74,5 +79,3 @@ def check_rules(graph: Graph, rules: Sequence[PrecisionRule]) -> None:
             raise UnknownOptionError("precision_rules", rule.op, f"the operators {known}")
         if not any(rule.fits(node) for node in graph.nodes):
             logger.warning("The precision rule %s fits no node of the model, so it has no effect", rule)
-
-

@@ -7,7 +7,7 @@ import logging
 import math
 import pathlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -25,7 +25,7 @@ from engines.errors import CalibrationDataError, EngineError, MetricError
 from engines.files import write_model
 from engines.options import PrecisionOptions
 from engines.precision import Setting, transform
-from engines.precision_rules import EXACTNESS, assign, at_least
+from engines.precision_rules import EXACTNESS, assign, at_least, join_precisions
 from engines.tuning import is_faster
 from engines.worker import Worker
 from partitioner import Graph, Node, Partition, ReasonCode, Segment, extract_model
@@ -221,7 +221,9 @@ class PrecisionSearch:
         values = [v for s in partition.segments for v in (*s.inputs, *s.outputs)]
         path = self._write_observed(partition.graph, values)
         engines = {
-            segment.name: {p: (e.path, e.envelope) for p, one in held.items() for e in [one.settled.engines[segment.name]]}
+            segment.name: {
+                p: (e.path, e.envelope) for p, one in held.items() for e in [one.settled.engines[segment.name]]
+            }
             for segment in partition.segments
         }
         judged = self._judged
@@ -281,10 +283,9 @@ class _Trial:
         return best
 
 
-def effective_precision(engines: Mapping[str, BuiltEngine]) -> str:
-    """What engines compute in, as one word: several precisions are joined by a plus."""
-    found = {Envelope.from_json(engine.envelope, name).precision_effective for name, engine in engines.items()}
-    return "+".join(sorted(found))
+def effective_precision(engines: Iterable[BuiltEngine]) -> str:
+    """What engines compute in, as one word."""
+    return join_precisions(Envelope.from_json(engine.envelope, "an engine").precision_effective for engine in engines)
 
 
 def _fastest_of(turns: Mapping[str, Sequence[float]]) -> str:

@@ -113,6 +113,7 @@ class Report:
     what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
+    precision: Mapping[str, Any] | None = None
     bodies: tuple[BodyReport, ...] = ()
 
     def with_bodies(self, bodies: Sequence[BodyReport]) -> Report:
@@ -153,6 +154,7 @@ class Report:
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
+            **({} if self.precision is None else {"precision": dict(self.precision)}),
         }
 
 

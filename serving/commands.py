@@ -9,6 +9,7 @@ from serving.command import Command, lazy
 
 ENGINES = ("auto", "openvino", "native")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
+CALIBRATORS = ("minmax", "moving-average", "entropy", "percentile")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 
 
@@ -59,7 +60,6 @@ def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None
 def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
     )
@@ -68,7 +68,40 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_precision_options(parser)
     add_partition_options(parser)
+
+
+def _add_precision_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("precision options")
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="what engines compute in; auto: the fastest inside the accuracy budget; default: fp32",
+    )
+    group.add_argument(
+        "--precision-rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="another one for some nodes: node=GLOB:PRECISION or op=TYPE:PRECISION; may be repeated, the first that "
+        "fits counts",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="DATA",
+        help="samples of the inputs (.npz, a folder, or module:function), or the ranges.json of `trtnode calibrate`",
+    )
+    group.add_argument(
+        "--calibration-method", choices=CALIBRATORS, default="entropy", help="how ranges follow from samples"
+    )
+    group.add_argument(
+        "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"
+    )
+    group.add_argument("--min-top1-agreement", type=float, metavar="X", help="share of best classes that must stay")
+    group.add_argument("--max-abs", type=float, metavar="X", help="largest difference of any element")
+    group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
