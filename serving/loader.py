@@ -11,7 +11,7 @@ from engines import (
     prepare_model,
 )
 from partitioner import PartitionOptions
-from serving.model_schema import ModelConfig
+from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
 from serving.schema import ServableConfig
 from serving.servable import Loader
 
@@ -45,7 +45,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
 
 
 def _precision_options(model: ModelConfig) -> PrecisionOptions:
-    calibration = model.calibration
+    calibration, budget = model.calibration or CalibrationConfig(), model.budget or BudgetConfig()
     return PrecisionOptions(
         asked=model.precision,
         rules=tuple(PrecisionRule(**rule.model_dump()) for rule in model.precision_rules),
@@ -55,5 +55,5 @@ def _precision_options(model: ModelConfig) -> PrecisionOptions:
             method=calibration.method,
             samples=calibration.samples,
         ),
-        budget=AccuracyBudget.of(**model.budget.model_dump()),
+        budget=AccuracyBudget.of(**budget.model_dump()),
     )

@@ -154,9 +154,9 @@ class ModelConfig(Section):
     """Precision that engines compute in; auto takes the fastest that stays inside the budget."""
     precision_rules: ListOf[PrecisionRuleConfig] = ()
     """Exceptions from `precision`, the first one that fits a node counts."""
-    calibration: CalibrationConfig = CalibrationConfig()
+    calibration: CalibrationConfig | None = None
     """Where INT8 ranges come from."""
-    budget: BudgetConfig = BudgetConfig()
+    budget: BudgetConfig | None = None
     """How far answers may move from FP32; without any limit, min_cosine is 0.99."""
     tune: bool = False
     """Measure when the model is compiled, and keep an engine only where the model is faster with it."""

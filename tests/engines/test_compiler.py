@@ -78,6 +78,8 @@ def test_envelope_says_what_the_engine_is(compiled: Any) -> None:
         "precision_asked": "fp32",
         "precision_effective": "fp32",
         "options": {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"},
+        "calibration_sha256": "",
+        "node_precisions": {},
         "profiles": [],
         "inputs": [{"name": "x", "dtype": "FLOAT", "shape": ["N", 4]}],
         "outputs": [{"name": "e", "dtype": "FLOAT", "shape": ["N", 4]}],
