@@ -19,21 +19,25 @@ from engines.errors import CalibrationDataError, ExecutionError
 from engines.files import sha256_of_file, write_model
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import specs
-from engines.range_estimators import EstimatorFactory, MinMax, RangeEstimator, find_estimator
+from engines.range_estimators import EstimatorFactory, RangeEstimator, find_estimator
 from engines.samples import Feeds
 from partitioner import Graph, TensorSpec, clean_up, extract_model, load_model
 
 logger = logging.getLogger(__name__)
 
-BATCH_BYTES = 2**28
-"""256 MiB: the most that the observed tensors of one run may take, where samples can be joined."""
+BATCH_BYTES = 2**24
+"""16 MiB: the most that the observed tensors of several samples in one run may take. More is slower, as it misses the
+caches."""
+
+LARGEST = 1e30
+"""Of values that have a range. Masks hold the lowest float instead of minus infinity."""
 
 DEFAULT_PERCENTILE = 99.99
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 FUSED = frozenset({"Clip", "Relu"})
-"""Engines compute these together with the node before, so what lies between is never quantized."""
+"""Engines compute these together with the node before, so what lies between is never stored and needs no range."""
 
 Progress = Callable[[int, int | None], None]
 """Is told how many samples are done, and of how many; None where only the end tells."""
@@ -109,8 +113,8 @@ class _Ranges:
 
     @classmethod
     def of(cls, graph: Graph, factory: EstimatorFactory) -> _Ranges:
-        """Estimators of a model's tensors: simple ones for those that are never quantized."""
-        return cls({value.name or "": MinMax() if _is_fused(value) else factory() for value in _observable(graph)})
+        """An estimator for each tensor of a model."""
+        return cls({value.name or "": factory() for value in _observable(graph)})
 
     def observe(self, values: Mapping[str, np.ndarray], samples: int) -> None:
         """Take the tensors of one run into account."""
@@ -119,11 +123,11 @@ class _Ranges:
             if not array.size:
                 continue
             low, high = float(array.min()), float(array.max())
-            if np.isfinite([low, high]).all():
+            if low > -LARGEST and high < LARGEST:
                 self._estimators[name].observe(array, low, high)
                 self._seen.add(name)
             else:
-                logger.info("%r holds NaN or infinity, so it gets no range", name)
+                logger.info("%r holds NaN, infinity or values near it, so it gets no range", name)
                 del self._estimators[name]
         self.samples += samples
         if self.batch_size == 1:
@@ -170,8 +174,8 @@ class _Stream:
 
 
 def _observable(graph: Graph) -> list[ir.Value]:
-    """Run-time tensors of floats: inputs of the graph, and what its nodes make."""
-    made = (value for node in graph.nodes for value in node.op.outputs)
+    """Run-time tensors of floats: inputs of the graph, and what its nodes make for others."""
+    made = (value for node in graph.nodes for value in node.op.outputs if not _is_fused(value))
     return [v for v in (*graph.inputs, *made) if v.name and isinstance(v.type, ir.TensorType) and v.dtype in FLOATS]
 
 

@@ -26,6 +26,7 @@ from engines.plan import specs
 from engines.precision import check_available
 from engines.precision_rules import EXACTNESS, check_rules
 from engines.precision_search import TIMEOUT_S, Held, PrecisionSearch, effective_precision
+from engines.processor import precision_warnings, processor_flags
 from engines.quantization import is_quantized
 from engines.registry import NATIVE, get_backend
 from engines.worker import Worker
@@ -121,6 +122,7 @@ class PrecisionChoice:
             self._wishes = dataclasses.replace(self._wishes, asked="fp32", rules=())
             return
         check_rules(graph, self._wishes.rules)
+        self._warn_of_processor()
         if self._wishes.budget.metric is not None:
             self._worker.call(accuracy.check_metric, TIMEOUT_S, self._wishes.budget.metric)
         self._quantized = is_quantized(read_proto(self._source))
@@ -158,6 +160,12 @@ class PrecisionChoice:
             self._table.save(path)
             text = path.read_text(encoding="utf-8")
         self._cache.put_record(self._key, {"plan": dict(self._plan), "precision": self.figures, "table": text})
+
+    def _warn_of_processor(self) -> None:
+        if get_backend(self._engine).precision_support().on_processor:
+            for precision in sorted({self._wishes.asked, *(rule.precision for rule in self._wishes.rules)}):
+                for sentence in precision_warnings(precision, processor_flags()):
+                    logger.warning("%s", sentence)
 
     def _search(self, partition: Partition, embed: Callable[[Settled], CompiledModel]) -> PrecisionSearch:
         inputs = specs(partition.graph.inputs)

@@ -19,6 +19,9 @@ from engines.errors import UnknownCalibratorError
 GROUP = "trtnode.calibrators"
 """Entry points of further estimators: callables without arguments that give a ``RangeEstimator``."""
 
+EMPTY_BIN = 1e-4
+"""What an empty bin counts in a divergence, as a part of one value."""
+
 Histogram = npt.NDArray[np.int64]
 
 
@@ -96,15 +99,15 @@ class _HistogramEstimator:
         """Count a batch."""
         self._extremes.observe(values, lowest, highest)
         self._reach(max(abs(lowest), abs(highest)))
-        scale = np.float32(self.BINS / (2 * self._limit)) if self._limit else np.float32(0)
+        limit = np.float32(self._limit)
+        scale = np.float32(self.BINS * (1 - 1e-6) / (2 * self._limit) if limit else 0)  # the limit itself is inside
         flat = values.reshape(-1)
         for start in range(0, flat.size, self.BLOCK):
-            bins = ((flat[start : start + self.BLOCK] + np.float32(self._limit)) * scale).astype(np.int64)
-            np.clip(bins, 0, self.BINS - 1, out=bins)
+            bins = ((flat[start : start + self.BLOCK] + limit) * scale).astype(np.intp)
             self._counts += np.bincount(bins, minlength=self.BINS)
 
     def _reach(self, largest: float) -> None:
-        if not self._limit:
+        if not self._limit:  # all values so far were zeros
             zeros, self._counts = self._counts.sum(), np.zeros_like(self._counts)
             self._counts[self.BINS // 2] = zeros
             self._limit = largest
@@ -157,21 +160,24 @@ class Entropy(_HistogramEstimator):
         original[0] += self._counts[:start].sum()
         original[-1] += self._counts[end:].sum()
         width = inside.size // self.LEVELS
-        starts = np.arange(self.LEVELS) * width
-        filled = np.add.reduceat(original != 0, starts, dtype=np.int64)
-        level = np.minimum(np.arange(inside.size) // width, self.LEVELS - 1)
-        mean = np.add.reduceat(inside, starts) / np.maximum(filled, 1)
-        return _divergence(original, np.where(original != 0, mean[level], 0.0))
+        shape, used = (self.LEVELS, width), self.LEVELS * width
+        sums = inside[:used].reshape(shape).sum(axis=1)
+        sums[-1] += inside[used:].sum()
+        filled = (original[:used] != 0).reshape(shape).sum(axis=1)
+        quantized = np.zeros_like(original)
+        quantized[:used] = np.repeat(sums // np.maximum(filled, 1), width)
+        if not quantized.any():
+            return float("inf")
+        p, q = _smoothed(original), _smoothed(quantized)
+        return float(np.sum(p * np.log(p / q)))
 
 
-def _divergence(original: Histogram, quantized: npt.NDArray[np.float64]) -> float:
-    """Kullback-Leibler divergence; bins that are empty in one distribution only count as nearly empty."""
-    occupied = original > 0
-    if not quantized.any():
-        return float("inf")
-    p = original[occupied] / original.sum()
-    q = np.maximum(quantized[occupied] / quantized.sum(), 1e-10)
-    return float(np.sum(p * np.log(p / q)))
+def _smoothed(counts: Histogram) -> npt.NDArray[np.float64]:
+    """A distribution without zeros: each gets a little, which the others give."""
+    empty = counts == 0
+    given = EMPTY_BIN * empty.sum() / (~empty).sum()
+    smooth = counts + np.where(empty, EMPTY_BIN, -given)
+    return np.asarray(smooth / smooth.sum())
 
 
 def find_estimator(method: str, percentile: float) -> EstimatorFactory:

@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``compile`` and ``run``. Light: their work is imported when they run."""
+"""The commands ``explain``, ``compile``, ``calibrate`` and ``run``. Light: their work is imported when they run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from serving.command import Command, lazy
 
 ENGINES = ("auto", "openvino", "native")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
-CALIBRATORS = ("minmax", "moving-average", "entropy", "percentile")
+CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 
 
@@ -21,6 +21,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _percent(text: str) -> float:
+    number = float(text)
+    if not 50 < number <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not above 50 and up to 100")
     return number
 
 
@@ -94,7 +101,7 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
         help="samples of the inputs (.npz, a folder, or module:function), or the ranges.json of `trtnode calibrate`",
     )
     group.add_argument(
-        "--calibration-method", choices=CALIBRATORS, default="entropy", help="how ranges follow from samples"
+        "--calibration-method", choices=CALIBRATION_METHODS, default="entropy", help="how ranges follow from samples"
     )
     group.add_argument(
         "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"
@@ -102,6 +109,29 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--min-top1-agreement", type=float, metavar="X", help="share of best classes that must stay")
     group.add_argument("--max-abs", type=float, metavar="X", help="largest difference of any element")
     group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
+
+
+def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an FP32 ONNX model")
+    parser.add_argument(
+        "--data",
+        required=True,
+        metavar="DATA",
+        help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, or "
+        "module:function that yields dictionaries",
+    )
+    parser.add_argument(
+        "--method",
+        default="minmax",
+        metavar="M",
+        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    parser.add_argument(
+        "--percentile", type=_percent, default=99.99, metavar="P", help="values to keep, in percent; default: 99.99"
+    )
+    parser.add_argument("--samples", type=_positive, metavar="N", help="the most samples to use; default: all")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="RANGES.json", help="file to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +153,13 @@ COMPILE = Command(
     help="build engines for a model and embed them in it",
     configure=_configure_compile,
     run=lazy("serving.compile_command:compile_"),
+)
+
+CALIBRATE = Command(
+    name="calibrate",
+    help="learn the ranges of a model's tensors, for int8",
+    configure=_configure_calibrate,
+    run=lazy("serving.calibrate_command:calibrate_"),
 )
 
 RUN = Command(
