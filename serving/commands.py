@@ -101,7 +101,10 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
         help="samples of the inputs (.npz, a folder, or module:function), or the ranges.json of `trtnode calibrate`",
     )
     group.add_argument(
-        "--calibration-method", choices=CALIBRATION_METHODS, default="entropy", help="how ranges follow from samples"
+        "--calibration-method",
+        default="entropy",
+        metavar="M",
+        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: entropy",
     )
     group.add_argument(
         "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"

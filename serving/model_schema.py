@@ -46,8 +46,8 @@ class CalibrationConfig(Section):
     """Samples of the inputs: an .npz file, a folder of them, or module:function."""
     ranges: ConfigPath | None = None
     """Ranges that were measured before (JSON)."""
-    method: Literal["minmax", "moving-average", "entropy", "percentile"] = "entropy"
-    """How ranges follow from samples."""
+    method: str = "entropy"
+    """How ranges follow from samples: minmax, moving-average, entropy, percentile, or an installed method."""
     samples: PositiveInt = 200
     """How many samples to use."""
 

@@ -130,6 +130,17 @@ def test_a_library_that_follows_types_gets_a_float16_model(
     assert envelope(compiled)["precision_effective"] == "fp16"
 
 
+def test_a_chain_that_is_float16_itself_gets_an_engine(workshop: Any) -> None:
+    text = "g (float16[1,64] x) => (float16[1,64] y) { a = MatMul(x, w) r = Relu(a) b = MatMul(r, w) y = Tanh(b) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    weights = np.random.default_rng(2).normal(0, 0.2, (64, 64)).astype(np.float16)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+
+    compiled = workshop.compile(workshop.write(model))
+
+    assert [len(s.nodes) for s in compiled.report.segments] == [4]
+
+
 # What is told
 
 
