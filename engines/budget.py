@@ -58,7 +58,8 @@ class Figures:
 
     Attributes:
         cosine: Smallest of any output. For outputs that are no floats, the share of equal elements.
-        top1_agreement: Share of best classes that stay: the largest along the last axis of floats, or equal integers.
+        top1_agreement: Share of best classes that stay: the largest along the last axis of floats that is longer than one,
+            or equal integers.
         max_abs: Largest difference of any element; infinite where shapes, or what is finite, differ.
         samples: How many there were.
         metric: What the user's own measure gives; -1 for False, 0 for True.
@@ -169,8 +170,9 @@ class _OutputSums:
         a, b = expected[finite], actual[finite]
         self._products += (a @ b, a @ a, b @ b)
         self.max_abs = max(self.max_abs, float(np.abs(a - b).max()) if a.size else 0.0)
-        if expected.ndim and expected.shape[-1] > 1:
-            agreeing = np.argmax(expected, axis=-1) == np.argmax(actual, axis=-1)
+        axis = _class_axis(expected.shape)
+        if axis is not None:
+            agreeing = np.asarray(np.argmax(expected, axis=axis) == np.argmax(actual, axis=axis))
             self._agreeing += int(np.count_nonzero(agreeing))
             self._classes += agreeing.size
 
@@ -184,6 +186,11 @@ class _OutputSums:
         self.max_abs = math.inf
         self._elements += elements
         self._classes += elements
+
+
+def _class_axis(shape: Sequence[int]) -> int | None:
+    """The last axis with more than one element; the first one counts samples, unless it is the only one."""
+    return next((i for i in reversed(range(len(shape))) if shape[i] > 1 and (i or len(shape) == 1)), None)
 
 
 def load_metric(name: str) -> Metric:

@@ -50,6 +50,13 @@ def test_best_classes_are_along_the_last_axis() -> None:
     assert figures.top1_agreement == 0.75
 
 
+def test_an_axis_of_one_element_has_no_classes() -> None:
+    scores = np.float32([1, 3, 2]).reshape(1, 3, 1, 1)
+
+    assert compare((scores, scores[:, [1, 0, 2]])).top1_agreement == 0.0
+    assert compare((np.float32([[1], [2]]), np.float32([[2], [1]]))).top1_agreement == 1.0
+
+
 @pytest.mark.parametrize(
     ("expected", "actual"),
     [
