@@ -54,7 +54,8 @@ def _fold(graph: ir.Graph, conv: ir.Node, norm: ir.Node) -> None:
     conv.replace_input_with(2, add_constant(graph, f"{result.name}_folded_bias", (bias - mean) * factor + shift, dtype))
     ir.convenience.replace_all_uses_with(result, conv.outputs[0], replace_graph_outputs=True)
     graph.remove(norm, safe=True)
-    conv.outputs[0].name = result.name
+    made = conv.outputs[0]
+    made.name, made.type, made.shape = result.name, result.type, result.shape
 
 
 def add_constant(graph: ir.Graph, name: str, values: np.ndarray, dtype: ir.DataType | None = None) -> ir.Value:

@@ -58,8 +58,8 @@ class Figures:
 
     Attributes:
         cosine: Smallest of any output. For outputs that are no floats, the share of equal elements.
-        top1_agreement: Share of best classes that stay: the largest along the last axis of floats that is longer than one,
-            or equal integers.
+        top1_agreement: Share of best classes that stay: the largest along the last axis of floats that is longer than
+            one, or equal integers.
         max_abs: Largest difference of any element; infinite where shapes, or what is finite, differ.
         samples: How many there were.
         metric: What the user's own measure gives; -1 for False, 0 for True.

@@ -212,7 +212,7 @@ class _Compilation:
                 if settled.bodies and self._bodies.given_up:
                     continue  # the same without engines in bodies
                 exact = settled
-                if not refused:
+                if not refused and not self._precision.is_float32:
                     settled = self._precision.settle(exact, self._embed)
                     compiled = self._embed(settled)
                 if not refused and self._native_fallback:
@@ -221,7 +221,7 @@ class _Compilation:
                     self._bodies.given_up = True
                     continue
                 if not refused:
-                    self._builder.remember((*exact.all_engines(), *settled.all_engines()))
+                    self._builder.remember({*exact.all_engines(), *settled.all_engines()})
                     self._precision.remember()
                     return self._with_tuning(compiled)
             self._demoted.update(refused)

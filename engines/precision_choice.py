@@ -102,6 +102,11 @@ class PrecisionChoice:
         self._quantized = False
         self._key = ""
 
+    @property
+    def is_float32(self) -> bool:
+        """Whether there is nothing to choose."""
+        return self._wishes.is_float32
+
     def prepare(self, graph: Graph, *, natively: bool) -> None:
         """Check the wishes against the model before anything is built, and calibrate where that is needed.
 
@@ -115,7 +120,7 @@ class PrecisionChoice:
             MetricError: There is no such measure.
             EngineError: Samples or ranges can't be used.
         """
-        if self._wishes.is_float32:
+        if self.is_float32:
             return
         if not natively:
             logger.warning("Engines compute in fp32: without native execution no other precision can be judged")
@@ -141,7 +146,7 @@ class PrecisionChoice:
         Raises:
             EngineError: Samples to judge with can't be read, or the user's own measure failed.
         """
-        if self._wishes.is_float32 or not exact.partition.segments:
+        if not exact.partition.segments:
             return exact
         search = self._search(exact.partition, embed)
         held = self._as_before(exact, search) or search.find(exact)
@@ -234,7 +239,7 @@ class PrecisionChoice:
                 {
                     "name": segment.name,
                     "effective": effective_precision([held.settled.engines[segment.name]]),
-                    "nodes": dict(collections.Counter(held.plan[node.name] for node in segment.nodes)),
+                    "nodes_asked": dict(collections.Counter(held.plan[node.name] for node in segment.nodes)),
                 }
                 for segment in held.settled.partition.segments
             ],

@@ -13,6 +13,7 @@ from onnx_ir.passes import common
 
 from engines.batch_norms import add_constant, fold_batch_norms
 from engines.calibration_table import CalibrationTable
+from engines.processor import needs_reduced_range, processor_flags
 from engines.quantization_plan import SCHEMES, QuantizationPlan, QuantizationScheme, plan_quantization
 from partitioner import Graph
 from partitioner.values import is_constant
@@ -27,6 +28,12 @@ LOWEST_IR_VERSION = 7
 
 INT32_LIMIT = 2**31 - 2**8
 """The largest quantized bias, less what float32 may round."""
+
+
+def scheme_for(backend: str) -> QuantizationScheme:
+    """What a backend of ``SCHEMES`` likes on this machine: weights of 7 bits where its processor overflows with 8."""
+    scheme = SCHEMES[backend]
+    return scheme.reduced() if scheme.on_processor and needs_reduced_range(processor_flags()) else scheme
 
 
 def is_quantized(model: onnx.ModelProto) -> bool:
@@ -222,4 +229,4 @@ def _adds_bias_unscaled(node: ir.Node) -> bool:
     return node.op_type in ("Conv", "Gemm") and not scaled
 
 
-__all__ = ["SCHEMES", "QuantizationScheme", "explain_quantization", "is_quantized", "quantize"]
+__all__ = ["SCHEMES", "QuantizationScheme", "explain_quantization", "is_quantized", "quantize", "scheme_for"]

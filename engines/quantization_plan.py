@@ -33,6 +33,7 @@ class QuantizationScheme:
         quantized_results: Operators whose results are quantized for all readers, not only for quantized ones.
         residual_only: Whether an Add is quantized only on the input that is not computed with it in one kernel.
         integer_bias: Whether biases are int32.
+        on_processor: Whether the library computes on the processor, not on an accelerator.
         weight_limit: The largest absolute value of a quantized weight.
     """
 
@@ -43,6 +44,7 @@ class QuantizationScheme:
     quantized_results: frozenset[str] = frozenset()
     residual_only: bool = False
     integer_bias: bool = False
+    on_processor: bool = True
     weight_limit: int = 127
 
     def reduced(self) -> QuantizationScheme:
@@ -56,7 +58,7 @@ class QuantizationScheme:
 SCHEMES: Mapping[str, QuantizationScheme] = {
     # Q/DQ on the inputs of what computes, and on the residual branch; zero points are 0 and biases float
     # (TensorRT developer guide, "Working with Quantized Types").
-    "tensorrt": QuantizationScheme(name="tensorrt", signed=True, residual_only=True),
+    "tensorrt": QuantizationScheme(name="tensorrt", signed=True, residual_only=True, on_processor=False),
     # Never signed: OpenVINO 2026.4 computes a Concat of int8 with unequal scales wrong. Never AveragePool: it pads
     # uint8 with 0 instead of the zero point.
     "openvino": QuantizationScheme(name="openvino", followers=frozenset({"Add", "Concat"}) | MOVING),
