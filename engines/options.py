@@ -26,7 +26,7 @@ class Calibration:
     """Samples of the inputs: an .npz file, a folder of them, or ``module:function``."""
     ranges: pathlib.Path | None = None
     """A table that ``trtnode calibrate`` wrote; without one, ranges are learnt from the data."""
-    method: str = "entropy"
+    method: str = "minmax"
     """How ranges follow from samples."""
     percentile: float = 99.99
     """Share of values to keep, in percent, for the method of this name."""

@@ -102,9 +102,9 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--calibration-method",
-        default="entropy",
+        default="minmax",
         metavar="M",
-        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: entropy",
+        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
     )
     group.add_argument(
         "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"

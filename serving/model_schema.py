@@ -46,7 +46,7 @@ class CalibrationConfig(Section):
     """Samples of the inputs: an .npz file, a folder of them, or module:function."""
     ranges: ConfigPath | None = None
     """Ranges that were measured before (JSON)."""
-    method: str = "entropy"
+    method: str = "minmax"
     """How ranges follow from samples: minmax, moving-average, entropy, percentile, or an installed method."""
     samples: PositiveInt = 200
     """How many samples to use."""

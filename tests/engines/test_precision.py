@@ -307,6 +307,36 @@ def test_auto_never_leaves_the_budget(workshop: Any, pair: pathlib.Path, vectors
     assert compiled.precision_effective == "fp32"
 
 
+class TuningClock:
+    """A worker by which the first of two engines makes the model faster, and the second one slower."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def call(self, function: Any, timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
+        if function.__name__ == "measure_segments":
+            fast, slow = {"engine": [0.1] * 3, "native": [1.0] * 3}, {"engine": [2.0] * 3, "native": [1.0] * 3}
+            return {"segment_0": fast, "segment_1": slow}
+        if function.__name__ == "measure_candidates":
+            times = {(): 2.0, ("segment_0",): 1.1, ("segment_0", "segment_1"): 2.1}
+            return {name: [times[tuple(segments)]] * 3 for name, segments in args[1].items()}
+        return self._inner.call(function, timeout_s, *args, **kwargs)
+
+
+def test_what_tuning_leaves_keeps_its_precision(workshop: Any, pair: pathlib.Path, vectors: Calibration) -> None:
+    compiled = workshop.compile(
+        pair,
+        worker=TuningClock(workshop.worker),
+        native_ops=["Relu"],
+        tune=True,
+        precision=wishes("int8", calibration=vectors, min_cosine=0.9),
+    )
+
+    assert [(n.node, n.code) for n in compiled.report.native] == [("middle", "USER_EXCLUDED"), ("second", "NOT_FASTER")]
+    assert envelope(compiled)["node_precisions"] == {"first": "int8"}
+    assert compiled.precision_effective == "int8"
+
+
 # The cache
 
 
