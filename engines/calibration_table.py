@@ -21,7 +21,8 @@ class CalibrationTable:
 
     Attributes:
         ranges: Lowest and highest value to represent, by value name of the cleaned model. A tensor that never had
-            elements, or held NaN, infinity or values near it, has no entry; one that was always the same has a range of width zero.
+            elements, or held NaN, infinity or values near it, has no entry; one that was always the same has a range of
+            width zero.
         model_sha256: Of the model's file.
         data_sha256: Of the samples: names, types, shapes and bytes, in order.
         samples: How many there were.

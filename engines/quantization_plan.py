@@ -50,9 +50,10 @@ class QuantizationScheme:
     def reduced(self) -> QuantizationScheme:
         """The same with 7-bit weights.
 
-        Processors without VNNI add pairs of products of uint8 and int8 in 16 bits, which 8-bit weights overflow.
+        Processors without VNNI add pairs of products of uint8 and int8 in 16 bits, with saturation: 2 * 255 * 64 fits,
+        2 * 255 * 127 doesn't.
         """
-        return dataclasses.replace(self, weight_limit=63)
+        return dataclasses.replace(self, weight_limit=64)
 
 
 SCHEMES: Mapping[str, QuantizationScheme] = {

@@ -245,7 +245,7 @@ def test_the_table_of_another_model_is_refused(digits, samples, shared_workshop,
     calibrate(digits, samples, samples=1).save(tmp_path / "ranges.json")
     other = shared_workshop.write(SQUARES)
 
-    with pytest.raises(CalibrationTableError, match="was made from another model than .* again with `trtnode calib"):
+    with pytest.raises(CalibrationTableError, match=r"was made from another model than .* again with `trtnode calib"):
         CalibrationTable.load(tmp_path / "ranges.json", model=other)
 
 

@@ -218,7 +218,7 @@ def test_every_convolution_reads_eight_bits_and_no_float_weight_stays(prepare) -
         assert all(row[:2] == ["DequantizeLinear"] * 2 for row in readers(quantized, "Conv"))
         weights = [a for a in constants(quantized).values() if a.ndim > 1]
         assert {a.dtype for a in weights} == {np.dtype(np.int8)}
-        assert [max(abs(int(a.min())), int(a.max())) for a in weights] == [63, 63]
+        assert [max(abs(int(a.min())), int(a.max())) for a in weights] == [64, 64]
 
 
 def test_weights_have_a_scale_for_each_output_channel(prepare) -> None:
@@ -419,7 +419,7 @@ def test_weights_get_seven_bits_on_processors_where_eight_overflow(monkeypatch) 
 
     limits = {backend: quantization.scheme_for(backend).weight_limit for backend in SCHEMES}
 
-    assert limits == {"tensorrt": 127, "openvino": 63, "onnxruntime": 63}
+    assert limits == {"tensorrt": 127, "openvino": 64, "onnxruntime": 64}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
