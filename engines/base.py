@@ -25,13 +25,11 @@ class PrecisionSupport:
         effective: What it computes in, by the precision that is asked for; those that it lacks are not there.
         typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
         accelerated: Precisions that this device computes in hardware, faster than float32.
-        on_processor: Whether the device is the processor.
     """
 
     effective: Mapping[str, str]
     typed: frozenset[str] = frozenset()
     accelerated: frozenset[str] = frozenset()
-    on_processor: bool = True
 
 
 class Engine(Protocol):

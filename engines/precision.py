@@ -14,9 +14,7 @@ from engines.calibration_table import CalibrationTable
 from engines.errors import PrecisionError
 from engines.half import to_half
 from engines.precision_rules import EXACTNESS, PRECISIONS
-from engines.processor import needs_reduced_range, processor_flags
-from engines.quantization import is_quantized, quantize
-from engines.quantization_plan import SCHEMES, QuantizationScheme
+from engines.quantization import is_quantized, quantize, scheme_for
 from partitioner import Segment
 
 
@@ -113,7 +111,7 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
     if "int8" in by_node.values() and setting.table is not None and not quantized:
         floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
         names = {name for node in floats for name in (node.name, node.op.name or node.name)}
-        result = quantize(model, setting.table, _scheme(backend), keep=names)
+        result = quantize(model, setting.table, scheme_for(backend.name), keep=names)
         quantized = is_quantized(result)
     left = {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
     for precision in sorted(left & support.typed):
@@ -129,10 +127,3 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
         effective="int8" if quantized and "int8" in by_node.values() else typed,
         is_float32=result is model and floats_in == "fp32",
     )
-
-
-def _scheme(backend: Backend) -> QuantizationScheme:
-    """How a backend likes its integers; on processors whose 16-bit sums 8-bit weights overflow, of 7 bits."""
-    scheme = SCHEMES[backend.name]
-    on_processor = backend.precision_support().on_processor
-    return scheme.reduced() if on_processor and needs_reduced_range(processor_flags()) else scheme

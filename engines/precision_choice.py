@@ -28,6 +28,7 @@ from engines.precision_rules import EXACTNESS, check_rules
 from engines.precision_search import TIMEOUT_S, Held, PrecisionSearch, effective_precision
 from engines.processor import precision_warnings, processor_flags
 from engines.quantization import is_quantized
+from engines.quantization_plan import SCHEMES
 from engines.registry import NATIVE, get_backend
 from engines.worker import Worker
 from partitioner import Graph, Partition
@@ -167,10 +168,11 @@ class PrecisionChoice:
         self._cache.put_record(self._key, {"plan": dict(self._plan), "precision": self.figures, "table": text})
 
     def _warn_of_processor(self) -> None:
-        if get_backend(self._engine).precision_support().on_processor:
-            for precision in sorted({self._wishes.asked, *(rule.precision for rule in self._wishes.rules)}):
-                for sentence in precision_warnings(precision, processor_flags()):
-                    logger.warning("%s", sentence)
+        if self._engine not in SCHEMES or not SCHEMES[self._engine].on_processor:
+            return
+        for precision in sorted({self._wishes.asked, *(rule.precision for rule in self._wishes.rules)}):
+            for sentence in precision_warnings(precision, processor_flags()):
+                logger.warning("%s", sentence)
 
     def _search(self, partition: Partition, embed: Callable[[Settled], CompiledModel]) -> PrecisionSearch:
         inputs = specs(partition.graph.inputs)
