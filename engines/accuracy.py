@@ -9,13 +9,16 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from engines.budget import AccuracyBudget, Comparison, Figures, load_metric
+from engines.buffers import input_buffer
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
+from engines.envelope import Envelope
 from engines.errors import ExecutionError
-from engines.executor import open_executable
+from engines.executor import load_engine, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import Calibration
 from engines.samples import Feeds, find_samples
@@ -137,16 +140,64 @@ def measure_noise(observed: pathlib.Path, judged: Judged, nodes: Mapping[str, by
     Raises:
         ModelLoadError: ONNX Runtime can't compute in this precision.
     """
-    exact = NativeSession(observed, name="the model with all its tensors as outputs")
     reduced = {n: NativeSession(onnx.ModelProto.FromString(m), name=n, optimize=False) for n, m in nodes.items()}
-    sums = {node: np.zeros(2) for node in nodes}
-    for feeds in itertools.islice(judged.samples(exact), NOISE_SAMPLES):
-        values = {**feeds, **dict(zip(exact.outputs, exact.run(feeds), strict=True))}
+    noise = _Noise()
+    for values in _observe(observed, judged):
         for node, session in reduced.items():
-            (result,) = session.run({name: values[name] for name in session.inputs}, session.outputs[:1])
-            signal = values[session.outputs[0]].astype(np.float64)
-            sums[node] += (np.sum(signal**2), np.sum((signal - result) ** 2))
-    return {node: _decibels(*total) for node, total in sums.items()}
+            results = session.run({name: values[name] for name in session.inputs})
+            noise.add(node, values[session.outputs[0]], results[0])
+    return noise.decibels()
+
+
+def measure_engine_noise(
+    observed: pathlib.Path, judged: Judged, engines: Mapping[str, tuple[pathlib.Path, str]]
+) -> dict[str, float]:
+    """Signal-to-noise ratio of engines, each on what it gets inside the model in float32.
+
+    Args:
+        observed: The model in float32, with every boundary tensor as an output.
+        judged: Says where samples come from.
+        engines: File and envelope of each, by segment.
+
+    Returns:
+        Decibels by segment.
+
+    Raises:
+        EngineError: An engine can't be loaded or run.
+    """
+    loaded = {
+        name: load_engine(name, Envelope.from_json(envelope, name), path.read_bytes(), None)
+        for name, (path, envelope) in engines.items()
+    }
+    noise = _Noise()
+    for values in _observe(observed, judged):
+        for name, engine in loaded.items():
+            engine.bind([input_buffer(values, spec) for spec in engine.inputs], None)
+            for spec, result in zip(engine.outputs, engine.run(), strict=True):
+                noise.add(name, values[spec.name], result)
+    return noise.decibels()
+
+
+def _observe(observed: pathlib.Path, judged: Judged) -> Iterator[dict[str, np.ndarray]]:
+    """All values of a model with many outputs, on a few samples."""
+    session = NativeSession(observed, name="the model with its tensors as outputs")
+    for feeds in itertools.islice(judged.samples(session), NOISE_SAMPLES):
+        yield {**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))}
+
+
+class _Noise:
+    """Energy of signals and of their noise, by name."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, npt.NDArray[np.float64]] = {}
+
+    def add(self, name: str, expected: np.ndarray, actual: np.ndarray) -> None:
+        signal = expected.astype(np.float64)
+        energies = (np.sum(signal**2), np.sum((signal - actual.astype(np.float64)) ** 2))
+        self._sums[name] = self._sums.get(name, np.zeros(2)) + energies
+
+    def decibels(self) -> dict[str, float]:
+        return {name: _decibels(*sums) for name, sums in self._sums.items()}
 
 
 def _decibels(signal: float, noise: float) -> float:

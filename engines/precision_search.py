@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
 import pathlib
@@ -139,7 +140,7 @@ class PrecisionSearch:
         trial = _Trial(self, exact, precision, plan)
         if (held := trial.run(())) is not None:
             return held
-        noisy = self._noisiest(exact.partition, plan) if trial.was_built else []
+        noisy = self._noisiest(exact, plan) if trial.was_built else []
         return trial.search(noisy)
 
     def judge(self, settled: Settled, precision: str, moved_back: Sequence[str]) -> tuple[Figures | None, bool]:
@@ -166,20 +167,32 @@ class PrecisionSearch:
             logger.info("%s with %d nodes in fp32 is not accurate enough: %s", precision, len(moved_back), problem)
         return figures, problem is None
 
-    def _noisiest(self, partition: Partition, plan: Plan) -> list[str]:
-        """Nodes in the order of their signal-to-noise ratio, the worst first; those without noise are left out."""
+    def _noisiest(self, exact: Settled, plan: Plan) -> list[tuple[str, ...]]:
+        """What to move back, in the order of signal-to-noise ratios, the worst first.
+
+        Single nodes, or whole segments where a library computes the floats of an engine in one precision.
+        """
+        partition = exact.partition
         graph = partition.graph
         models = {n.name: m for s in partition.segments for n in s.nodes if (m := self._reduced(graph, s, n, plan))}
-        if not models:
-            return []
-        reduced = [node for node in graph.nodes if node.name in models]
-        path = self._write_observed(graph, [v for node in reduced for v in (*node.reads, node.op.outputs[0])])
+        values = [v for n in graph.nodes if n.name in models for v in (*n.reads, n.op.outputs[0])]
+        boundary = [v for s in partition.segments for v in (*s.inputs, *s.outputs)]
+        units = {s.name: tuple(n.name for n in s.nodes) for s in partition.segments}
         try:
-            noise = self._worker.call(accuracy.measure_noise, TIMEOUT_S, path, self._judged, models)
+            if models:
+                units = {name: (name,) for name in models}
+                path = self._write_observed(graph, values)
+                noise = self._worker.call(accuracy.measure_noise, TIMEOUT_S, path, self._judged, models)
+            elif len(units) > 1 and (settled := self.apply(exact, plan)) is not None:
+                path = self._write_observed(graph, boundary)
+                files = {name: (engine.path, engine.envelope) for name, engine in settled.engines.items()}
+                noise = self._worker.call(accuracy.measure_engine_noise, TIMEOUT_S, path, self._judged, files)
+            else:
+                return []
         except EngineError as error:
-            logger.info("The noise of single nodes can't be measured: %s", error)
+            logger.info("The noise of parts can't be measured: %s", error)
             return []
-        return sorted((n for n in noise if noise[n] < float("inf")), key=noise.__getitem__)
+        return [units[name] for name in sorted(noise, key=noise.__getitem__) if noise[name] < math.inf]
 
     def _reduced(self, graph: Graph, segment: Segment, node: Node, plan: Plan) -> bytes | None:
         """A model of one node as a plan says; None where it computes in float32 anyway."""
@@ -257,8 +270,9 @@ class _Trial:
         self._precision = precision
         self._plan = plan
 
-    def run(self, back: Sequence[str]) -> Held | None:
-        """Build and judge the plan with some nodes moved back."""
+    def run(self, parts: Sequence[Sequence[str]]) -> Held | None:
+        """Build and judge the plan with some of its parts moved back."""
+        back = tuple(itertools.chain.from_iterable(parts))
         plan = {**self._plan, **dict.fromkeys(back, "fp32")}
         settled = self._search.apply(self._exact, plan)
         if settled is None:
@@ -267,10 +281,10 @@ class _Trial:
         figures, holds = self._search.judge(settled, self._precision, back)
         if not holds:
             return None
-        return Held(precision=self._precision, plan=plan, settled=settled, figures=figures, moved_back=tuple(back))
+        return Held(precision=self._precision, plan=plan, settled=settled, figures=figures, moved_back=back)
 
-    def search(self, noisiest: Sequence[str]) -> Held | None:
-        """Move back the fewest of the noisiest nodes that bring the plan inside the budget, by doubling and halving."""
+    def search(self, noisiest: Sequence[Sequence[str]]) -> Held | None:
+        """Move back the fewest of the noisiest parts that bring the plan inside the budget, by doubling and halving."""
         failing, count, best = 0, 1, None
         while best is None and failing < len(noisiest) - 1:
             count = min(count, len(noisiest) - 1)

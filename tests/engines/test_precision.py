@@ -217,6 +217,24 @@ def test_the_noisiest_nodes_move_back_until_the_budget_holds(workshop: Any, digi
     assert compiled.precision_effective == "int8"
 
 
+def test_where_an_engine_has_one_precision_whole_segments_move_back(
+    workshop: Any, pair: pathlib.Path, vectors: Calibration
+) -> None:
+    loose = workshop.compile(
+        pair, native_ops=["Relu"], precision=wishes("bf16", calibration=vectors, min_cosine=0.9)
+    ).report.as_json()["precision"]
+    limit = 0.95 * loose["figures"]["max_abs"]
+
+    found = workshop.compile(
+        pair, native_ops=["Relu"], precision=wishes("bf16", calibration=vectors, max_abs=limit)
+    ).report.as_json()["precision"]
+
+    assert loose["effective"] == "bf16"
+    assert found["moved_back"] in (["first"], ["second"])
+    assert sorted(segment["effective"] for segment in found["segments"]) == ["bf16", "fp32"]
+    assert found["effective"] == "bf16+fp32"
+
+
 def test_a_budget_that_no_precision_meets_leaves_float32_engines(
     workshop: Any, pair: pathlib.Path, vectors: Calibration, caplog: pytest.LogCaptureFixture
 ) -> None:
