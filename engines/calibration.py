@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from engines.batch_norms import CHANNEL_AXES
 from engines.calibration_data import CalibrationDataset
 from engines.calibration_table import CalibrationTable
 from engines.errors import CalibrationDataError, ExecutionError
@@ -181,7 +182,9 @@ def _observable(graph: Graph) -> list[ir.Value]:
 
 def _is_fused(value: ir.Value) -> bool:
     readers = {node.op_type for node in value.consumers()}
-    return bool(readers) and readers <= FUSED and not value.is_graph_output()
+    producer = value.producer()
+    normalized = readers == {"BatchNormalization"} and producer is not None and producer.op_type in CHANNEL_AXES
+    return bool(readers) and (readers <= FUSED or normalized) and not value.is_graph_output()
 
 
 def _open_observed(graph: Graph, path: pathlib.Path) -> NativeSession:

@@ -123,3 +123,7 @@ class UnknownCalibratorError(EngineError):
 
     def __init__(self, method: str, problem: str) -> None:
         super().__init__(f"Calibration method {method!r} can't be used: {problem}.")
+
+
+class QuantizationError(EngineError):
+    """A model can't be brought into a form that holds quantized tensors."""

@@ -13,6 +13,7 @@ from onnx_ir.passes import common
 
 from engines.batch_norms import add_constant, fold_batch_norms
 from engines.calibration_table import CalibrationTable
+from engines.errors import QuantizationError
 from engines.processor import needs_reduced_range, processor_flags
 from engines.quantization_plan import SCHEMES, QuantizationPlan, QuantizationScheme, plan_quantization
 from partitioner import Graph
@@ -59,6 +60,9 @@ def quantize(
 
     Returns:
         The quantized model, with the same inputs and outputs; the model itself if it is quantized already.
+
+    Raises:
+        QuantizationError: ONNX's converter can't raise the model's opset.
     """
     if is_quantized(model):
         return model
@@ -75,7 +79,11 @@ def quantize(
 def explain_quantization(
     model: onnx.ModelProto, table: CalibrationTable, scheme: QuantizationScheme, *, keep: Collection[str] = ()
 ) -> QuantizationPlan:
-    """What ``quantize`` would do with a model: which nodes it quantizes, and why others stay float."""
+    """What ``quantize`` would do with a model: which nodes it quantizes, and why others stay float.
+
+    Raises:
+        QuantizationError: As ``quantize``.
+    """
     work, names = _prepare(model)
     return plan_quantization(work.graph, names, table, scheme, keep)
 
@@ -84,12 +92,23 @@ def _prepare(model: onnx.ModelProto) -> tuple[ir.Model, dict[ir.Node, str]]:
     """A copy at an opset that has per-channel scales, without batch normalization, and the identities of its nodes."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), LOWEST_OPSET)
     if opset < LOWEST_OPSET:
-        model = onnx.version_converter.convert_version(model, LOWEST_OPSET)
+        model = _raise_opset(model, opset)
     work = ir.from_proto(model)
     work.ir_version = max(work.ir_version, LOWEST_IR_VERSION)
     names = {node.op: node.name for node in Graph.of(work).nodes}
     fold_batch_norms(work.graph)
     return work, names
+
+
+def _raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, LOWEST_OPSET)
+    except Exception as error:  # its C++ part raises RuntimeError and others
+        message = str(error).strip().splitlines()[0].rstrip(".")
+        raise QuantizationError(
+            f"The model can't be raised from opset {opset} to {LOWEST_OPSET}, the first with per-channel scales: "
+            f"{message}. Export it at opset {LOWEST_OPSET} or newer."
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

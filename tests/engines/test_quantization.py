@@ -16,6 +16,7 @@ from engines import quantization
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
 from engines.calibration_table import CalibrationTable
+from engines.errors import QuantizationError
 from engines.onnxruntime_backend import NativeSession
 from engines.openvino_backend import ov
 from engines.quantization import SCHEMES, explain_quantization, is_quantized, quantize
@@ -336,6 +337,14 @@ def test_an_old_opset_is_raised(prepare) -> None:
     quantized = prepare(network(RESIDUAL, opset=9)).quantized("openvino")
 
     assert quantized.opset_import[0].version == 13
+
+
+def test_a_model_whose_opset_can_not_be_raised_is_refused(prepare) -> None:
+    table = prepare(network(RESIDUAL)).table
+    old = onnx.parser.parse_model('<ir_version: 4, opset_import: ["": 9]> g (float[4] x) => (float[4] y) {y = Foo (x)}')
+
+    with pytest.raises(QuantizationError, match=r"can't be raised from opset 9 to 13.*Export it at opset 13 or newer"):
+        quantize(old, table, SCHEMES["openvino"])
 
 
 def test_the_model_that_is_quantized_stays_as_it_is(prepare) -> None:

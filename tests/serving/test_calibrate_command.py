@@ -29,7 +29,7 @@ def test_calibrate_writes_the_ranges_of_a_model(tmp_path, capsys) -> None:
     assert code == 0
     assert (table.samples, table.method) == (200, "percentile 99.99")
     assert table.ranges["image"] == (0.0, 1.0)
-    assert "ranges of 11 tensors from 200 samples (percentile 99.99)" in capsys.readouterr().out
+    assert "ranges of 8 tensors from 200 samples (percentile 99.99)" in capsys.readouterr().out
 
 
 def test_calibrate_prints_one_json_object(tmp_path, capsys) -> None:
