@@ -99,6 +99,7 @@ class PrecisionChoice:
         self._folder = folder
         self._table: CalibrationTable | None = None
         self._plan: Mapping[str, str] = {}
+        self._moved_back: tuple[str, ...] = ()
         self._recalled = False
         self._quantized = False
         self._key = ""
@@ -151,7 +152,7 @@ class PrecisionChoice:
             return exact
         search = self._search(exact.partition, embed)
         held = self._as_before(exact, search) or search.find(exact)
-        self._plan = held.plan
+        self._plan, self._moved_back = held.plan, held.moved_back
         if not self._recalled:
             self.figures = self._report(held, search.tried)
         return held.settled
@@ -201,10 +202,11 @@ class PrecisionChoice:
         settled = search.apply(exact, plan)
         if settled is None:
             return None
-        if self._quantized or self._recalled:
-            return Held(precision=self._wishes.asked, plan=plan, settled=settled, figures=None)
-        figures, holds = search.judge(settled, self._wishes.asked, ())
-        return Held(precision=self._wishes.asked, plan=plan, settled=settled, figures=figures) if holds else None
+        held = Held(precision=self._wishes.asked, plan=plan, settled=settled, figures=None, moved_back=self._moved_back)
+        if self._quantized or self._recalled or set(plan.values()) == {"fp32"}:
+            return held
+        figures, holds = search.judge(settled, self._wishes.asked, self._moved_back)
+        return dataclasses.replace(held, figures=figures) if holds else None
 
     def _find_table(self) -> CalibrationTable | None:
         """Ranges from a file, or from samples; None where there are neither and nothing needs them.

@@ -45,7 +45,8 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
     return {
         "output": str(arguments.output),
         "engine": compiled.engine,
-        "precision": compiled.report.precision or {"asked": "fp32", "effective": compiled.precision_effective},
+        "precision": compiled.report.precision
+        or {"asked": arguments.precision, "effective": compiled.precision_effective},
         "segments": len(compiled.report.segments),
         "engines_built": compiled.engines_built,
         "engines_cached": compiled.engines_cached,
