@@ -421,6 +421,34 @@ def test_a_precision_that_can_not_be_had_is_an_error(
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "asked", "sentence"),
+    [
+        ({"fpu", "sse2"}, "int8", "no 8-bit dot products (VNNI or AMX)"),
+        ({"fpu", "sse2"}, "bf16", "no bfloat16 instructions"),
+        ({"fpu", "sse2", "avx512_vnni", "avx512_bf16"}, "int8", ""),
+        ({"fpu", "sse2", "avx512_vnni", "avx512_bf16"}, "bf16", ""),
+    ],
+)
+def test_a_precision_without_use_on_this_processor_is_told(
+    workshop: Any,
+    pair: pathlib.Path,
+    vectors: Calibration,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    flags: set[str],
+    asked: str,
+    sentence: str,
+) -> None:
+    monkeypatch.setattr("engines.precision_choice.processor_flags", lambda: frozenset(flags))
+
+    with caplog.at_level(logging.WARNING):
+        workshop.compile(pair, precision=wishes(asked, calibration=vectors, min_cosine=0.9))
+
+    told = [record.message for record in caplog.records if record.name == "engines.precision_choice"]
+    assert [sentence in message for message in told] == ([True] if sentence else [])
+
+
 def test_a_rule_about_an_unknown_operator_is_an_error(workshop: Any, pair: pathlib.Path) -> None:
     with pytest.raises(UnknownOptionError, match="precision_rules: 'Sofmax'"):
         workshop.compile(pair, precision=wishes("bf16", "op=Sofmax:fp32"))
