@@ -13,7 +13,6 @@ import pytest
 from engines import EngineError, ExecutionError, InvalidInputError, align
 from engines.alignment import signal_to_noise_db
 
-
 CHAIN = """chain (float[N,4] x) => (float[N,4] y) <float[4] scale = {{1, 2, {third}, 4}}> {{
     [first] a = Relu(x) [second] b = Mul(a, scale) [third] c = Neg(b) [fourth] d = Abs(c) [fifth] y = Add(d, x) }}"""
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
