@@ -1,5 +1,6 @@
 """From segments to answers: backends, the compiler, the engine cache and the hybrid executor."""
 
+from engines.alignment import AlignedValue, Alignment, align
 from engines.cache import EngineCache
 from engines.compiled_model import CompiledModel
 from engines.compiler import compile_model, partition_model
@@ -18,6 +19,8 @@ from engines.worker import Worker
 
 __all__ = [
     "ENGINE_NAMES",
+    "AlignedValue",
+    "Alignment",
     "BuildOptions",
     "CompileOptions",
     "CompiledModel",
@@ -29,6 +32,7 @@ __all__ = [
     "ModelLoadError",
     "UnknownBackendError",
     "Worker",
+    "align",
     "compile_model",
     "load_executable",
     "partition_model",

@@ -80,6 +80,21 @@ class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
 
 
+class MetricError(EngineError):
+    """A user's own measure of accuracy can't be used."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The metric {name!r} can't be used: {reason}. Modules are looked up from the working directory."
+        )
+
+
+class PrecisionError(EngineError):
+    """A precision that can't be had: the backend lacks it, or something that it needs is missing."""
+
+    exit_code = 2
+
+
 class OutputFileError(EngineError):
     """A result can't be written."""
 

@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``compile``, ``calibrate`` and ``run``. Light: their work is imported when they run."""
+"""The commands ``explain``, ``compile``, ``calibrate``, ``run`` and ``align``. Light: work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -102,6 +102,23 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
 
 
+def _configure_align(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument(
+        "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
+    )
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
+    parser.add_argument(
+        "--min-sqnr",
+        type=float,
+        metavar="DB",
+        help="signal-to-quantization-noise ratio, in decibels, below which a value has diverged; "
+        "default: what the precision of the engines explains",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
 EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
@@ -128,4 +145,11 @@ RUN = Command(
     help="run a model once on inputs from a file",
     configure=_configure_run,
     run=lazy("serving.run_command:run"),
+)
+
+ALIGN = Command(
+    name="align",
+    help="find the first value of a compiled model that differs from its source",
+    configure=_configure_align,
+    run=lazy("serving.align_command:align_"),
 )
