@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup serve predict test conformance bench lint clean
+.PHONY: setup serve predict test conformance bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -27,7 +27,12 @@ conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
 
 bench: setup
-	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz
+	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz --via process,grpc
+
+results: setup
+	mkdir -p build
+	$(BIN)/trtnode bench networks --threads 2 --via process,grpc --json build/results.json --html build/results.html
+	$(BIN)/python -m benchmarks.results build/results.json
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,27 +1,28 @@
-"""The command ``bench``. Light: its work is imported when it runs."""
+"""The command ``bench``: a table of sub-commands. Light: their work is imported when they run."""
 
 from __future__ import annotations
 
 import argparse
-import pathlib
 
-from serving.command import Command, lazy
+from benchmarks.harness.arguments import MODEL, NETWORKS
+from benchmarks.load.arguments import SERVER
+from serving.command import Command, add_common_options
+
+SUBCOMMANDS = (NETWORKS, MODEL, SERVER)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("model",), help="model: measure one model file")
-    parser.add_argument("model", type=pathlib.Path, help="an ONNX model that isn't compiled yet")
-    parser.add_argument("--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs; generated ones without this")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="samples a request; default: 1")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each engine; default: the library's own")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="turns of each candidate; default: 15")
-    parser.add_argument("--via", choices=("process", "grpc", "both"), default="both", help="default: both")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    subparsers = parser.add_subparsers(metavar="WHAT", required=True)
+    for command in SUBCOMMANDS:
+        subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
+        command.configure(subparser)
+        add_common_options(subparser)
+        subparser.set_defaults(run=command.run)
 
 
-BENCH = Command(
-    name="bench",
-    help="measure a model natively against compiled",
-    configure=_configure,
-    run=lazy("benchmarks.model_bench:bench"),
-)
+def _run(arguments: argparse.Namespace) -> int:
+    code: int = arguments.run(arguments)
+    return code
+
+
+BENCH = Command(name="bench", help="measure models and servers", configure=_configure, run=_run)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import socket
 import subprocess
 import sys
@@ -12,8 +14,8 @@ from pathlib import Path
 
 import grpc
 import numpy as np
+import onnx_ir
 
-from engines import Executable
 from protos import (
     DESCRIPTOR,
     ModelInferRequest,
@@ -21,7 +23,7 @@ from protos import (
     ServerReadyRequest,
     ServerReadyResponse,
 )
-from serving.signature import Signature
+from serving.signature import BYTES, DATATYPES, Datatype, WireTensor
 from serving.tensors import to_raw
 
 SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -29,19 +31,31 @@ START_SECONDS = 120.0
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model of the server.
+
+    Attributes:
+        file: The model file, compiled or not.
+        engine: As in servable.yaml.
+    """
+
+    file: Path
+    engine: str
+
+
 @contextlib.contextmanager
-def running_server(models: Mapping[str, str], model: Path, folder: Path, threads: int | None) -> Iterator[grpc.Channel]:
-    """Serve one model file under several names, each with an engine of its own, and connect.
+def running_server(models: Mapping[str, Served], folder: Path, threads: int | None) -> Iterator[grpc.Channel]:
+    """Serve models and connect.
 
     Args:
-        models: Engine by name.
-        model: The model file.
+        models: What to serve, by name.
         folder: Where the configuration and the engine cache may be written.
         threads: Threads of each engine; None leaves it to the libraries.
     """
     port, http_port = _free_port(), _free_port()
     config = folder / "servable.yaml"
-    config.write_text(_config(models, model.resolve(), folder, threads, port, http_port), encoding="utf-8")
+    config.write_text(_config(models, folder, threads, port, http_port), encoding="utf-8")
     server = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
@@ -53,27 +67,30 @@ def running_server(models: Mapping[str, str], model: Path, folder: Path, threads
 
 
 def inference_call(
-    channel: grpc.Channel, model: str, executable: Executable, feeds: Mapping[str, np.ndarray]
+    channel: grpc.Channel, model: str, feeds: Mapping[str, np.ndarray]
 ) -> Callable[[], ModelInferResponse]:
     """A call without arguments that sends the same request again and again.
 
     Args:
         channel: To the server.
         model: Its name there.
-        executable: The same model here, for the types of its inputs.
         feeds: The inputs.
     """
-    tensors = Signature.of(model, executable.inputs, executable.outputs).inputs
     request = ModelInferRequest(model_name=model)
     for name, array in feeds.items():
-        request.inputs.add(name=name, datatype=tensors[name].datatype.name, shape=array.shape)
-        request.raw_input_contents.append(to_raw(tensors[name], array))
+        tensor = WireTensor(name, _datatype(array), None, f"Input {name!r}")
+        request.inputs.add(name=name, datatype=tensor.datatype.name, shape=array.shape)
+        request.raw_input_contents.append(to_raw(tensor, array))
     infer = channel.unary_unary(
         f"/{SERVICE}/ModelInfer",
         request_serializer=ModelInferRequest.SerializeToString,
         response_deserializer=ModelInferResponse.FromString,
     )
     return lambda: infer(request)
+
+
+def _datatype(array: np.ndarray) -> Datatype:
+    return BYTES if array.dtype.kind in "OUS" else DATATYPES[onnx_ir.DataType.from_numpy(array.dtype)]
 
 
 def _wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> None:
@@ -93,17 +110,20 @@ def _wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) ->
     raise RuntimeError(f"The server was not ready within {START_SECONDS:g} s.")
 
 
-def _config(
-    models: Mapping[str, str], model: Path, folder: Path, threads: int | None, port: int, http_port: int
-) -> str:
-    entries = "\n".join(
-        f"  - {{name: {name}, path: {str(model)!r}, engine: {engine}, threads: {threads or 'null'}}}"
-        for name, engine in models.items()
-    )
-    return (
-        f"server:\n  grpc: {{port: {port}, max_message_mb: 1024}}\n  http: {{port: {http_port}}}\n"
-        f"  log: {{level: warning}}\ncache: {{dir: {str(folder / 'cache')!r}}}\nmodels:\n{entries}\n"
-    )
+def _config(models: Mapping[str, Served], folder: Path, threads: int | None, port: int, http_port: int) -> str:
+    content = {
+        "server": {
+            "grpc": {"port": port, "max_message_mb": 1024},
+            "http": {"port": http_port},
+            "log": {"level": "warning"},
+        },
+        "cache": {"dir": str(folder / "cache")},
+        "models": [
+            {"name": name, "path": str(served.file.resolve()), "engine": served.engine, "threads": threads}
+            for name, served in models.items()
+        ],
+    }
+    return json.dumps(content)  # JSON is YAML
 
 
 def _free_port() -> int:

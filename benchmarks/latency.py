@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,7 +12,13 @@ import numpy as np
 ORIGIN_DROPPED, ORIGIN_KEPT = 2, 10
 """MindSpore's own protocol: drop the first two requests, take the mean of the next ten."""
 
+FEWEST_CALLS = 3
+"""Calls of a turn, however long they take."""
+
 BOOTSTRAP_SAMPLES = 1000
+
+Turn = Callable[[int, float], np.ndarray]
+"""Makes at least so many calls, one after the other, for so many seconds; gives what each took in ms: float64[N]."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +47,75 @@ class Latencies:
         return np.array([np.median(calls) for calls in self.steady])
 
 
+class Race:
+    """Candidates that take turns: A B C, B C A, C A B, ... What is complete can be read at any time."""
+
+    def __init__(self, turns: Mapping[str, Turn], *, seconds_per_turn: float = 0.2) -> None:
+        """Make the first twelve calls of each candidate.
+
+        Args:
+            turns: What to time, by name.
+            seconds_per_turn: About how long a turn takes; it has at least three calls.
+        """
+        self._turns = turns
+        self._seconds_per_turn = seconds_per_turn
+        self._first = {name: turn(ORIGIN_DROPPED + ORIGIN_KEPT, 0.0) for name, turn in turns.items()}
+        self._rounds: list[dict[str, np.ndarray]] = []
+
+    def run(self, rounds: int, *, after_round: Callable[[], object] = lambda: None) -> None:
+        """Give each candidate so many turns.
+
+        Args:
+            rounds: How many.
+            after_round: Called when all have had a turn.
+        """
+        order = list(self._turns)
+        for _ in range(rounds):
+            # The first call of a turn brings the weights back into the caches, so it doesn't count.
+            self._rounds.append({n: self._turns[n](FEWEST_CALLS + 1, self._seconds_per_turn)[1:] for n in order})
+            order = [*order[1:], order[0]]
+            after_round()
+
+    def latencies(self) -> dict[str, Latencies]:
+        """Latencies by name, of the rounds that are complete; empty if none is."""
+        if not self._rounds:
+            return {}
+        return {
+            name: Latencies(first=first, steady=[times[name] for times in self._rounds])
+            for name, first in self._first.items()
+        }
+
+
 def measure(
     candidates: Mapping[str, Callable[[], object]], *, rounds: int = 15, seconds_per_round: float = 0.2
 ) -> dict[str, Latencies]:
-    """Time candidates in turn: A B C, A B C, ...
+    """Time calls of this process in turn.
 
     Args:
         candidates: What to call, by name.
         rounds: How many turns each gets.
-        seconds_per_round: About how long a turn takes; it has at least three calls.
+        seconds_per_round: About how long a turn takes.
 
     Returns:
         Latencies by name.
     """
-    first = {name: _time(call, ORIGIN_DROPPED + ORIGIN_KEPT) for name, call in candidates.items()}
-    counts = {name: max(3, int(seconds_per_round * 1e3 / np.median(times))) for name, times in first.items()}
-    steady: dict[str, list[np.ndarray]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            call()  # brings its weights back into the caches after the other candidates' turns
-            steady[name].append(_time(call, counts[name]))
-    return {name: Latencies(first=first[name], steady=steady[name]) for name in candidates}
+    turns = {name: functools.partial(time_calls, call) for name, call in candidates.items()}
+    race = Race(turns, seconds_per_turn=seconds_per_round)
+    race.run(rounds)
+    return race.latencies()
+
+
+def time_calls(call: Callable[[], object], fewest: int, seconds: float) -> np.ndarray:
+    """Time calls one by one, at least so many and for so many seconds; in ms."""
+    times: list[int] = []
+    now = time.perf_counter_ns()
+    deadline = now + seconds * 1e9
+    while len(times) < fewest or now < deadline:
+        start = time.perf_counter_ns()
+        call()
+        now = time.perf_counter_ns()
+        times.append(now - start)
+    return np.array(times) / 1e6
 
 
 def ratio_with_interval(baseline: Latencies, candidate: Latencies) -> tuple[float, float, float]:
@@ -74,12 +129,3 @@ def ratio_with_interval(baseline: Latencies, candidate: Latencies) -> tuple[floa
     resampled = np.median(rng.choice(ratios, (BOOTSTRAP_SAMPLES, len(ratios))), axis=1)
     low, high = np.percentile(resampled, [2.5, 97.5])
     return float(np.median(ratios)), float(low), float(high)
-
-
-def _time(call: Callable[[], object], count: int) -> np.ndarray:
-    times = np.empty(count)
-    for index in range(count):
-        start = time.perf_counter_ns()
-        call()
-        times[index] = time.perf_counter_ns() - start
-    return times / 1e6

@@ -1,5 +1,6 @@
 """From segments to answers: backends, the compiler, the engine cache and the hybrid executor."""
 
+from engines.alignment import AlignedValue, Alignment, align
 from engines.budget import AccuracyBudget
 from engines.cache import EngineCache
 from engines.compiled_model import CompiledModel
@@ -21,6 +22,8 @@ from engines.worker import Worker
 __all__ = [
     "ENGINE_NAMES",
     "AccuracyBudget",
+    "AlignedValue",
+    "Alignment",
     "BuildOptions",
     "Calibration",
     "CompileOptions",
@@ -35,6 +38,7 @@ __all__ = [
     "PrecisionRule",
     "UnknownBackendError",
     "Worker",
+    "align",
     "compile_model",
     "load_executable",
     "partition_model",

@@ -175,9 +175,10 @@ class _Stream:
 
 
 def _observable(graph: Graph) -> list[ir.Value]:
-    """Run-time tensors of floats: inputs of the graph, and what its nodes make for others."""
+    """Run-time tensors of floats: inputs without a default, and what nodes make for others."""
+    inputs = (value for value in graph.inputs if not value.is_initializer())
     made = (value for node in graph.nodes for value in node.op.outputs if not _is_fused(value))
-    return [v for v in (*graph.inputs, *made) if v.name and isinstance(v.type, ir.TensorType) and v.dtype in FLOATS]
+    return [v for v in (*inputs, *made) if v.name and isinstance(v.type, ir.TensorType) and v.dtype in FLOATS]
 
 
 def _is_fused(value: ir.Value) -> bool:

@@ -85,7 +85,7 @@ def check_segments(
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    return _compare(_open_observed(model), inputs, segments, given)
+    return _compare(open_observed(model), inputs, segments, given)
 
 
 def check_by_reference(
@@ -170,7 +170,7 @@ def check_compiled(
     return f"its engines refuse sample inputs ({fallbacks[0]})" if fallbacks else None
 
 
-def _open_observed(model: pathlib.Path) -> NativeSession:
+def open_observed(model: pathlib.Path) -> NativeSession:
     """Load a model with many outputs; some fusions of ONNX Runtime forget that what they remove is an output."""
     try:
         return NativeSession(model, name="the cleaned model")

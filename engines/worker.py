@@ -23,7 +23,11 @@ R = TypeVar("R")
 
 STOP_SECONDS = 5.0
 
-CHILD = "import sys; from engines.worker import serve; serve(int(sys.argv[1]))"
+CHILD = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "from engines.worker import serve; serve(int(sys.argv[1]))"
+)
+"""Ctrl-C in a terminal reaches the child as well, which then ends without a traceback."""
 
 
 class Worker:

@@ -17,7 +17,15 @@ from partitioner.partition import Partition, partition_graph
 from partitioner.passes import clean_up
 from partitioner.report import Report
 from partitioner.segments import Segment, cut_segments
-from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_compiled, is_trtnode, segment_hash
+from partitioner.trtnode import (
+    EmbeddedEngine,
+    embed_engines,
+    embedded_engine,
+    is_compiled,
+    is_trtnode,
+    replaced_model,
+    segment_hash,
+)
 
 __all__ = [
     "SUPPORTED",
@@ -49,5 +57,6 @@ __all__ = [
     "label_nodes",
     "load_model",
     "partition_graph",
+    "replaced_model",
     "segment_hash",
 ]

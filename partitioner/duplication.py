@@ -46,8 +46,8 @@ def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> tuple[G
 def _is_anything_shared(graph: Graph, segments: Sequence[Segment]) -> bool:
     """Whether a constant node is read in several places, which is rare; a first copy may cause others."""
     places = np.full(len(graph.nodes), NATIVE)
-    for number, segment in enumerate(segments):
-        places[[node.index for node in segment.nodes]] = number
+    numbers = np.repeat(np.arange(len(segments)), [len(segment.nodes) for segment in segments])
+    places[[node.index for segment in segments for node in segment.nodes]] = numbers
     before, after = graph.topology.edges
     first, last = np.full(len(places), len(places)), np.full(len(places), NATIVE)
     np.minimum.at(first, before, places[after])

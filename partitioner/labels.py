@@ -59,6 +59,9 @@ class Verdict:
 
 
 SUPPORTED = Verdict()
+_FOLDED = Verdict(
+    ReasonCode.UNSUPPORTED_INPUT, "It computes from constants alone, so it runs once, when the model is loaded."
+)
 
 Predicate = Callable[[Node], Verdict]
 """A backend's own rule. Without side effects."""
@@ -137,16 +140,17 @@ def without_constant_islands(graph: Graph, labels: Mapping[str, Verdict]) -> dic
     inside = engine_nodes(graph, labels)
     before, after = graph.topology.edges
     engine = as_booleans(inside)
-    unread = as_booleans(graph.constant) & engine
-    unread[before[engine[after]]] = False
-    pending = np.flatnonzero(unread).tolist()
+    constant = as_booleans(graph.constant) & engine
+    readers = np.bincount(before[engine[after]], minlength=len(inside))
+    pending = np.flatnonzero(constant & (readers == 0)).tolist()
+    left, candidate = readers.tolist(), constant.tolist()
     while pending:
         index = pending.pop()
-        if inside[index] and not any(inside[reader] for reader in graph.topology.successors[index]):
-            inside[index] = False
-            detail = "It computes from constants alone, so it runs once, when the model is loaded."
-            result[graph.nodes[index].name] = Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
-            pending.extend(graph.topology.predecessors[index])
+        result[graph.names[index]] = _FOLDED
+        for predecessor in graph.topology.predecessors[index]:
+            left[predecessor] -= 1
+            if left[predecessor] == 0 and candidate[predecessor]:
+                pending.append(predecessor)
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,6 +92,19 @@ class Partition:
         return dataclasses.replace(self, labels=labels, segments=_cut(self.graph, labels, self.groups, self.options))
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the garbage collector. What is made meanwhile is nearly all kept, so a collection would find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collections()
 def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions) -> Partition:
     """Label every node and cut the supported ones into the fewest segments.
 

@@ -9,6 +9,7 @@ if the windows that follow from it are not empty.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
@@ -92,7 +93,29 @@ def _uses(topology: Topology, chosen: np.ndarray) -> np.ndarray:
 
 
 _Moved = tuple[Sequence[int], int]
-"""Nodes whose window got narrower, and the level where it begins or ends now."""
+"""Nodes whose bound has grown, and what it is now."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Side:
+    """One end of every window, as a bound that grows when the window narrows: the lowest level, or minus the highest.
+
+    Both ends follow the same rule: along an edge a bound never falls, and rises where the edge enters the engine. The
+    highest levels follow it against the direction of the edges, where what leaves the engine enters the rest.
+
+    Attributes:
+        neighbours: The nodes whose bounds follow from a node's, by node.
+        edges: The same as two rows, ``int[2, E]``: from, to.
+        entered: Whether the bound rises on the way to a node from one for which this is false, by node.
+        bounds: Of each group, by its root.
+        settled: The same as an array, without the latest changes.
+    """
+
+    neighbours: Sequence[Sequence[int]]
+    edges: np.ndarray
+    entered: Sequence[bool]
+    bounds: list[int]
+    settled: np.ndarray
 
 
 class _Groups:
@@ -104,46 +127,54 @@ class _Groups:
     def __init__(
         self, topology: Topology, inside: Sequence[bool], earliest: Sequence[int], latest: Sequence[int]
     ) -> None:
-        self._topology = topology
-        self._inside = inside
+        low, minus_high = np.fromiter(earliest, np.int64), -np.fromiter(latest, np.int64)
+        outside = [not engine for engine in inside]
+        up = _Side(
+            neighbours=topology.successors, edges=topology.edges, entered=inside, bounds=list(earliest), settled=low
+        )
+        down = _Side(
+            neighbours=topology.predecessors,
+            edges=topology.edges[::-1],
+            entered=outside,
+            bounds=minus_high.tolist(),
+            settled=minus_high,
+        )
+        self._sides = ((up, down), (down, up))
         self._rises = rises(topology, as_booleans(inside))
-        self._low = list(earliest)
-        self._high = list(latest)
         self._parents = list(range(len(inside)))
+        self._roots = np.arange(len(inside))
         self._members: dict[int, list[int]] = {}
         self._undo: list[tuple[list[int], int, int]] = []
         self._changed: list[tuple[list[int], int, int]] = []
-        count = len(inside)
-        self._arrays = (
-            np.arange(count),
-            np.fromiter(earliest, dtype=np.int64, count=count),
-            np.fromiter(latest, dtype=np.int64, count=count),
-        )
 
     def placements(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and the highest level of each node's group, by node."""
-        roots, low, high = self._as_arrays()
-        return low[roots], high[roots]
+        self._settle()
+        up, down = self._sides[0]
+        return up.settled[self._roots], -down.settled[self._roots]
 
     def join_all(self, edges: np.ndarray) -> None:
         """Join what many edges connect, where the lowest or the highest levels already put both ends on one level.
 
         That placement satisfies all of it at once, so windows get narrower and never empty.
         """
-        roots, low, high = self._as_arrays()
-        low, high = low[roots], high[roots]
-        roots = connected_nodes(roots, edges)
-        group_low, group_high = low.copy(), high.copy()
-        np.maximum.at(group_low, roots, low)
-        np.minimum.at(group_high, roots, high)
-        self._parents, self._low, self._high = roots.tolist(), group_low.tolist(), group_high.tolist()
-        self._members = _members(roots)
-        self._arrays = (roots, group_low, group_high)
-        before, after = self._topology.edges
-        low, high = group_low[roots], group_high[roots]
-        unlimited = len(roots) ** 2
-        assert self._raise_lowest(_each(before[low[after] < low[before] + self._rises], low), unlimited)
-        assert self._reduce_highest(_each(after[high[before] > high[after] - self._rises], high), unlimited)
+        self._settle()
+        by_node = [side.settled[self._roots] for side, _ in self._sides]
+        self._roots = connected_nodes(self._roots, edges)
+        self._parents = self._roots.tolist()
+        self._members = _members(self._roots)
+        for (side, _), bounds in zip(self._sides, by_node, strict=True):
+            side.settled = bounds.copy()
+            np.maximum.at(side.settled, self._roots, bounds)
+            side.bounds = side.settled.tolist()
+        for side, other in self._sides:
+            bounds = side.settled[self._roots]
+            origin, end = side.edges
+            behind = np.unique(origin[bounds[end] < bounds[origin] + self._rises])
+            pending: list[_Moved] = [
+                ((node,), bound) for node, bound in zip(behind.tolist(), bounds[behind].tolist(), strict=True)
+            ]
+            assert self._follow(side, other, pending, len(bounds) ** 2)
         self._changed.extend(self._undo)
         self._undo.clear()
 
@@ -152,13 +183,18 @@ class _Groups:
         roots = {self._root(node) for node in nodes}
         if len(roots) == 1:
             return True
-        low, high = max([self._low[r] for r in roots]), min([self._high[r] for r in roots])
-        if low > high:
+        bounds = [max([side.bounds[root] for root in roots]) for side, _ in self._sides]
+        if sum(bounds) > 0:
             return False
-        raised: list[_Moved] = [(tuple(self._nodes_of(r)), low) for r in roots if self._low[r] < low]
-        reduced: list[_Moved] = [(tuple(self._nodes_of(r)), high) for r in roots if self._high[r] > high]
-        self._unite(list(roots), low, high)
-        joined = self._raise_lowest(raised, MAX_STEPS) and self._reduce_highest(reduced, MAX_STEPS)
+        moved: list[list[_Moved]] = [
+            [(tuple(self._nodes_of(root)), bound) for root in roots if side.bounds[root] < bound]
+            for (side, _), bound in zip(self._sides, bounds, strict=True)
+        ]
+        self._unite(list(roots), bounds)
+        joined = all(
+            self._follow(side, other, pending, MAX_STEPS)
+            for (side, other), pending in zip(self._sides, moved, strict=True)
+        )
         if joined:
             self._changed.extend(self._undo)
         else:
@@ -166,10 +202,10 @@ class _Groups:
         self._undo.clear()
         return joined
 
-    def _unite(self, roots: Sequence[int], low: int, high: int) -> None:
+    def _unite(self, roots: Sequence[int], bounds: Sequence[int]) -> None:
         into = max(roots, key=lambda root: len(self._nodes_of(root)))
-        self._set(self._low, into, low)
-        self._set(self._high, into, high)
+        for (side, _), bound in zip(self._sides, bounds, strict=True):
+            self._set(side.bounds, into, bound)
         members = self._members.setdefault(into, [into])
         self._undo.append((members, -1, len(members)))
         for root in roots:
@@ -197,66 +233,35 @@ class _Groups:
             node = parents[node]
         return node
 
-    def _as_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Roots, lowest and highest levels: what they were when last asked for, with what has changed since."""
-        roots, low, high = self._arrays
+    def _settle(self) -> None:
+        """Bring the arrays up to date with the lists."""
+        arrays = {id(side.bounds): side.settled for side, _ in self._sides} | {id(self._parents): self._roots}
         for values, index, _ in self._changed:
-            if values is self._parents:
-                roots[index] = values[index]
-            elif values is self._low:
-                low[index] = values[index]
-            elif values is self._high:
-                high[index] = values[index]
+            if id(values) in arrays:  # else a list of members
+                arrays[id(values)][index] = values[index]
         self._changed.clear()
-        self._arrays = (_shortcut(roots), low, high)
-        return self._arrays
+        self._roots = _shortcut(self._roots)
 
-    def _raise_lowest(self, pending: list[_Moved], steps: int) -> bool:
-        """Let windows follow from the lowest levels of some nodes; False if one gets empty or it takes too long."""
-        inside, low, high, parents = self._inside, self._low, self._high, self._parents
+    def _follow(self, side: _Side, other: _Side, pending: list[_Moved], steps: int) -> bool:
+        """Let bounds follow from those of some nodes; False if a window gets empty or it takes too long."""
+        entered, bounds, opposite, parents = side.entered, side.bounds, other.bounds, self._parents
         while pending:
-            nodes, level = pending.pop()
+            nodes, bound = pending.pop()
             for node in nodes:
-                entered = level if inside[node] else level + 1
-                for successor in self._topology.successors[node]:
+                entering = bound if entered[node] else bound + 1
+                for neighbour in side.neighbours[node]:
                     steps -= 1
-                    root = successor
+                    root = neighbour
                     while parents[root] != root:
                         root = parents[root]
-                    needed = entered if inside[successor] else level
-                    if low[root] < needed:
-                        if needed > high[root] or steps < 0:
+                    needed = entering if entered[neighbour] else bound
+                    if bounds[root] < needed:
+                        if needed + opposite[root] > 0 or steps < 0:
                             return False
-                        self._undo.append((low, root, low[root]))
-                        low[root] = needed
+                        self._undo.append((bounds, root, bounds[root]))
+                        bounds[root] = needed
                         pending.append((self._nodes_of(root), needed))
         return True
-
-    def _reduce_highest(self, pending: list[_Moved], steps: int) -> bool:
-        """The same downwards, from the highest levels."""
-        inside, low, high, parents = self._inside, self._low, self._high, self._parents
-        while pending:
-            nodes, level = pending.pop()
-            for node in nodes:
-                left = level - 1 if inside[node] else level
-                for predecessor in self._topology.predecessors[node]:
-                    steps -= 1
-                    root = predecessor
-                    while parents[root] != root:
-                        root = parents[root]
-                    allowed = level if inside[predecessor] else left
-                    if high[root] > allowed:
-                        if allowed < low[root] or steps < 0:
-                            return False
-                        self._undo.append((high, root, high[root]))
-                        high[root] = allowed
-                        pending.append((self._nodes_of(root), allowed))
-        return True
-
-
-def _each(nodes: np.ndarray, levels: np.ndarray) -> list[_Moved]:
-    nodes = np.unique(nodes)
-    return [((node,), level) for node, level in zip(nodes.tolist(), levels[nodes].tolist(), strict=True)]
 
 
 def _members(roots: np.ndarray) -> dict[int, list[int]]:

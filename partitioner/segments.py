@@ -80,9 +80,9 @@ def cut(
         Segment(
             name=next(names),
             level=levels.item(members[place][0]),
-            nodes=tuple([graph.nodes[index] for index in members[place]]),
-            inputs=tuple([graph.tensors[tensor] for tensor in inputs.get(place, ())]),
-            outputs=tuple([graph.tensors[tensor] for tensor in outputs.get(place, ())]),
+            nodes=tuple(map(graph.nodes.__getitem__, members[place])),
+            inputs=tuple(map(graph.tensors.__getitem__, inputs.get(place, ()))),
+            outputs=tuple(map(graph.tensors.__getitem__, outputs.get(place, ()))),
         )
         for place in order
     ]

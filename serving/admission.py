@@ -1,5 +1,8 @@
 """Bounds the inference requests in the server, and knows when the last one is answered."""
 
+import collections
+import functools
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,36 +14,123 @@ import grpc
 class InferencePool(ThreadPoolExecutor):
     """The threads that run inference requests.
 
-    A small pool: the model releases the interpreter lock while it computes, and more threads only take it from each
-    other.
+    Few are at work at a time: the model releases the interpreter lock while it computes, and more threads only take it
+    from each other. A request that waits inside ``waiting`` doesn't count, so that batches can form whatever their
+    size. The thread that was at work last takes the next request, since its memory is still in the caches.
+
+    (The executor's own threads are never used; gRPC accepts no other class.)
     """
 
-    def __init__(self, threads: int) -> None:
-        super().__init__(threads, thread_name_prefix="infer")
+    def __init__(self, at_work: int) -> None:
+        super().__init__(at_work)
         self.in_flight = 0
         """Requests that were accepted and are not answered yet, whether they run or wait for a thread."""
+        self.waiting = _Waiting(self._begin_to_wait, self._end_wait)
+        """Enter this while a request waits for others."""
+        self._most_at_work = at_work
+        self._at_work = 0
+        self._closed = False
+        self._backlog: collections.deque[_Task] = collections.deque()
+        self._resting: list[queue.SimpleQueue[_Task | None]] = []
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Accept a request."""
+        task = _Task(functools.partial(fn, *args, **kwargs))
         with self._lock:
             self.in_flight += 1
-        return super().submit(self._answer, fn, args, kwargs)
+            self._backlog.append(task)
+            self._set_to_work()
+        return task.future
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no request is in flight; return False if that takes longer."""
         with self._idle:
             return self._idle.wait_for(lambda: self.in_flight == 0, timeout_s)
 
-    def _answer(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let threads end that are at rest now, and others when they come to rest."""
+        super().shutdown(wait=wait, cancel_futures=cancel_futures)
+        with self._lock:
+            self._closed = True
+            if cancel_futures:
+                self._backlog.clear()
+            for inbox in self._resting:
+                inbox.put(None)
+
+    def _set_to_work(self) -> None:
+        if self._backlog and self._at_work < self._most_at_work:
+            self._at_work += 1
+            inbox = self._resting.pop() if self._resting else self._new_thread()
+            inbox.put(self._backlog.popleft())
+
+    def _new_thread(self) -> queue.SimpleQueue["_Task | None"]:
+        inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, args=(inbox,), name="infer", daemon=True).start()
+        return inbox
+
+    def _work(self, inbox: queue.SimpleQueue["_Task | None"]) -> None:
+        task = inbox.get()
+        while task is not None:
+            task.run()
+            task = self._next_task(inbox) or inbox.get()
+
+    def _next_task(self, inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
+        with self._lock:
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                self._idle.notify_all()
+            if self._backlog and self._at_work <= self._most_at_work:
+                return self._backlog.popleft()
+            self._at_work -= 1
+            self._resting.append(inbox)
+            if self._closed:
+                inbox.put(None)
+        return None
+
+    def _begin_to_wait(self) -> None:
+        with self._lock:
+            self._at_work -= 1
+            self._set_to_work()
+
+    def _end_wait(self) -> None:
+        with self._lock:
+            self._at_work += 1
+
+
+class _Task:
+    """One request and the future that gRPC watches."""
+
+    __slots__ = ("_call", "future")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self.future: Future[Any] = Future()
+
+    def run(self) -> None:
         try:
-            fn(*args, **kwargs)
-        finally:
-            with self._lock:
-                self.in_flight -= 1
-                if self.in_flight == 0:
-                    self._idle.notify_all()
+            self._call()
+        except BaseException as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(None)
+
+
+class _Waiting:
+    """A ``with`` statement around a wait; any number of threads may be inside."""
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._end()
 
 
 class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types

@@ -8,11 +8,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from serving.command import Command
+from serving.command import Command, add_common_options
 from serving.errors import CommandLoadError
+from serving.logs import TextFormatter
 
 GROUP = "trtnode.commands"
-LOG_LEVELS = ("debug", "info", "warning", "error")
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 _ERROR_BASES = (
     ("partitioner.errors", "PartitionError"),
@@ -71,7 +71,7 @@ def _parse(argv: Sequence[str], entry_points: EntryPoints) -> tuple[argparse.Nam
     command = _load(entry_points[options.command])
     parser = argparse.ArgumentParser(prog=f"trtnode {command.name}", description=command.help)
     command.configure(parser)
-    _add_common_options(parser, default=argparse.SUPPRESS)
+    add_common_options(parser)
     return parser.parse_args(
         options.arguments, argparse.Namespace(debug=options.debug, log_level=options.log_level)
     ), command
@@ -88,7 +88,7 @@ class _ProgramParser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self._entry_points = entry_points
-        _add_common_options(self, default=None)
+        add_common_options(self, default=None)
         self.add_argument("command", nargs="?", help="what to do; `trtnode COMMAND --help` tells more")
         self.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -96,11 +96,6 @@ class _ProgramParser(argparse.ArgumentParser):
         """Return the help text."""
         self.epilog = "\n".join(["commands:", *_command_lines(self._entry_points)])
         return super().format_help()
-
-
-def _add_common_options(parser: argparse.ArgumentParser, *, default: object) -> None:
-    parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks, and log at level debug")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help="lowest level to log (on stderr)")
 
 
 def _command_lines(entry_points: EntryPoints) -> Iterator[str]:
@@ -122,11 +117,11 @@ def _load(point: importlib.metadata.EntryPoint) -> Command:
 def _set_up_logging(arguments: argparse.Namespace) -> None:
     if arguments.debug and arguments.log_level is None:
         arguments.log_level = "debug"
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=(arguments.log_level or "warning").upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
+    # gRPC's core writes lines of its own form, one for each failed handshake; it reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(handlers=[handler], level=(arguments.log_level or "warning").upper())
 
 
 def _report(error: Exception, *, debug: bool) -> int:

@@ -23,6 +23,22 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_common_options(parser: argparse.ArgumentParser, *, default: object = argparse.SUPPRESS) -> None:
+    """Add what every command takes. With the default, options in front of the command are not overwritten."""
+    parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks, and log at level debug")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help="lowest level to log (on stderr)")
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1: a ``type`` of an argument."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return int(text)
+
+
 def lazy(target: str) -> Callable[[argparse.Namespace], int]:
     """Return a ``run`` that imports ``module:function`` when it is called.
 

@@ -1,11 +1,11 @@
-"""The commands ``explain``, ``compile``, ``calibrate`` and ``run``. Light: their work is imported when they run."""
+"""The commands ``explain``, ``compile``, ``calibrate``, ``run`` and ``align``. Light: work is imported when it runs."""
 
 from __future__ import annotations
 
 import argparse
 import pathlib
 
-from serving.command import Command, lazy
+from serving.command import Command, lazy, positive
 
 ENGINES = ("auto", "openvino", "native")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
@@ -15,13 +15,6 @@ DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
 
 
 def _percent(text: str) -> float:
@@ -41,10 +34,10 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--engine-ops", type=_names, metavar="A,B", help="the only operators that may run in an engine")
     group.add_argument(
-        "--min-segment-nodes", type=_positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
+        "--min-segment-nodes", type=positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
     )
     group.add_argument(
-        "--max-segments", type=_positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+        "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
     )
     group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
@@ -132,7 +125,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--percentile", type=_percent, default=99.99, metavar="P", help="values to keep, in percent; default: 99.99"
     )
-    parser.add_argument("--samples", type=_positive, metavar="N", help="the most samples to use; default: all")
+    parser.add_argument("--samples", type=positive, metavar="N", help="the most samples to use; default: all")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="RANGES.json", help="file to write")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
@@ -142,6 +135,23 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
+
+
+def _configure_align(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument(
+        "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
+    )
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
+    parser.add_argument(
+        "--min-sqnr",
+        type=float,
+        metavar="DB",
+        help="signal-to-quantization-noise ratio, in decibels, below which a value has diverged; "
+        "default: what the precision of the engines explains",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 EXPLAIN = Command(
@@ -170,4 +180,11 @@ RUN = Command(
     help="run a model once on inputs from a file",
     configure=_configure_run,
     run=lazy("serving.run_command:run"),
+)
+
+ALIGN = Command(
+    name="align",
+    help="find the first value of a compiled model that differs from its source",
+    configure=_configure_align,
+    run=lazy("serving.align_command:align_"),
 )

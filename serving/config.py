@@ -12,7 +12,7 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from serving.errors import ConfigError, Problem
-from serving.schema import ServableConfig
+from serving.schema import ServableConfig, ServerConfig
 from serving.schema_types import settings_not_built
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
 
@@ -31,7 +31,7 @@ def load_config(path: pathlib.Path, environment: Mapping[str, str] = os.environ)
         config = ServableConfig.model_validate(tree.value, context={"folder": path.absolute().parent})
     except pydantic.ValidationError as error:
         raise ConfigError(path, list(_structure_problems(error.errors(), tree))) from None
-    problems = [_problem(tree, place, text) for place, text in _setting_problems(config)]
+    problems = [problem_at(tree, place, text) for place, text in _setting_problems(config)]
     if problems:
         raise ConfigError(path, problems)
     return config
@@ -84,8 +84,8 @@ def _structure_problems(errors: Iterable[ErrorDetails], tree: YamlTree) -> Itera
         found.setdefault(_place(error, tree), []).append(error)
     for place, faults in found.items():
         if not any(other != place and other[: len(place)] == place for other in found):
-            texts = dict.fromkeys(_structure_text(fault) for fault in faults)
-            yield _problem(tree, place, ", or ".join(texts) + _contrast(faults[0]))
+            texts = dict.fromkeys(structure_text(fault) for fault in faults)
+            yield problem_at(tree, place, ", or ".join(texts) + _contrast(faults[0]))
 
 
 def _place(error: ErrorDetails, tree: YamlTree) -> Location:
@@ -97,7 +97,8 @@ def _place(error: ErrorDetails, tree: YamlTree) -> Location:
     return (*place, error["loc"][-1]) if error["type"] == "missing" else place
 
 
-def _structure_text(error: ErrorDetails) -> str:
+def structure_text(error: ErrorDetails) -> str:
+    """Say what is wrong with a value, without quoting it."""
     match error["type"]:
         case "missing":
             return "is missing; add it"
@@ -142,6 +143,7 @@ def _definition(schema: dict[str, object], definitions: dict[str, dict[str, obje
 
 def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     yield from settings_not_built(config)
+    yield from _missing_files(config.server)
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
@@ -149,14 +151,31 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         first = first_with.setdefault(model.name, index)
         if first != index:
             yield ("models", index, "name"), f"models[{first}] is called {model.name!r} too; rename one"
+        if model.batching is not None:
+            for key, text in model.batching.problems():
+                yield ("models", index, "batching", key), text
         if model.path.is_dir():
             yield ("models", index, "path"), f"{model.path} is a folder; version folders are not built yet, name a file"
         elif not model.path.exists():
-            yield ("models", index, "path"), f"there is no file {model.path}; correct the path"
+            yield ("models", index, "path"), _no_file(model.path)
 
 
-def _problem(tree: YamlTree, location: Location, text: str) -> Problem:
-    """Describe a fault; a location that the file lacks has the line of what should hold it."""
+def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
+    tls, auth = server.grpc.tls, server.auth
+    if tls is not None:
+        for key, path in (("cert", tls.cert), ("key", tls.key), ("client_ca", tls.client_ca)):
+            if path is not None and not path.is_file():
+                yield ("server", "grpc", "tls", key), _no_file(path)
+    if auth is not None and not auth.tokens_file.is_file():
+        yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
+
+
+def _no_file(path: pathlib.Path) -> str:
+    return f"there is no file {path}; correct the path"
+
+
+def problem_at(tree: YamlTree, location: Location, text: str) -> Problem:
+    """Return a fault with its field and line; a location that the file lacks has the line of what should hold it."""
     line = next((tree.lines[location[:n]] for n in range(len(location), -1, -1) if location[:n] in tree.lines), None)
     return Problem(text, _field(location), line)
 

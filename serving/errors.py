@@ -57,6 +57,15 @@ class AddressError(ServingError):
         self.port = port
 
 
+class TlsError(ServingError):
+    """The certificates of a port can't be used."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"server.grpc.tls: {problem}.")
+
+
 class ModelLoadFailedError(ServingError):
     """A required model didn't load."""
 
@@ -75,6 +84,15 @@ class UnservableModelError(ServingError):
 
 class InvalidOutputError(ServingError):
     """An executable gave another type than it declares."""
+
+
+class NotBuiltYetError(ServingError):
+    """An option is known, but what it asks for is not built yet."""
+
+    exit_code = 2
+
+    def __init__(self, option: str, advice: str) -> None:
+        super().__init__(f"{option} is not available yet. {advice}")
 
 
 class InvalidOptionError(ServingError):
@@ -103,6 +121,38 @@ class NotFoundError(ServingError):
 
 class UnavailableError(ServingError):
     """The server can't take the request now; later, or elsewhere, it may succeed."""
+
+
+class UnauthenticatedError(ServingError):
+    """The request comes without a token that this server knows."""
+
+
+class ForbiddenError(ServingError):
+    """The server, or the token of the request, doesn't allow what it asks for."""
+
+
+class QueueFullError(UnavailableError):
+    """As many requests wait for the model as may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} requests wait for the model already (batching.max_queue_size); try later")
+
+
+class QueueTimeoutError(UnavailableError):
+    """A request waited for the model for longer than it may."""
+
+    def __init__(self, waited_ms: float) -> None:
+        super().__init__(
+            f"the request waited {waited_ms:.0f} ms for the model, longer than its timeout or batching.timeout_ms "
+            "allows; try later"
+        )
+
+
+class CancelledRequestError(ServingError):
+    """The client left before its request was executed."""
+
+    def __init__(self) -> None:
+        super().__init__("the client cancelled the request, or its deadline passed, before it was executed")
 
 
 class UnsupportedError(ServingError):

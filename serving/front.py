@@ -19,11 +19,15 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 import protos
 from serving import health
+from serving.access import Access
 from serving.admission import Admission, InferencePool
 from serving.errors import AddressError
-from serving.schema import GrpcConfig, ServerConfig
+from serving.gate import Gate
+from serving.logs import logged
+from serving.schema import ServerConfig
 from serving.service import InferenceService
 from serving.servicer import INFER_METHOD, SERVICE_NAME, GrpcServicer, Handler
+from serving.tls import Certificates
 
 logger = logging.getLogger(__name__)
 
@@ -40,19 +44,20 @@ class GrpcFront:
         port: The port that it listens on, once started.
     """
 
-    def __init__(self, config: ServerConfig, service: InferenceService, instances: int) -> None:
+    def __init__(self, config: ServerConfig, service: InferenceService, access: Access, instances: int) -> None:
         self.port = 0
         self._config = config.grpc
+        self._certificates = Certificates(config.grpc.tls) if config.grpc.tls else None
         self._pool = InferencePool(inference_threads(instances))
         self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._health = health.HealthService()
-        servicer = GrpcServicer(service)
+        servicer = GrpcServicer(service, self._pool.waiting)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
         self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
-            self._control, interceptors=(self._admission,), options=_channel_options(config.grpc)
+            self._control, interceptors=(Gate(access), self._admission), options=_channel_options(config)
         )
         self._add_services(servicer.handlers())
         self.show_ready(False)
@@ -71,7 +76,7 @@ class GrpcFront:
         host, port = self._config.host, self._config.port
         try:
             _probe(host, port)
-            self.port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            self.port = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except (OSError, RuntimeError) as error:
             raise AddressError("grpc", host, port, error) from None
         self._server.start()
@@ -79,6 +84,11 @@ class GrpcFront:
     def show_ready(self, ready: bool) -> None:
         """Tell the clients of the health service."""
         self._health.set((health.OVERALL, SERVICE_NAME), serving=ready)
+
+    def notes(self) -> list[str]:
+        """Say what an operator should mend though the server can work."""
+        problem = self._certificates and self._certificates.problem()
+        return [problem] if problem else []
 
     def drain(self, timeout_s: float) -> bool:
         """Refuse new inference requests and wait for those in flight; return False if that takes longer."""
@@ -91,6 +101,11 @@ class GrpcFront:
         self._health.close()
         for pool in (self._pool, self._control, self._reflection):
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _add_port(self, address: str) -> int:
+        if self._certificates is None:
+            return int(self._server.add_insecure_port(address))
+        return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self, handlers: Mapping[str, Handler]) -> None:
         methods = {
@@ -129,7 +144,7 @@ def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
     method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
     request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
     return grpc.unary_unary_rpc_method_handler(
-        handler, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+        logged(name, handler), request_deserializer=request.FromString, response_serializer=response.SerializeToString
     )
 
 
@@ -148,11 +163,12 @@ def _described_files() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _channel_options(config: GrpcConfig) -> list[tuple[str, int]]:
-    size = config.max_message_mb << 20
+def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
+    size = config.grpc.max_message_mb << 20
     return [
         ("grpc.max_receive_message_length", size),
         ("grpc.max_send_message_length", size),
+        ("grpc.max_concurrent_streams", config.limits.connection_requests),
         ("grpc.so_reuseport", 0),  # else a second server on this port starts without a word and takes connections
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
     ]

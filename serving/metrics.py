@@ -7,12 +7,18 @@ The ``nv_inference_*`` names are those of Triton, so that its dashboards work.
 import dataclasses
 import enum
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import prometheus_client
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    UnknownMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 
@@ -20,11 +26,24 @@ class FailureReason(enum.StrEnum):
     """Why a request got no answer, in the values of Triton's label ``reason``."""
 
     REJECTED = "REJECTED"
-    """The server didn't take it: full, draining, or the model isn't ready."""
+    """The server didn't take it, or not in time: a ``RejectionReason``."""
+    CANCELED = "CANCELED"
+    """The client left before the model ran."""
     BACKEND = "BACKEND"
     """The model failed."""
     OTHER = "OTHER"
     """Everything else, mostly faults of the request."""
+
+
+class RejectionReason(enum.StrEnum):
+    """Why a request was not executed though nothing was wrong with it."""
+
+    NOT_READY = "not_ready"
+    DRAINING = "draining"
+    MAX_REQUESTS = "max_requests"
+    QUEUE_FULL = "queue_full"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,6 +55,54 @@ class Durations:
     compute_input: int = 0
     compute_infer: int = 0
     compute_output: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class BatchStats:
+    """Successful executions of one size, with their time by phase, in nanoseconds."""
+
+    executions: int = 0
+    compute_input: int = 0
+    compute_infer: int = 0
+    compute_output: int = 0
+
+    def add(self, other: "BatchStats") -> None:
+        """Take over what another one counted."""
+        self.executions += other.executions
+        self.compute_input += other.compute_input
+        self.compute_infer += other.compute_infer
+        self.compute_output += other.compute_output
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What happened to one model version so far.
+
+    Attributes:
+        success: Answered requests.
+        rows: Their rows; a request to a model without batching counts as one.
+        executions: Runs of the model, also those that failed.
+        pending: Requests that wait for an instance now.
+        failures: Requests that got an error, by ``FailureReason``.
+        failure_ns: Their time in the server, in nanoseconds.
+        rejections: Requests that were not executed, by ``RejectionReason``.
+        fallbacks: Requests that were answered natively instead of by engines, by reason.
+        durations: Of answered requests, in nanoseconds.
+        batches: By rows of an execution.
+        last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
+    """
+
+    success: int
+    rows: int
+    executions: int
+    pending: int
+    failures: Mapping[str, int]
+    failure_ns: int
+    rejections: Mapping[str, int]
+    fallbacks: Mapping[str, int]
+    durations: Durations
+    batches: Mapping[int, BatchStats]
+    last_ms: int
 
 
 class ModelCounts:
@@ -52,8 +119,13 @@ class ModelCounts:
         self._executions = 0
         self._pending = 0
         self._failures: Counter[str] = Counter({reason.value: 0 for reason in FailureReason})
+        self._failure_ns = 0
+        self._rejections: Counter[str] = Counter()
         self._fallbacks: Counter[str] = Counter()
         self._durations = Durations()
+        self._batches: dict[int, BatchStats] = {}
+        self._batched_rows = 0
+        self._last_ns = 0
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Take over what an executable says about itself."""
@@ -66,16 +138,24 @@ class ModelCounts:
         total = self._durations
         with self._lock:
             self._success += 1
+            self._last_ns = time.time_ns()
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
             total.compute_infer += durations.compute_infer
             total.compute_output += durations.compute_output
 
-    def add_failure(self, reason: FailureReason) -> None:
-        """Count a request that got an error."""
+    def add_failure(self, reason: FailureReason, spent_ns: int = 0) -> None:
+        """Count a request that got an error, after so many nanoseconds in the server."""
         with self._lock:
             self._failures[reason.value] += 1
+            self._failure_ns += spent_ns
+            self._last_ns = time.time_ns()
+
+    def add_rejection(self, reason: RejectionReason) -> None:
+        """Count a request that is not executed; its failure is counted apart."""
+        with self._lock:
+            self._rejections[reason.value] += 1
 
     def add_fallback(self, reason: str) -> None:
         """Count a request that was answered natively instead of by engines."""
@@ -88,30 +168,65 @@ class ModelCounts:
             self._pending += 1
 
     def leave_queue(self) -> None:
-        """Count a request that an instance took, hence an execution."""
+        """Count a request that gave up waiting."""
         with self._lock:
             self._pending -= 1
+
+    def begin_execution(self, requests: int = 1) -> None:
+        """Count an execution, and the requests that it takes out of the queue."""
+        with self._lock:
+            self._pending -= requests
             self._executions += 1
+
+    def add_batch(self, rows: int, spent: BatchStats) -> None:
+        """Count a successful execution of a model with batching."""
+        with self._lock:
+            self._batches.setdefault(rows, BatchStats()).add(spent)
+            self._batched_rows += rows
+
+    def snapshot(self) -> Snapshot:
+        """Return all counts, as of one moment."""
+        with self._lock:
+            durations = dataclasses.replace(self._durations)
+            batches = {rows: dataclasses.replace(stats) for rows, stats in sorted(self._batches.items())}
+            if self._success and not batches:  # without batching, each request is an execution of one row
+                batches[1] = BatchStats(
+                    self._success, durations.compute_input, durations.compute_infer, durations.compute_output
+                )
+            return Snapshot(
+                success=self._success,
+                rows=self._batched_rows or self._success,
+                executions=self._executions,
+                pending=self._pending,
+                failures=dict(self._failures),
+                failure_ns=self._failure_ns,
+                rejections=dict(self._rejections),
+                fallbacks=dict(self._fallbacks),
+                durations=durations,
+                batches=batches,
+                last_ms=self._last_ns // 1_000_000,
+            )
 
     def values(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
         """Yield name, labels and value of each sample."""
-        with self._lock:
-            durations = dataclasses.asdict(self._durations)
-            failures, fallbacks = dict(self._failures), dict(self._fallbacks)
-            success, executions, pending = self._success, self._executions, self._pending
-        for reason, count in failures.items():
+        now = self.snapshot()
+        for reason, count in now.failures.items():
             yield "nv_inference_request_failure", {**self.labels, "reason": reason}, count
         if not self.labels["model"]:
             return
-        yield "nv_inference_request_success", self.labels, success
-        yield "nv_inference_count", self.labels, success  # rows; each request is one without batching
-        yield "nv_inference_exec_count", self.labels, executions
-        yield "nv_inference_pending_request_count", self.labels, pending
-        for phase, nanoseconds in durations.items():
+        yield "nv_inference_request_success", self.labels, now.success
+        yield "nv_inference_count", self.labels, now.rows
+        yield "nv_inference_exec_count", self.labels, now.executions
+        yield "nv_inference_pending_request_count", self.labels, now.pending
+        for phase, nanoseconds in dataclasses.asdict(now.durations).items():
             name = "request" if phase == "total" else phase
             yield f"nv_inference_{name}_duration_us", self.labels, nanoseconds // 1000
-        for reason, count in fallbacks.items():
+        for reason, count in now.rejections.items():
+            yield "trtnode_rejected_requests", {**self.labels, "reason": reason}, count
+        for reason, count in now.fallbacks.items():
             yield "trtnode_native_fallback", {**self.labels, "reason": reason}, count
+        for suffix, bound, value in _histogram({rows: stats.executions for rows, stats in now.batches.items()}):
+            yield f"trtnode_batch_size_{suffix}", {**self.labels, **bound}, value
         yield "trtnode_engine_builds", self.labels, self.engine_builds
         yield "trtnode_engines_rejected", self.labels, self.engines_rejected
         yield "trtnode_model_ready", self.labels, self.ready
@@ -126,6 +241,8 @@ class Metrics(Collector):
         self.unknown_model = ModelCounts()
         """Requests for models that aren't served; their names stay out of labels, which never go away."""
         self._models: list[ModelCounts] = [self.unknown_model]
+        self._lock = threading.Lock()
+        self._refusals: Counter[str] = Counter({"unauthenticated": 0, "forbidden": 0})
         self.registry = prometheus_client.CollectorRegistry()
         self.registry.register(self)
         prometheus_client.ProcessCollector(registry=self.registry)
@@ -136,14 +253,35 @@ class Metrics(Collector):
         self._models = [*self._models, counts]
         return counts
 
+    def add_refusal(self, reason: str) -> None:
+        """Count a call that was refused for want of a right."""
+        with self._lock:
+            self._refusals[reason] += 1
+
     def collect(self) -> Iterator[prometheus_client.Metric]:
         """Yield every family, with its samples of all models."""
         families = {name: make(name, text) for name, (make, text) in _FAMILIES.items()}
         for counts in self._models:
             for name, labels, value in counts.values():
-                suffix = "_total" if isinstance(families[name], CounterMetricFamily) else ""
-                families[name].add_sample(name + suffix, dict(labels), float(value))
+                family = families.get(name) or families[name.rpartition("_")[0]]  # a histogram has several names
+                suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
+                family.add_sample(name + suffix, dict(labels), float(value))
+        for reason, count in self._refusals.items():
+            families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
         yield from families.values()
+
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Upper bounds of the histogram's buckets, in rows."""
+
+
+def _histogram(counts: Mapping[int, int]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield suffix, labels and value of each sample of a histogram over sizes."""
+    for bound in BATCH_SIZES:
+        yield "bucket", {"le": str(bound)}, sum(count for size, count in counts.items() if size <= bound)
+    yield "bucket", {"le": "+Inf"}, sum(counts.values())
+    yield "count", {}, sum(counts.values())
+    yield "sum", {}, sum(size * count for size, count in counts.items())
 
 
 # Triton's counters lack the suffix _total that the counter type would add, so they are of the type that adds nothing.
@@ -158,7 +296,10 @@ _FAMILIES = {
     "nv_inference_compute_input_duration_us": (UnknownMetricFamily, "Reading of inputs, in microseconds."),
     "nv_inference_compute_infer_duration_us": (UnknownMetricFamily, "Execution of the model, in microseconds."),
     "nv_inference_compute_output_duration_us": (UnknownMetricFamily, "Writing of outputs, in microseconds."),
+    "trtnode_rejected_requests": (CounterMetricFamily, "Requests that were not executed, by reason."),
+    "trtnode_batch_size": (HistogramMetricFamily, "Rows of an execution."),
     "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
+    "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
     "trtnode_engines_rejected": (
         GaugeMetricFamily,

@@ -1,17 +1,21 @@
-"""The HTTP port for operators: /metrics, /livez and /readyz."""
+"""The HTTP port for operators: /metrics, /livez and /readyz.
+
+Probes need no token, everything else does where the server has tokens. The port has no TLS of its own.
+"""
 
 import logging
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import prometheus_client
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from serving.errors import AddressError
+from serving.access import Access
+from serving.errors import AddressError, UnauthenticatedError
 from serving.metrics import Metrics
 from serving.schema import HttpConfig
 from serving.service import InferenceService
@@ -34,11 +38,10 @@ class OpsHttpServer:
         port: The port that it listens on.
     """
 
-    def __init__(self, config: HttpConfig, service: InferenceService, metrics: Metrics) -> None:
+    def __init__(self, config: HttpConfig, app: WsgiApp) -> None:
         try:
             family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
             server_class = type("_FamilyServer", (_HttpServer,), {"address_family": family})
-            app = ops_app(service, metrics)
             self._server: WSGIServer = make_server(config.host, config.port, app, server_class, _QuietHandler)
         except (OSError, OverflowError) as error:
             raise AddressError("http", config.host, config.port, error) from None
@@ -53,27 +56,35 @@ class OpsHttpServer:
         self._thread.join()
 
 
-def ops_app(service: InferenceService, metrics: Metrics) -> WsgiApp:
-    """Return the WSGI application."""
+def ops_app(service: InferenceService, metrics: Metrics, access: Access, notes: Callable[[], Sequence[str]]) -> WsgiApp:
+    """Return the WSGI application; ``notes`` are lines for /readyz about what should be mended."""
     metrics_app = prometheus_client.make_wsgi_app(metrics.registry)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
-        if path == "/metrics":
-            exposition: Iterable[bytes] = metrics_app(environ, start_response)
-            return exposition
         if path == "/livez":
             return _text(start_response, "200 OK", "live")
         if path == "/readyz":
             reasons = service.not_ready()
-            return _text(start_response, "503 Service Unavailable" if reasons else "200 OK", *(reasons or ["ready"]))
+            status = "503 Service Unavailable" if reasons else "200 OK"
+            return _text(start_response, status, *(reasons or ["ready"]), *notes())
+        try:
+            access.authenticate(environ.get("HTTP_AUTHORIZATION", ""))
+        except UnauthenticatedError as error:
+            access.count_refusal(error, path, environ.get("REMOTE_ADDR", ""))
+            return _text(start_response, "401 Unauthorized", str(error), headers=[("WWW-Authenticate", "Bearer")])
+        if path == "/metrics":
+            exposition: Iterable[bytes] = metrics_app(environ, start_response)
+            return exposition
         return _text(start_response, "404 Not Found", "There are /metrics, /livez and /readyz here.")
 
     return app
 
 
-def _text(start_response: StartResponse, status: str, *lines: str) -> list[bytes]:
-    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+def _text(
+    start_response: StartResponse, status: str, *lines: str, headers: Sequence[tuple[str, str]] = ()
+) -> list[bytes]:
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store"), *headers])
     return ["".join(f"{line}\n" for line in lines).encode()]
 
 

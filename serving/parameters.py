@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from protos import InferParameter
 from serving.errors import InvalidRequestError, UnsupportedError
 
+WITHOUT_EFFECT = "triton_enable_empty_final_response"
+"""Asks for a last, empty message of models that answer several times; perf_analyzer sets it on every request."""
+
 
 def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
     """Refuse parameters of a request that nothing here knows.
@@ -17,8 +20,28 @@ def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
         InvalidRequestError: A name is reserved for the server.
     """
     for key in parameters:
-        if key.startswith("triton_"):
+        if key.startswith("triton_") and key != WITHOUT_EFFECT:
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
+
+
+def count_parameter(parameters: Mapping[str, InferParameter], key: str, *fields: str) -> int:
+    """Return a parameter that counts something, 0 where it is absent.
+
+    Args:
+        parameters: Those of a request.
+        key: Its name.
+        fields: The types that it may have, such as ``int64_param``.
+
+    Raises:
+        InvalidRequestError: It is of another type, or negative.
+    """
+    if key not in parameters:
+        return 0
+    field = parameters[key].WhichOneof("parameter_choice")
+    value = getattr(parameters[key], field) if field in fields else -1
+    if value < 0:
+        raise InvalidRequestError(f"the parameter {key!r} should be a number from 0, as {' or '.join(fields)}")
+    return int(value)
 
 
 def check_tensor_parameters(name: str, parameters: Mapping[str, InferParameter]) -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 
+from serving import logs
 from serving.config import load_config
 from serving.loader import engine_loader
 from serving.schema import ServableConfig
@@ -19,13 +20,15 @@ def serve(arguments: argparse.Namespace) -> int:
     """Serve ``arguments.config`` until a signal; return the exit code.
 
     Raises:
-        ConfigError: The configuration can't be used.
+        ConfigError: The configuration, or the tokens file that it names, can't be used.
+        TlsError: The certificates can't be used.
         AddressError: A port can't be opened.
         ModelLoadFailedError: A required model didn't load.
     """
     config = load_config(arguments.config)
     if arguments.log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
+    logs.use_format(config.server.log.format)
     return run_until_signal(config, Server(config, engine_loader(config)))
 
 

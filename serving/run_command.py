@@ -8,7 +8,7 @@ import logging
 import pathlib
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from rich.console import Console
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     results = executable.run({name: array for name, array in feeds.items() if name in wanted})
     milliseconds = (time.perf_counter() - start) * 1e3
-    _save(arguments.outputs, results)
+    save_arrays(arguments.outputs, results)
     console = Console()
     for name, value in results.items():
         console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
@@ -43,8 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _save(path: pathlib.Path, results: dict[str, object]) -> None:
-    """Write an .npz; ``numpy.savez`` itself can't write arrays with names such as ``file``."""
+def save_arrays(path: pathlib.Path, results: Mapping[str, object]) -> None:
+    """Write an .npz; ``numpy.savez`` itself can't write arrays with names such as ``file``.
+
+    Raises:
+        OutputFileError: The file can't be written.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, value in results.items():

@@ -15,7 +15,7 @@ class TlsConfig(Section):
     """Certificates of the gRPC port."""
 
     cert: ConfigPath
-    """Certificate chain (PEM)."""
+    """Certificate chain (PEM); like the other two, followed while the server runs."""
     key: ConfigPath
     """Private key (PEM)."""
     client_ca: ConfigPath | None = None
@@ -33,7 +33,7 @@ class GrpcConfig(Section):
     """Largest request and response, in MiB."""
     workers: Annotated[PositiveInt, NotBuilt("more than one server process is")] = 1
     """Server processes."""
-    tls: Annotated[TlsConfig | None, NotBuilt("TLS is")] = None
+    tls: TlsConfig | None = None
     """Certificates; null serves in the clear."""
 
 
@@ -50,7 +50,7 @@ class AuthConfig(Section):
     """Who may call."""
 
     tokens_file: ConfigPath
-    """Bearer tokens and what each may do."""
+    """Bearer tokens and what each may do (YAML); followed while the server runs."""
 
 
 class AdminConfig(Section):
@@ -69,6 +69,8 @@ class LimitsConfig(Section):
 
     max_requests: PositiveInt = 1024
     """Inference requests in the server at a time; further ones are refused."""
+    connection_requests: PositiveInt = 1024
+    """Calls of one connection at a time, streams included; further ones wait in the client."""
     shared_memory_mb: Annotated[PositiveInt, NotBuilt("shared memory is")] = 1024
     """Shared memory that clients may register, in MiB."""
 
@@ -78,8 +80,8 @@ class LogConfig(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is written."""
-    format: Annotated[Literal["text", "json"], NotBuilt("logging as JSON is", but=("text",))] = "text"
-    """Form of a line."""
+    format: Literal["text", "json"] = "text"
+    """Form of a line; json is one object a line."""
 
 
 class TracingConfig(Section):
@@ -96,7 +98,7 @@ class ServerConfig(Section):
     """The gRPC port."""
     http: HttpConfig = HttpConfig()
     """The HTTP port."""
-    auth: Annotated[AuthConfig | None, NotBuilt("authentication is")] = None
+    auth: AuthConfig | None = None
     """Who may call; null for everyone who reaches the port."""
     admin: AdminConfig = AdminConfig()
     """RPCs that change the server."""

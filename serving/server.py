@@ -4,14 +4,17 @@ import logging
 import threading
 import time
 
+from serving.access import Access
 from serving.errors import ModelLoadFailedError
+from serving.exposure import warn_of_open_ports
 from serving.front import GrpcFront
 from serving.metrics import Metrics
-from serving.ops_http import OpsHttpServer
+from serving.ops_http import OpsHttpServer, ops_app
 from serving.repository import ModelRepository
 from serving.schema import ServableConfig
 from serving.servable import Loader
 from serving.service import InferenceService
+from serving.tokens import Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +32,22 @@ class Server:
     """
 
     def __init__(self, config: ServableConfig, loader: Loader) -> None:
+        """Read tokens and certificates.
+
+        Raises:
+            ConfigError: The tokens file can't be used.
+            TlsError: The certificates can't be used.
+        """
         self.metrics = Metrics()
         self.failure: ModelLoadFailedError | None = None
         self.at_rest = False
         self._config = config
         self._repository = ModelRepository(config.models, loader, self.metrics)
         self._service = InferenceService(self._repository, self.metrics)
-        self._front = GrpcFront(config.server, self._service, sum(model.instances for model in config.models))
+        auth = config.server.auth
+        self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
+        instances = sum(model.instances for model in config.models)
+        self._front = GrpcFront(config.server, self._service, self._access, instances)
         self._http: OpsHttpServer | None = None
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
@@ -62,9 +74,11 @@ class Server:
         Raises:
             AddressError: A port can't be opened.
         """
+        warn_of_open_ports(self._config.server)
         self._front.start()
         try:
-            self._http = OpsHttpServer(self._config.server.http, self._service, self.metrics)
+            app = ops_app(self._service, self.metrics, self._access, self._front.notes)
+            self._http = OpsHttpServer(self._config.server.http, app)
         except BaseException:
             self._front.stop(0)
             raise

@@ -8,14 +8,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from serving.errors import InvalidRequestError, NotFoundError, UnavailableError, UnsupportedError
-from serving.metrics import Durations, FailureReason, Metrics, ModelCounts
+from serving.errors import (
+    CancelledRequestError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
+from serving.metrics import Durations, FailureReason, Metrics, ModelCounts, RejectionReason
+from serving.queue_terms import QueueTerms
 from serving.repository import ModelRepository
 from serving.servable import Servable, State
 from serving.signature import Signature, WireTensor
 
 SERVER_NAME = "trtnode"
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server has."""
 
 
@@ -82,6 +89,28 @@ class InferenceService:
         inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
         return ModelDescription(servable.name, (servable.version,), servable.platform, inputs, signature.outputs)
 
+    def find(self, name: str, version: str) -> Servable:
+        """Return a model version.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+        """
+        return self._repository.find(name, version)
+
+    def find_all(self, name: str, version: str) -> list[Servable]:
+        """Return the model versions that statistics are asked for: of all models if ``name`` is empty.
+
+        Raises:
+            InvalidRequestError: There is no such model or version.
+        """
+        if not name:
+            return list(self._repository.servables())
+        try:
+            return [self._repository.find(name, version)]
+        except NotFoundError as error:
+            raise InvalidRequestError(str(error)) from error  # the code that clients know from Triton
+
     def call(self, name: str, version: str) -> "Call":
         """Open an inference request to a model; use it in a ``with`` statement, which counts how it ends.
 
@@ -99,11 +128,14 @@ class InferenceService:
             return Call(servable, servable.signature)
         except UnavailableError:
             servable.counts.add_failure(FailureReason.REJECTED)
+            servable.counts.add_rejection(RejectionReason.NOT_READY)
             raise
 
     def refuse(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""
-        self._counts_of(name).add_failure(FailureReason.REJECTED)
+        counts = self._counts_of(name)
+        counts.add_failure(FailureReason.REJECTED)
+        counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)
         if self.draining:
             return UnavailableError("the server is stopping; send the request to another one")
         return UnavailableError("the server has as many requests as it may (server.limits.max_requests); try later")
@@ -136,7 +168,7 @@ class Call:
         return self
 
     def infer(
-        self, feeds: Mapping[str, np.ndarray], names: Sequence[str]
+        self, feeds: Mapping[str, np.ndarray], names: Sequence[str], terms: QueueTerms
     ) -> tuple[tuple[WireTensor, ...], list[np.ndarray]]:
         """Run the model on arrays that fit its signature.
 
@@ -145,11 +177,13 @@ class Call:
 
         Raises:
             InvalidRequestError: A name is unknown or stands twice, or the model refuses an input.
+            UnavailableError: The queue is full, or the request waited too long.
+            CancelledRequestError: The client left while the request waited.
             ExecutionError: The run failed.
         """
         outputs = self.signature.select(names)
         self._durations.compute_input = time.perf_counter_ns() - self._entered
-        arrays = self.servable.infer(feeds, outputs, self._durations)
+        arrays = self.servable.infer(feeds, outputs, self._durations, terms)
         self._ran = time.perf_counter_ns()
         return outputs, arrays
 
@@ -159,13 +193,21 @@ class Call:
         error: BaseException | None,
         trace: types.TracebackType | None,
     ) -> None:
+        now, durations = time.perf_counter_ns(), self._durations
         if error is None:
-            now, durations = time.perf_counter_ns(), self._durations
             durations.compute_output, durations.total = now - self._ran, now - self._entered
             self.servable.counts.add_success(durations)
         else:
-            at_fault = isinstance(error, (InvalidRequestError, UnsupportedError))
-            self.servable.counts.add_failure(FailureReason.OTHER if at_fault else FailureReason.BACKEND)
+            reason = next((why for kind, why in _REASONS if isinstance(error, kind)), FailureReason.BACKEND)
+            self.servable.counts.add_failure(reason, now - self._entered)
+
+
+_REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
+    (InvalidRequestError, FailureReason.OTHER),
+    (UnsupportedError, FailureReason.OTHER),
+    (UnavailableError, FailureReason.REJECTED),
+    (CancelledRequestError, FailureReason.CANCELED),
+)
 
 
 def _installed_version() -> str:

@@ -1,19 +1,25 @@
 """Protocol messages to calls of the service and back, and nothing else."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
 
 from protos import (
     DESCRIPTOR,
+    InferParameter,
+    ModelConfigRequest,
+    ModelConfigResponse,
     ModelInferRequest,
     ModelInferResponse,
     ModelMetadataRequest,
     ModelMetadataResponse,
     ModelReadyRequest,
     ModelReadyResponse,
+    ModelStatisticsRequest,
+    ModelStatisticsResponse,
     ServerLiveRequest,
     ServerLiveResponse,
     ServerMetadataRequest,
@@ -22,7 +28,9 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
-from serving.parameters import check_request_parameters
+from serving.model_messages import model_config, model_statistics
+from serving.parameters import check_request_parameters, count_parameter
+from serving.queue_terms import QueueTerms
 from serving.service import EXTENSIONS, SERVER_NAME, InferenceService
 from serving.signature import WireTensor
 from serving.status import status_of
@@ -33,12 +41,16 @@ INFER_METHOD = f"/{SERVICE_NAME}/ModelInfer"
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
 
+OnCancel = Callable[[Callable[[], None]], bool]
+"""Registers what to call when the client leaves; returns False if it has left already."""
+
 
 class GrpcServicer:
     """The RPCs of ``inference.GRPCInferenceService``."""
 
-    def __init__(self, service: InferenceService) -> None:
+    def __init__(self, service: InferenceService, waiting: contextlib.AbstractContextManager[None]) -> None:
         self._service = service
+        self._waiting = waiting
 
     def handlers(self) -> dict[str, Handler]:
         """Return what answers each RPC, by its name; errors become statuses."""
@@ -48,9 +60,13 @@ class GrpcServicer:
             "ServerMetadata": self.server_metadata,
             "ModelReady": self.model_ready,
             "ModelMetadata": self.model_metadata,
-            "ModelInfer": self.model_infer,
+            "ModelConfig": self.model_config,
+            "ModelStatistics": self.model_statistics,
         }
-        return {name: functools.partial(_answer, name, method) for name, method in methods.items()}
+        handlers: dict[str, Handler] = {
+            name: functools.partial(_answer, name, method) for name, method in methods.items()
+        }
+        return {**handlers, "ModelInfer": self._answer_infer}
 
     def refusal(self) -> Handler:
         """Return what answers an inference request that there is no room or time for."""
@@ -83,17 +99,30 @@ class GrpcServicer:
             outputs=_tensor_metadata(model.outputs),
         )
 
-    def model_infer(self, request: ModelInferRequest) -> ModelInferResponse:
-        """Run a model once."""
+    def model_config(self, request: ModelConfigRequest) -> ModelConfigResponse:
+        """Say how a model is served."""
+        return ModelConfigResponse(config=model_config(self._service.find(request.name, request.version)))
+
+    def model_statistics(self, request: ModelStatisticsRequest) -> ModelStatisticsResponse:
+        """Say what happened to models so far."""
+        servables = self._service.find_all(request.name, request.version)
+        return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
+
+    def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
+        """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
         with self._service.call(request.model_name, request.model_version) as call:
-            check_request_parameters(request.parameters)
+            terms = QueueTerms(*_wishes(request.parameters), on_cancel, self._waiting)
             feeds = tensors.read_inputs(request, call.signature)
-            outputs, arrays = call.infer(feeds, tensors.requested_outputs(request))
+            outputs, arrays = call.infer(feeds, tensors.requested_outputs(request), terms)
             response = ModelInferResponse(
                 model_name=request.model_name, model_version=call.servable.version, id=request.id
             )
             tensors.write_outputs(response, outputs, arrays)
         return response
+
+    def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
+        infer = functools.partial(self.model_infer, on_cancel=context.add_callback)
+        return _answer("ModelInfer", infer, request, context)
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
         """Refuse a request whatever it asks for."""
@@ -106,6 +135,15 @@ def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc
     except Exception as error:
         code, details = status_of(error, name)
     return context.abort(code, details)  # raises; gRPC sends the status
+
+
+def _wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
+    """Return a request's priority and timeout in microseconds, each 0 where it has none."""
+    if not parameters:
+        return 0, 0
+    check_request_parameters(parameters)
+    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
+    return priority, count_parameter(parameters, "timeout", "int64_param")
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:

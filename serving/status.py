@@ -6,9 +6,12 @@ import grpc
 
 from engines import ExecutionError
 from serving.errors import (
+    CancelledRequestError,
+    ForbiddenError,
     InvalidOutputError,
     InvalidRequestError,
     NotFoundError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -17,9 +20,12 @@ logger = logging.getLogger(__name__)
 
 CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (UnauthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
+    (ForbiddenError, grpc.StatusCode.PERMISSION_DENIED),
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
+    (CancelledRequestError, grpc.StatusCode.CANCELLED),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnxruntime.quantization import calibrate as peer
 
@@ -209,6 +210,17 @@ def test_what_holds_infinity_has_no_range(shared_workshop, tmp_path) -> None:
     table = calibrate(model, write_samples(tmp_path, x=np.float32([[0.0, 1.0]])))
 
     assert table.ranges == {"x": (0.0, 1.0), "z": (0.0, 1.0)}
+
+
+def test_an_input_with_a_default_needs_no_samples(shared_workshop, tmp_path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[N, 2] x, float[2] w) => (float[N, 2] y) { y = Mul (x, w) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32([2, 3]), "w"))
+
+    table = calibrate(shared_workshop.write(model), write_samples(tmp_path, x=np.float32([[1, 1]])))
+
+    assert table.ranges == {"x": (1.0, 1.0), "y": (2.0, 3.0)}
 
 
 def test_an_input_that_never_changes_is_told_of(shared_workshop, tmp_path, caplog) -> None:

@@ -54,9 +54,18 @@ def test_generated_stub_names_the_fields_of_the_proto() -> None:
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_field_numbers_and_types_are_those_of_tritonclient(name: str) -> None:
-    theirs = getattr(triton.service_pb2, name).DESCRIPTOR
+    ours = fields(getattr(protos, name).DESCRIPTOR)
 
-    assert fields(getattr(protos, name).DESCRIPTOR) == fields(theirs)
+    if hasattr(triton.service_pb2, name):
+        assert ours == fields(getattr(triton.service_pb2, name).DESCRIPTOR)
+    else:  # a part of the model configuration, of which we have only what we set
+        assert ours <= fields(getattr(triton.model_config_pb2, name).DESCRIPTOR)
+
+
+def test_the_numbers_of_data_types_are_those_of_tritonclient() -> None:
+    ours = protos.DESCRIPTOR.enum_types_by_name["DataType"].values_by_name
+
+    assert {name: value.number for name, value in ours.items()} == dict(triton.model_config_pb2.DataType.items())
 
 
 def test_every_message_is_exported() -> None:
@@ -91,14 +100,16 @@ def test_messages_survive_a_trip_to_another_process(name: str) -> None:
     assert pickle.loads(pickle.dumps(message)) == message
 
 
-def test_service_has_the_six_base_methods() -> None:
+def test_service_has_the_base_methods_and_those_about_models() -> None:
     service = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
     assert service.full_name == "inference.GRPCInferenceService"
     assert sorted(service.methods_by_name) == [
+        "ModelConfig",
         "ModelInfer",
         "ModelMetadata",
         "ModelReady",
+        "ModelStatistics",
         "ServerLive",
         "ServerMetadata",
         "ServerReady",

@@ -137,8 +137,8 @@ def test_relative_paths_start_at_the_folder_of_the_file(write, tmp_path, monkeyp
         ),
         pytest.param(
             "models:\n- {name: ../a, path: m.onnx}",
-            "servable.yaml:2: models[0].name: should be letters, digits, '.', '_' and '-', and not start with '.' or "
-            "'-', not \"../a\"",
+            "servable.yaml:2: models[0].name: should be letters, digits, '.', '_' and '-', without '..', and not start "
+            "with '.' or '-', not \"../a\"",
             id="name-that-leaves-the-folder",
         ),
         pytest.param(
@@ -231,17 +231,13 @@ def test_precision_keys_with_other_values_are_refused(write, extra: str, text: s
         ("  versions: [1, 3]", "models[0].versions", "choosing versions of a model is"),
         ("  watch: true", "models[0].watch", "reloading a model when its file changes is"),
         ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
-        ("  batching: {max_batch_size: 8}", "models[0].batching", "dynamic batching is"),
         ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
         ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
         ("server: {startup: native}", "server.startup", "answering natively during start is not built yet; use wait"),
         ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
-        ("server: {grpc: {tls: {cert: a, key: b}}}", "server.grpc.tls", "TLS is"),
-        ("server: {auth: {tokens_file: t}}", "server.auth", "authentication is"),
         ("server: {admin: {repository: true}}", "server.admin.repository",
          "loading and unloading models by request is"),
         ("server: {limits: {shared_memory_mb: 1}}", "server.limits.shared_memory_mb", "shared memory is"),
-        ("server: {log: {format: json}}", "server.log.format", "logging as JSON is not built yet; use text"),
         ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
         ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
         ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),
@@ -316,6 +312,33 @@ def test_a_folder_in_place_of_the_file_is_told(tmp_path) -> None:
     assert re.search(r": can't be read \(Is a directory\); check the path$", faults(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("max_batch_size: 0", "max_batch_size: should be greater than 0, not 0"),
+        ("max_queue_delay_us: -1", "max_queue_delay_us: should be greater than or equal to 0, not -1"),
+        ("max_queue_size: 0", "max_queue_size: should be greater than 0, not 0"),
+        ("timeout_ms: 0", "timeout_ms: should be greater than 0, not 0"),
+        ("priority_levels: 0", "priority_levels: should be greater than 0, not 0"),
+        ("preferred_batch_sizes: [0]", "preferred_batch_sizes[0]: should be greater than 0, not 0"),
+        ("preferred_batch_sizes: 4", "preferred_batch_sizes: should be a list, not 4"),
+        (
+            "preferred_batch_sizes: [4, 32]",
+            "preferred_batch_sizes: 32 is more than max_batch_size (16); leave it out or raise that",
+        ),
+        ("adaptive: 1", "adaptive: should be a valid boolean, not 1"),
+        ("adaptive: true", "adaptive: needs a target; add latency_target_ms"),
+        ("latency_target_ms: 0", "latency_target_ms: should be greater than 0, not 0"),
+        ("latency_target_ms: 5", "latency_target_ms: has no effect without adaptive: true; add it or leave this out"),
+        ("max_delay: 5", "max_delay: unknown key; did you mean 'max_queue_delay_us'?"),
+    ],
+)
+def test_a_fault_in_the_batching_of_a_model_is_told(write, setting: str, expected: str) -> None:
+    path = write(MODEL + f"  batching:\n    {setting}")
+
+    assert faults(path) == f"servable.yaml:5: models[0].batching.{expected}"
+
+
 def test_schema_covers_the_whole_tree_and_marks_what_is_not_built() -> None:
     schema = config_schema()
 
@@ -323,7 +346,7 @@ def test_schema_covers_the_whole_tree_and_marks_what_is_not_built() -> None:
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
     assert model["required"] == ["name", "path"]
-    assert model["properties"]["batching"]["x-not-built-yet"] is True
+    assert model["properties"]["watch"]["x-not-built-yet"] is True
     assert "x-not-built-yet" not in model["properties"]["instances"]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 
@@ -332,11 +355,12 @@ def test_schema_holds_no_path_of_this_machine() -> None:
     assert str(pathlib.Path.home()) not in json.dumps(config_schema())
 
 
-@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml"])
+@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "secure.yaml"])
 def test_example_configurations_are_valid(name: str, tmp_path, monkeypatch) -> None:
     root = pathlib.Path(__file__).parents[2]
     text = (root / "configs" / name).read_text().replace("../examples/digits/digits.onnx", "digits.onnx")
-    (tmp_path / "digits.onnx").touch()
+    for file in ("digits.onnx", "server.pem", "server.key", "tokens.yaml"):
+        (tmp_path / file).touch()
     (tmp_path / name).write_text(text)
 
     config = load_config(tmp_path / name, {})

@@ -100,6 +100,10 @@ def test_unknown_parameters_are_the_models_own_and_ignored(infer) -> None:
     assert infer(request(parameters={"colour": {"string_param": "red"}, "priority": {"uint64_param": 1}})).outputs
 
 
+def test_what_perf_analyzer_asks_of_every_model_is_accepted(infer) -> None:
+    assert infer(request(parameters={"triton_enable_empty_final_response": {"bool_param": True}})).outputs
+
+
 def test_a_batch_of_no_rows_is_answered(infer) -> None:
     empty = {"shape": [0, 3]}
 
@@ -277,7 +281,7 @@ def test_bytes_that_are_no_message_do_not_disturb_the_server(shared, infer) -> N
 
 def test_a_method_that_is_not_built_is_unimplemented(shared) -> None:
     with pytest.raises(InferenceServerException) as caught:
-        shared.client.get_inference_statistics()
+        shared.client.get_trace_settings()
 
     assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
 

@@ -172,6 +172,19 @@ def test_a_model_that_is_no_model_is_one_sentence_and_exit_code_1(launch, tmp_pa
     assert "broken.onnx" in log
 
 
+def test_a_broken_tokens_file_is_one_sentence_and_exit_code_2(launch, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.touch(0o600)
+    file.write_text("tokens: [{name: ci, token: short}]")
+
+    code, log = launch(server="auth: {tokens_file: tokens.yaml}").end()
+
+    assert code == 2
+    assert log == (
+        f"trtnode: {file}:1: tokens[0]: should have a token of 16 or more printable ASCII characters without spaces\n"
+    )
+
+
 def test_a_second_signal_ends_a_server_that_still_waits(launch) -> None:
     process = launch(command=SLOW, server="shutdown_grace_s: 60")
     with client_of(process.wait_for("ready on")) as client, ThreadPoolExecutor(1) as pool:

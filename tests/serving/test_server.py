@@ -54,7 +54,12 @@ def test_server_metadata_announces_only_what_is_there(shared) -> None:
 
     assert metadata.name == "trtnode"
     assert metadata.version
-    assert list(metadata.extensions) == ["binary_tensor_data"]
+    assert list(metadata.extensions) == [
+        "binary_tensor_data",
+        "model_configuration",
+        "schedule_policy",
+        "statistics",
+    ]
 
 
 def test_model_metadata_speaks_the_words_of_the_protocol(shared) -> None:

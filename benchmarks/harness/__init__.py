@@ -1,0 +1,1 @@
+"""The latency harness: ``trtnode bench networks`` and ``trtnode bench model``."""

@@ -1,0 +1,116 @@
+"""``trtnode bench networks`` and ``trtnode bench model``: measure, report, compare."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pathlib
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.environment import describe_environment, describe_load
+from benchmarks.harness.comparison import compare_results
+from benchmarks.harness.measure import Measurement
+from benchmarks.harness.page import render_page
+from benchmarks.harness.plan import Plan
+from benchmarks.harness.results import Result, read_result
+from benchmarks.harness.settings import check_precisions, installed_peers
+from benchmarks.harness.subjects import Subject, model_subjects, network_subjects
+from benchmarks.harness.tables import print_comparison, print_result
+from benchmarks.networks import NETWORKS
+from engines.errors import OutputFileError
+from engines.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+WIDTH = 120
+"""Columns of the tables where the output is no terminal."""
+
+
+def bench_networks(arguments: argparse.Namespace) -> int:
+    """Measure the project's own networks; each is built when its turn comes and let go before the next.
+
+    Raises:
+        BenchmarkError: There is no such network, or the file to compare with is no result.
+        NotBuiltYetError: A precision can't be measured yet.
+        EngineError: A network can't be compiled or run, or a file can't be written.
+    """
+    names = arguments.only or list(NETWORKS)
+    folder = arguments.cache.expanduser() / "networks"
+    subjects = network_subjects(names, arguments.batch, folder, fragmented=arguments.fragmented)
+    return _bench(arguments, subjects, len(names) * len(arguments.batch))
+
+
+def bench_models(arguments: argparse.Namespace) -> int:
+    """Measure a user's models.
+
+    Raises:
+        PartitionError: A model can't be read.
+        BenchmarkError: The inputs don't fit a model, or the file to compare with is no result.
+        NotBuiltYetError: A precision can't be measured yet.
+        EngineError: A model can't be compiled or run, or a file can't be read or written.
+    """
+    subjects = model_subjects(arguments.models, arguments.batch, arguments.inputs)
+    return _bench(arguments, subjects, len(subjects))
+
+
+def _bench(arguments: argparse.Namespace, subjects: Iterable[Subject], count: int) -> int:
+    """Measure, and report what was measured, also when the user interrupts; then the exit code is 130."""
+    check_precisions(arguments.precision)
+    earlier = read_result(arguments.compare) if arguments.compare else None
+    _check_folders(arguments.json, arguments.html)
+    plan = Plan(
+        precisions=arguments.precision,
+        peers=installed_peers() if "process" in arguments.via else [],  # no server is started for them
+        engine=arguments.engine,
+        via=arguments.via,
+        threads=arguments.threads,
+        rounds=arguments.rounds,
+    )
+    result = Result(environment=describe_environment())
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    try:
+        _measure(subjects, count, plan, result)
+    finally:
+        result.environment["load_average_after"] = describe_load()
+        if result.rows or result.complete:
+            _report(arguments, result, console)
+    if earlier is None:
+        return 0
+    comparison = compare_results(earlier, result)
+    print_comparison(comparison, console)
+    return 0 if comparison.passes else 1
+
+
+def _measure(subjects: Iterable[Subject], count: int, plan: Plan, result: Result) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=count * plan.steps)
+
+        def step(what: str) -> None:
+            progress.update(task, advance=1, description=what)
+            logger.info("%s", what)
+
+        for subject in subjects:
+            Measurement(subject, plan, result, step).run()
+    result.complete = True
+
+
+def _report(arguments: argparse.Namespace, result: Result, console: Console) -> None:
+    print_result(result, console)
+    if arguments.json:
+        write_atomically(arguments.json, result.as_json())
+    if arguments.html:
+        write_atomically(arguments.html, render_page(result).encode())
+
+
+def _check_folders(*files: pathlib.Path | None) -> None:
+    """Refuse before measuring what can't be written afterwards."""
+    for file in files:
+        if file and not file.parent.is_dir():
+            raise OutputFileError(file, "there is no such folder")

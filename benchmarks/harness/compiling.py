@@ -1,0 +1,70 @@
+"""From a model to the recipes by which it is run: natively, compiled for each precision, and by other systems."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable
+
+from benchmarks.harness.candidates import Recipe
+from benchmarks.harness.openers import open_compiled, open_onnxruntime
+from benchmarks.harness.plan import Plan
+from benchmarks.harness.settings import NATIVE, PEERS, PRECISIONS
+from engines import EngineCache, Worker, compile_model
+
+CACHE_BYTES = 10**11
+"""More than one model's engines need."""
+
+
+def native_recipe(source: pathlib.Path, plan: Plan) -> Recipe:
+    """The baseline."""
+    return Recipe(setting=NATIVE, engine=NATIVE, open=open_onnxruntime, model=source, threads=plan.threads)
+
+
+def peer_recipes(source: pathlib.Path, plan: Plan) -> list[Recipe]:
+    """Other systems; whether they take the model shows when they load it."""
+    return [Recipe(setting=n, engine=n, open=PEERS[n], model=source, threads=plan.threads) for n in plan.peers]
+
+
+def compile_recipes(
+    source: pathlib.Path, samples: pathlib.Path, plan: Plan, step: Callable[[str], None]
+) -> list[Recipe]:
+    """Compile for each precision; the compiled files lie beside the source.
+
+    Engines are built and tuned anew: what an earlier run has found out about this machine may be stale. The process
+    that does it is gone afterwards, so it disturbs no measurement.
+
+    Args:
+        source: The model.
+        samples: An .npz with inputs to check and tune engines with.
+        plan: Precisions, engine and threads.
+        step: Called with the name of each setting before its turn.
+
+    Raises:
+        PartitionError: The model can't be read.
+        EngineError: It can't be compiled.
+    """
+    cache = EngineCache(source.with_name("cache"), CACHE_BYTES)
+    recipes = []
+    with Worker() as worker:
+        for name in plan.precisions:
+            step(name)
+            options = dataclasses.replace(PRECISIONS[name], engine=plan.engine, samples=samples, threads=plan.threads)
+            start = time.perf_counter()
+            compiled = compile_model(source, options, cache=cache, worker=worker)
+            seconds = time.perf_counter() - start
+            model = source.with_name(f"{name}.onnx")
+            compiled.save(model)
+            recipe = Recipe(
+                setting=name,
+                engine=compiled.engine,
+                open=open_compiled,
+                model=model,
+                threads=plan.threads,
+                engine_bytes=compiled.engine_bytes,
+                precision=compiled.precision_effective,
+                compile_s=round(seconds, 3),
+            )
+            recipes.append(recipe)
+    return recipes

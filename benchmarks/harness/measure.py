@@ -1,0 +1,160 @@
+"""Measures one model: all settings take turns, in process and over gRPC."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.grpc_client import Served, inference_call, running_server
+from benchmarks.harness.agreement import Agreement, compare_answers
+from benchmarks.harness.candidates import Candidate, Recipe
+from benchmarks.harness.compiling import compile_recipes, native_recipe, peer_recipes
+from benchmarks.harness.plan import Plan
+from benchmarks.harness.results import LeftOut, Result, Row
+from benchmarks.harness.settings import NATIVE
+from benchmarks.harness.subjects import Subject, write_at_batch
+from benchmarks.latency import Latencies, Race, Turn, ratio_with_interval, time_calls
+from engines import EngineError
+from serving.run_command import save_arrays
+
+QUANTILES = np.arange(0, 102.5, 2.5)
+"""In %."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What is known of a setting beside its latencies."""
+
+    recipe: Recipe
+    load_s: float
+    peak_rss_mb: float
+    agreement: Agreement
+
+
+class Measurement:
+    """The measurement of one model."""
+
+    def __init__(self, subject: Subject, plan: Plan, result: Result, step: Callable[[str], None]) -> None:
+        """Prepare.
+
+        Args:
+            subject: The model.
+            plan: What to measure.
+            result: Gets a row for each setting and way, and the other systems that don't take the model.
+            step: Told what comes next, ``plan.steps`` times.
+        """
+        self._subject = subject
+        self._plan = plan
+        self._result = result
+        self._step = step
+        self._facts: dict[str, _Facts] = {}
+
+    def run(self) -> None:
+        """Measure. The result keeps the rows of complete rounds, also where an exception ends the measurement.
+
+        Raises:
+            PartitionError: The model can't be read.
+            EngineError: It can't be compiled, loaded or run.
+        """
+        with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name:
+            folder = pathlib.Path(name)
+            recipes = self._prepare(folder)
+            with contextlib.ExitStack() as running:
+                candidates = self._start(recipes, peer_recipes(recipes[0].model, self._plan), running)
+                if "process" in self._plan.via:
+                    feeds = self._subject.samples[0]
+                    self._race("process", {c.recipe.setting: functools.partial(c.take_turn, feeds) for c in candidates})
+            if "grpc" in self._plan.via:
+                self._race_over_grpc(recipes, folder)
+
+    def _prepare(self, folder: pathlib.Path) -> list[Recipe]:
+        source, samples = folder / "model.onnx", folder / "samples.npz"
+        write_at_batch(self._subject, source)
+        save_arrays(samples, self._subject.checking)
+        compiled = compile_recipes(source, samples, self._plan, lambda name: self._tell(f"compiling for {name}"))
+        return [native_recipe(source, self._plan), *compiled]
+
+    def _start(
+        self, recipes: Sequence[Recipe], peers: Sequence[Recipe], running: contextlib.ExitStack
+    ) -> list[Candidate]:
+        """Start a process for each recipe and let it answer, the native one first; peers may refuse the model."""
+        candidates: list[Candidate] = []
+        native: list[list[Any]] = []
+        for recipe in (*recipes, *peers):
+            self._tell(f"loading {recipe.setting}")
+            try:
+                candidate = running.enter_context(Candidate(recipe))
+                answers = candidate.answer(self._subject.samples)
+            except EngineError as error:
+                if recipe in recipes:
+                    raise
+                reason = str(error)
+                self._result.left_out.append(LeftOut(network=self._subject.name, setting=recipe.setting, reason=reason))
+                continue
+            native = native or answers
+            candidates.append(candidate)
+            self._facts[recipe.setting] = _Facts(
+                recipe=recipe,
+                load_s=candidate.load_s,
+                peak_rss_mb=candidate.peak_rss_mb(),
+                agreement=compare_answers(native, answers),
+            )
+        return candidates
+
+    def _race_over_grpc(self, recipes: Sequence[Recipe], folder: pathlib.Path) -> None:
+        served = {r.setting: Served(file=r.model, engine=NATIVE if r.engine == NATIVE else "auto") for r in recipes}
+        with running_server(served, folder, self._plan.threads) as channel:
+            feeds = self._subject.samples[0]
+            calls = {name: inference_call(channel, name, feeds) for name in served}
+            self._race("grpc", {name: functools.partial(time_calls, call) for name, call in calls.items()})
+
+    def _race(self, via: str, turns: Mapping[str, Turn]) -> None:
+        race = Race(turns)
+        try:
+            race.run(self._plan.rounds, after_round=lambda: self._tell(f"measuring, {via}"))
+        finally:
+            latencies = race.latencies()
+            self._result.rows.extend(
+                self._row(via, self._facts[name], times, latencies[NATIVE]) for name, times in latencies.items()
+            )
+
+    def _row(self, via: str, facts: _Facts, times: Latencies, native: Latencies) -> Row:
+        ratio, low, high = ratio_with_interval(native, times)
+        row = Row(
+            network=self._subject.name,
+            setting=facts.recipe.setting,
+            engine=facts.recipe.engine,
+            via=via,
+            batch=self._subject.batch,
+            threads=self._plan.threads,
+            p50_ms=times.percentile_ms(50),
+            p95_ms=times.percentile_ms(95),
+            p99_ms=times.percentile_ms(99),
+            mean10_ms=times.mean10_ms,
+            ratio=ratio,
+            ratio_low=low,
+            ratio_high=high,
+            cosine=facts.agreement.cosine,
+            max_abs=facts.agreement.max_abs,
+            top1_agreement=facts.agreement.top1_agreement,
+            load_s=facts.load_s,
+            engine_bytes=facts.recipe.engine_bytes,
+            peak_rss_mb=facts.peak_rss_mb,
+            precision=facts.recipe.precision,
+            compile_s=facts.recipe.compile_s,
+            quantiles_ms=tuple(times.percentile_ms(q) for q in QUANTILES),
+        )
+        in_process = self._result.find(dataclasses.replace(row, via="process").key)
+        if via == "process" or in_process is None:
+            return row
+        return dataclasses.replace(row, over_process_ms=row.p50_ms - in_process.p50_ms)
+
+    def _tell(self, what: str) -> None:
+        self._step(f"{self._subject.name}, batch {self._subject.batch}: {what}")

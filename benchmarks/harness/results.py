@@ -1,0 +1,136 @@
+"""What was measured, and its form as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import pydantic
+
+from benchmarks.harness.errors import ResultFileError
+
+RowKey = tuple[str, str, str, int, int | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One setting of one model.
+
+    Attributes:
+        network: The model's name.
+        setting: native, a precision of this project, or another system.
+        engine: What computes.
+        via: process or grpc.
+        batch: Samples a request.
+        threads: Threads of each engine; None: the library's own choice.
+        p50_ms: Median latency of the steady calls.
+        p95_ms: Their 95th percentile.
+        p99_ms: Their 99th percentile.
+        mean10_ms: Mean of ten requests after the first two.
+        ratio: Native time over this setting's, a median over interleaved rounds; above 1 is faster.
+        ratio_low: Lower end of its 95 % bootstrap interval.
+        ratio_high: Upper end.
+        cosine: Smallest cosine with the native outputs; see ``Agreement``.
+        max_abs: Largest difference from them.
+        top1_agreement: How often the largest element is the same.
+        load_s: Time to load the model in a fresh process.
+        engine_bytes: Size of the engines in the file.
+        peak_rss_mb: Most memory of a fresh process that has loaded the model and answered, libraries included.
+        precision: What engines compute in, which may be another precision than was asked for.
+        compile_s: Time to compile, tuning included; None where nothing is compiled.
+        over_process_ms: Over gRPC: its p50 less that of the same setting in process.
+        quantiles_ms: Latencies at 0, 2.5, 5, ... 100 %.
+    """
+
+    network: str
+    setting: str
+    engine: str
+    via: str
+    batch: int
+    threads: int | None
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    mean10_ms: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    cosine: float | None
+    max_abs: float | None
+    top1_agreement: float | None
+    load_s: float
+    engine_bytes: int
+    peak_rss_mb: float
+    precision: str = "fp32"
+    compile_s: float | None = None
+    over_process_ms: float | None = None
+    quantiles_ms: tuple[float, ...] = ()
+
+    @property
+    def key(self) -> RowKey:
+        """What tells rows of a run apart, and finds the same row in another run."""
+        return self.network, self.setting, self.via, self.batch, self.threads
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A setting that a model could not be measured in."""
+
+    network: str
+    setting: str
+    reason: str
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Result:
+    """A run of the harness; it grows while it is measured.
+
+    Attributes:
+        environment: See ``describe_environment``.
+        rows: In the order of measurement.
+        left_out: What could not be measured, and why.
+        complete: Whether it came to its end.
+    """
+
+    environment: dict[str, Any]
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    left_out: list[LeftOut] = dataclasses.field(default_factory=list)
+    complete: bool = False
+
+    def find(self, key: RowKey) -> Row | None:
+        """The row with a key, if there is one."""
+        return next((row for row in self.rows if row.key == key), None)
+
+    def as_json(self) -> bytes:
+        """One JSON object; numbers that are not finite are null."""
+        return _RESULT.dump_json(self)
+
+
+_RESULT = pydantic.TypeAdapter(Result)
+
+
+def geometric_means(rows: Iterable[Row]) -> dict[tuple[str, str, int], float]:
+    """The geometric mean of the ratios over all networks, by setting, via and batch."""
+    ratios: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        ratios.setdefault((row.setting, row.via, row.batch), []).append(row.ratio)
+    return {group: statistics.geometric_mean(values) for group, values in ratios.items()}
+
+
+def read_result(path: pathlib.Path) -> Result:
+    """Read what ``Result.as_json`` has written. Fields that are unknown here are passed over.
+
+    Raises:
+        ResultFileError: Says what is wrong with the file.
+    """
+    try:
+        return _RESULT.validate_json(path.read_bytes())
+    except OSError as error:
+        raise ResultFileError(path, f"can't be read ({error.strerror})") from error
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise ResultFileError(path, f"is no result of a benchmark ({place}: {first['msg']})") from error

@@ -1,0 +1,156 @@
+"""What is run: a model at one batch size, with inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+
+from benchmarks.harness.errors import InputFileError, UnmeasurableModelError
+from benchmarks.networks import find_network, network_file, sample_inputs
+from engines import Executable, InvalidInputError, load_executable
+from engines.files import write_model
+from engines.onnxruntime_backend import NativeSession
+from engines.samples import Feeds, find_samples, load_samples
+from engines.signature import Signature
+from partitioner import TensorSpec, walk
+from partitioner.external_data import take_data_inside
+from partitioner.loading import read_proto
+
+HELD_OUT = 8
+"""Samples by which accuracy is judged, at most."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model at one batch size.
+
+    Attributes:
+        name: For the results.
+        model: The file, whatever batch it is for.
+        batch: Samples a request.
+        checking: Inputs to check and tune engines with.
+        samples: Inputs to judge by; the first one is timed.
+    """
+
+    name: str
+    model: pathlib.Path
+    batch: int
+    checking: Feeds
+    samples: Sequence[Feeds]
+
+
+def network_subjects(
+    names: Sequence[str], batches: Sequence[int], folder: pathlib.Path, *, fragmented: bool
+) -> Iterator[Subject]:
+    """Networks, each built when its turn comes.
+
+    Args:
+        names: Keys of ``NETWORKS``.
+        batches: Samples a request.
+        folder: Where built networks are kept.
+        fragmented: Whether to take the variants with nodes that no engine takes.
+
+    Raises:
+        UnknownNetworkError: Before any network is built.
+    """
+    for name in names:
+        find_network(name)
+    for name in names:
+        model = network_file(name, folder, fragmented=fragmented)
+        for batch in batches:
+            checking, *samples = (sample_inputs(name, batch, seed) for seed in range(HELD_OUT + 1))
+            title = f"{name}-fragmented" if fragmented else name
+            yield Subject(name=title, model=model, batch=batch, checking=checking, samples=samples)
+
+
+def model_subjects(
+    models: Sequence[pathlib.Path], batches: Sequence[int], inputs: pathlib.Path | None
+) -> list[Subject]:
+    """A user's models, with given or generated inputs.
+
+    Args:
+        models: The files.
+        batches: Samples a request.
+        inputs: An .npz; its arrays are cut into samples along the first axis, and repeated where they are short.
+
+    Raises:
+        PartitionError: A file is no model.
+        EngineError: ONNX Runtime refuses a model, or the inputs can't be read.
+        InputFileError: The inputs don't fit a model.
+        UnmeasurableModelError: A model takes no batch of this size, or runs on no generated input.
+    """
+    return [_model_subject(model, batch, inputs) for model in models for batch in batches]
+
+
+def _model_subject(model: pathlib.Path, batch: int, inputs: pathlib.Path | None) -> Subject:
+    executable = load_executable(model, native=True)
+    batched = {spec.name for spec in executable.inputs if _leaves_batch_open(spec)}
+    if batch > 1 and not batched:
+        raise UnmeasurableModelError(model, f"its batch size is fixed, so --batch {batch} is impossible. Use 1.")
+    given = [_read_inputs(inputs, executable)] if inputs else _generate_inputs(model, executable.inputs)
+    samples = [sample for arrays in given for sample in _cut(arrays, batched, batch)][:HELD_OUT]
+    return Subject(name=model.stem, model=model, batch=batch, checking=samples[-1], samples=samples)
+
+
+def write_at_batch(subject: Subject, target: pathlib.Path) -> None:
+    """Write a subject's model with the batch size fixed, as engines are built for one size.
+
+    Args:
+        subject: What to write.
+        target: Where to.
+
+    Raises:
+        PartitionError: The model can't be read.
+        OutputFileError: The file can't be written.
+    """
+    model = read_proto(subject.model)
+    take_data_inside(subject.model, walk.tensors(model))
+    constants = {tensor.name for tensor in model.graph.initializer}
+    firsts = [d for value in model.graph.input if value.name not in constants for d in _dimensions(value)[:1]]
+    unfixed = [dimension for dimension in firsts if not dimension.HasField("dim_value")]
+    symbols = {dimension.dim_param for dimension in unfixed} - {""}
+    values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
+    same = [d for value in values for d in _dimensions(value) if d.dim_param in symbols]
+    for dimension in (*unfixed, *same):
+        dimension.dim_value = subject.batch
+    write_model(model, target)
+
+
+def _dimensions(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    return value.type.tensor_type.shape.dim
+
+
+def _leaves_batch_open(spec: TensorSpec) -> bool:
+    return bool(spec.shape and not isinstance(spec.shape[0], int))
+
+
+def _read_inputs(path: pathlib.Path, executable: Executable) -> Feeds:
+    """The arrays of a file that the model takes; others may stand beside them."""
+    names = {spec.name for spec in executable.inputs}
+    arrays = {name: array for name, array in load_samples(path).items() if name in names}
+    for name, array in arrays.items():
+        if array.ndim and not len(array):
+            raise InputFileError(path, f"array {name!r} has no rows.")
+    try:
+        return Signature(executable.inputs, executable.outputs).check(arrays, None)
+    except InvalidInputError as error:
+        raise InputFileError(path, str(error)) from error
+
+
+def _generate_inputs(model: pathlib.Path, inputs: Sequence[TensorSpec]) -> Sequence[Feeds]:
+    samples = find_samples(NativeSession(model, name=str(model)), inputs, None)
+    if not samples:
+        raise UnmeasurableModelError(model, "it runs on no generated input. Give inputs with --inputs IN.npz.")
+    return samples
+
+
+def _cut(arrays: Feeds, batched: set[str], batch: int) -> Iterator[Feeds]:
+    """Cut arrays into samples of a batch each; rows are repeated where there are too few for one."""
+    rows = min((len(array) for name, array in arrays.items() if name in batched), default=1)
+    for start in range(0, max(1, rows - batch + 1), batch):
+        indices = np.arange(start, start + batch)
+        yield {n: a.take(indices, axis=0, mode="wrap") if n in batched else a for n, a in arrays.items()}

@@ -1,0 +1,1 @@
+"""Load on a KServe V2 server, and what it does to the latency: ``trtnode bench server``."""

@@ -1,0 +1,100 @@
+"""The form of log lines: text or JSON, one line a record, with the request that they belong to.
+
+Clients choose request ids, model names and, through error messages, more. Whatever is not printable in them is escaped,
+so that no request can forge a line or steer a terminal.
+"""
+
+import contextvars
+import datetime
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+MAX_ID = 128
+"""Characters of a request id that are written."""
+
+_REQUEST: contextvars.ContextVar[Any] = contextvars.ContextVar("request")
+"""The protocol message that this thread answers; read only when a line is written."""
+
+
+def logged(name: str, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the handler of a unary RPC with its request on every line that it logs, and a line of its own at DEBUG."""
+
+    @functools.wraps(handler)
+    def answer(request: Any, context: Any) -> Any:
+        before = _REQUEST.set(request)
+        started = time.perf_counter()
+        try:
+            return handler(request, context)
+        finally:
+            if logger.isEnabledFor(logging.DEBUG):
+                code = context.code()
+                milliseconds = 1000 * (time.perf_counter() - started)
+                status = code.name if code else "OK"
+                logger.debug("%s of %s: %s in %.3f ms", name, context.peer(), status, milliseconds)
+            _REQUEST.reset(before)
+
+    return answer
+
+
+def use_format(form: str) -> None:
+    """Let the process write its log in a form of ``FORMATTERS``."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(FORMATTERS[form]())
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, logger and message, then request id and model where a request is being answered.
+
+    Lines of a traceback are set in, so that none of them looks like the start of a record.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and those of the traceback if there is one."""
+        facts = "".join(f" {key}={value!r}" for key, value in _request_facts().items())
+        message = f"{record.getMessage()} [{facts[1:]}]" if facts else record.getMessage()
+        lines = [f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {escaped(message)}"]
+        if record.exc_info:
+            lines += [f"    {escaped(line)}" for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join(lines)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, and request_id, model and exception where known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        written = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": written.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_request_facts(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+def escaped(text: str) -> str:
+    r"""Return text with everything that is not printable as an escape, such as ``\n``."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _request_facts() -> dict[str, str]:
+    """Return id and model of the request that this thread answers, without what is empty. Never its tensors."""
+    request = _REQUEST.get(None)
+    facts = {
+        "request_id": getattr(request, "id", ""),
+        "model": getattr(request, "model_name", "") or getattr(request, "name", ""),
+    }
+    return {key: value[:MAX_ID] for key, value in facts.items() if value}
