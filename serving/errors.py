@@ -86,15 +86,6 @@ class InvalidOutputError(ServingError):
     """An executable gave another type than it declares."""
 
 
-class NotBuiltYetError(ServingError):
-    """An option is known, but what it asks for is not built yet."""
-
-    exit_code = 2
-
-    def __init__(self, option: str, advice: str) -> None:
-        super().__init__(f"{option} is not available yet. {advice}")
-
-
 class InvalidOptionError(ServingError):
     """A command-line option has a value that it can't have."""
 
