@@ -35,6 +35,7 @@ from engines.tensorrt_rules import OPERATOR_RULES, input_of, quantized_dtype
 from partitioner import SUPPORTED, Node, ReasonCode, Verdict
 from partitioner.quantization import DEQUANTIZE, QUANTIZE
 from partitioner.values import comes_from_shape, dimensions
+from partitioner.versions import means_the_same
 
 QUANTIZERS = (QUANTIZE, DEQUANTIZE)
 
@@ -71,15 +72,18 @@ def label(node: Node, wishes: LabelWishes = LabelWishes()) -> Verdict:
 
 
 def _check_opset(node: Node) -> Verdict:
-    """Refuse a version of an operator that is in force in none of the parser's opsets."""
-    version = _since(node, node.opset)
-    if version <= OPSETS[-1] and version == _since(node, max(node.opset, OPSETS[0])):
+    """Refuse what means something else in all of the parser's opsets: a segment is stamped with one of them."""
+    if means_the_same(node.op, node.opset, OPSETS[-1]) and _since(node, node.opset) == _since(node, _raised(node)):
         return SUPPORTED
     return Verdict(
         ReasonCode.UNSUPPORTED_OP,
-        f"TensorRT's parser knows {node.op_type} of opsets {OPSETS[0]} to {OPSETS[-1]}; "
-        f"this one, of opset {node.opset}, is another. Export the model with such an opset.",
+        f"{node.op_type} of opset {node.opset} is another than in opsets {OPSETS[0]} to {OPSETS[-1]}, "
+        "which TensorRT's parser knows.",
     )
+
+
+def _raised(node: Node) -> int:
+    return max(node.opset, OPSETS[0])
 
 
 def _since(node: Node, opset: int) -> int:
@@ -118,7 +122,8 @@ def _dtype_detail(node: Node, value: ir.Value) -> str:
 def _computed(node: Node) -> Iterator[ir.Value]:
     """The values whose element type the table gives: those that share the operator's main type variable."""
     schema = onnx.defs.get_schema(node.op_type, node.opset, "")
-    by_result = node.op_type in TYPED_BY_RESULT or schema.outputs[0].type_str in {p.type_str for p in schema.inputs}
+    variables = {c.type_param_str for c in schema.type_constraints} & {p.type_str for p in schema.inputs}
+    by_result = node.op_type in TYPED_BY_RESULT or schema.outputs[0].type_str in variables
     main = (schema.outputs if by_result else schema.inputs)[0].type_str
     for values, ports in ((node.op.inputs, schema.inputs), (node.op.outputs, schema.outputs)):
         for index, value in enumerate(values):
