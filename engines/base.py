@@ -76,11 +76,18 @@ class Backend(Protocol):
         """Whether the library computes this node, and computes it right."""
         ...
 
-    def refusal(self, model: pathlib.Path) -> str | None:
+    def missing(self) -> str | None:
+        """Why nothing can be built and run here, and how to mend it, in a sentence or two; None if it can.
+
+        A backend of which something is missing still labels nodes, by its table alone.
+        """
+        ...
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
         """Ask the library itself whether it takes every node of a model, without building anything.
 
         Returns:
-            None if it does, else one sentence of what it says.
+            Its verdict, in its own words where it refuses a node.
         """
         ...
 

@@ -20,7 +20,7 @@ from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope
-from engines.errors import AlreadyCompiledError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
 from engines.native_form import write_native_form
@@ -81,8 +81,12 @@ def compile_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
         UnknownBackendError: There is no such engine.
+        BackendMissingError: Its library is not installed, or does not run here.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
     """
+    engine = resolve_engine(options.engine)
+    if engine != NATIVE and (problem := get_backend(engine).missing()):
+        raise BackendMissingError(problem)
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
@@ -124,7 +128,8 @@ def partition_model(
         bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     reports = Settled(partition=partition, engines={}, bodies=bodies).body_reports()
-    return partition, partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
+    report = partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
+    return partition, dataclasses.replace(report, labelled_by=_source_of_labels(engine))
 
 
 class _Compilation:
@@ -340,6 +345,12 @@ def _cleaned(source: pathlib.Path) -> Graph:
     return graph
 
 
+def _source_of_labels(engine: str) -> str:
+    """What to say about labels that no library has confirmed; empty where one has."""
+    problem = None if engine == NATIVE else get_backend(engine).missing()
+    return f"the table; {problem}" if problem else ""
+
+
 def _table(engine: str) -> Predicate:
     """What our own tables say about nodes, before the library is asked."""
     if engine == NATIVE:
@@ -350,6 +361,6 @@ def _table(engine: str) -> Predicate:
 def _predicate(
     engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
 ) -> Predicate:
-    if engine == NATIVE:
+    if engine == NATIVE or get_backend(engine).missing():
         return _table(engine)
     return ask_library(get_backend(engine), graph, wishes, cache, worker)

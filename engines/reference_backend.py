@@ -41,9 +41,13 @@ class ReferenceBackend:
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
         return SUPPORTED
 
-    def refusal(self, model: pathlib.Path) -> str | None:
-        """The reference takes whatever ``label`` lets through."""
+    def missing(self) -> str | None:
+        """Nothing: the reference comes with onnx."""
         return None
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
+        """The reference takes whatever ``label`` lets through."""
+        return SUPPORTED
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """The reference has no settings."""

@@ -7,7 +7,7 @@ import pathlib
 
 from serving.command import Command, lazy
 
-ENGINES = ("auto", "openvino", "native")
+ENGINES = ("auto", "tensorrt", "openvino", "native")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 

@@ -84,6 +84,8 @@ def print_report(report: Report, console: Console) -> None:
         f"{len(report.native)} run natively. {_count(report.crossing_tensors, 'tensor')} "
         f"({_bytes(report.boundary_bytes)}) cross."
     )
+    if report.labelled_by:
+        console.print(f"Labelled by {report.labelled_by}", markup=False)
     if report.segments:
         console.print(_segments(report))
     if report.native:
