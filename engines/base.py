@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from engines.envelope import Device, Envelope
 from engines.options import BuildOptions
-from partitioner import Node, TensorSpec, Verdict
+from partitioner import Allowance, Node, TensorSpec, Verdict
 
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
@@ -72,8 +72,8 @@ class Backend(Protocol):
         """What engines built here are built for."""
         ...
 
-    def label(self, node: Node) -> Verdict:
-        """Whether the library computes this node, and computes it right."""
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Whether the library computes this node, and computes it right, or as the user allows."""
         ...
 
     def missing(self) -> str | None:

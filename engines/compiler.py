@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import pathlib
@@ -122,7 +123,7 @@ def partition_model(
     graph = _cleaned(source)
     seconds = time.perf_counter() - start
     with Worker() as worker:
-        graph = expand_functions(graph, _table(engine), options.partition)
+        graph = expand_functions(graph, _table(engine, options.partition), options.partition)
         supports = _predicate(engine, graph, options.partition, cache, worker)
         partition = partition_graph(graph, supports, options.partition)
         bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
@@ -244,7 +245,9 @@ class _Compilation:
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
-        graph = expand_functions(Graph.of(graph.model), _table(self._engine), self._options.partition)
+        graph = expand_functions(
+            Graph.of(graph.model), _table(self._engine, self._options.partition), self._options.partition
+        )
         seconds = time.perf_counter() - start
         wishes = self._options.partition
         if self._owner:
@@ -351,16 +354,16 @@ def _source_of_labels(engine: str) -> str:
     return f"the table; {problem}" if problem else ""
 
 
-def _table(engine: str) -> Predicate:
+def _table(engine: str, wishes: PartitionOptions) -> Predicate:
     """What our own tables say about nodes, before the library is asked."""
     if engine == NATIVE:
         return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
-    return get_backend(engine).label
+    return functools.partial(get_backend(engine).label, allow=wishes.allow)
 
 
 def _predicate(
     engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
 ) -> Predicate:
     if engine == NATIVE or get_backend(engine).missing():
-        return _table(engine)
+        return _table(engine, wishes)
     return ask_library(get_backend(engine), graph, wishes, cache, worker)

@@ -6,7 +6,7 @@ import functools
 import logging
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from engines.base import Buffer
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
 from engines.options import BuildOptions
-from partitioner import SUPPORTED, Node, ReasonCode, TensorSpec, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class OpenVinoBackend:
         """The instruction set as OpenVINO names it in each engine it exports, and the processor's name."""
         return Device(features=_instruction_set(), name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
 
-    def label(self, node: Node) -> Verdict:
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """See ``engines.openvino_labels``."""
         return openvino_labels.label(node)
 

@@ -7,7 +7,7 @@ backend on it.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from engines.base import Buffer
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError
 from engines.options import BuildOptions
-from partitioner import SUPPORTED, Node, ReasonCode, TensorSpec, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 
 
 class ReferenceBackend:
@@ -35,7 +35,7 @@ class ReferenceBackend:
         """Python runs anywhere."""
         return Device(features="python", name="python")
 
-    def label(self, node: Node) -> Verdict:
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """The reference knows nearly every operator; random ones have no single right answer."""
         if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")

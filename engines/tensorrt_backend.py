@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
 from engines import tensorrt_labels, tensorrt_parser
@@ -16,7 +17,7 @@ from engines.cuda_devices import Gpu, find_gpu
 from engines.envelope import Device, Envelope
 from engines.errors import BackendMissingError
 from engines.options import BuildOptions
-from partitioner import Node, Verdict
+from partitioner import Allowance, Node, Verdict
 
 try:
     import tensorrt
@@ -64,9 +65,9 @@ class TensorRtBackend:
             raise BackendMissingError(NO_GPU if tensorrt else NOT_INSTALLED)
         return Device(features=gpu.compute_capability, name=gpu.name)
 
-    def label(self, node: Node) -> Verdict:
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """See ``engines.tensorrt_labels``."""
-        return tensorrt_labels.label(node)
+        return tensorrt_labels.label(node, allow)
 
     def refusal(self, model: pathlib.Path) -> Verdict:
         """Ask TensorRT's parser; see ``engines.tensorrt_parser``.

@@ -7,9 +7,8 @@ or the user allows the loss.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -32,7 +31,7 @@ from engines.tensorrt_ops import (
     UNDILATED,
 )
 from engines.tensorrt_rules import OPERATOR_RULES, input_of, quantized_dtype
-from partitioner import SUPPORTED, Node, ReasonCode, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
 from partitioner.quantization import DEQUANTIZE, QUANTIZE
 from partitioner.values import comes_from_shape, dimensions
 from partitioner.versions import means_the_same
@@ -46,24 +45,22 @@ TYPED_BY_RESULT = frozenset(
 """Operators whose element types in the table are those of their result, which no input has to share."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LabelWishes:
-    """What the user allows beyond what is right and fast by default."""
+def label(node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+    """Whether TensorRT's parser takes this node and computes what ONNX means, or as the user allows.
 
-    narrow_double: bool = False
-    """Whether float64 may be computed in float32."""
-    data_dependent: bool = False
-    """Whether operators whose results depend on values in size may run in an engine, where they are slow."""
-
-
-def label(node: Node, wishes: LabelWishes = LabelWishes()) -> Verdict:
-    """Whether TensorRT's parser takes this node and computes what ONNX means."""
+    Args:
+        node: Of a cleaned graph.
+        allow: What the user allows beyond what is right and fast by default.
+    """
     if node.op_type not in DTYPES or not onnx.defs.has(node.op_type, node.opset, ""):
         return Verdict(ReasonCode.UNSUPPORTED_OP, f"TensorRT's parser has no {node.op_type}.")
-    if node.op_type in DATA_DEPENDENT and not wishes.data_dependent:
-        detail = f"{node.op_type} depends on values in how much it computes, which is slow in a TensorRT engine."
+    if node.op_type in DATA_DEPENDENT and Allowance.DATA_DEPENDENT not in allow:
+        detail = (
+            f"Values decide how much {node.op_type} computes, which is slow in a TensorRT engine. "
+            f"Allow it with --allow {Allowance.DATA_DEPENDENT}."
+        )
         return Verdict(ReasonCode.DATA_DEPENDENT, detail)
-    dtypes = functools.partial(_check_dtypes, wishes=wishes)
+    dtypes = functools.partial(_check_dtypes, allow=allow)
     for rule in (_check_opset, dtypes, _check_shapes, _check_inputs, _check_attributes, _check_operator):
         verdict = rule(node)
         if not verdict.supported:
@@ -90,10 +87,10 @@ def _since(node: Node, opset: int) -> int:
     return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
 
 
-def _check_dtypes(node: Node, wishes: LabelWishes) -> Verdict:
+def _check_dtypes(node: Node, allow: Collection[Allowance]) -> Verdict:
     computed = set(_computed(node))
     for value in _values(node):
-        dtype = _narrowed(value.dtype, wishes)
+        dtype = _narrowed(value.dtype, allow)
         allowed = PLAIN & DTYPES[node.op_type] if value in computed else PLAIN
         if node.op_type in QUANTIZERS:
             allowed = QUANTIZED | {ir.DataType.UINT8} if value.dtype == quantized_dtype(node) else FLOATS
@@ -104,14 +101,17 @@ def _check_dtypes(node: Node, wishes: LabelWishes) -> Verdict:
     return SUPPORTED
 
 
-def _narrowed(dtype: ir.DataType | None, wishes: LabelWishes) -> ir.DataType | None:
-    return ir.DataType.FLOAT if dtype == ir.DataType.DOUBLE and wishes.narrow_double else dtype
+def _narrowed(dtype: ir.DataType | None, allow: Collection[Allowance]) -> ir.DataType | None:
+    return ir.DataType.FLOAT if dtype == ir.DataType.DOUBLE and Allowance.NARROW_DOUBLE in allow else dtype
 
 
 def _dtype_detail(node: Node, value: ir.Value) -> str:
     name = value.dtype.name.lower() if value.dtype else "of an unknown type"
     if value.dtype == ir.DataType.DOUBLE:
-        return f"{value.name!r} is double, which TensorRT would compute in float32."
+        return (
+            f"{value.name!r} is double, which TensorRT would compute in float32. "
+            f"Allow it with --allow {Allowance.NARROW_DOUBLE}."
+        )
     if value.dtype in QUANTIZED or value.dtype == ir.DataType.UINT8:
         return f"{value.name!r} is {name}, which TensorRT computes only between QuantizeLinear and DequantizeLinear."
     if value.dtype in PLAIN:

@@ -54,11 +54,12 @@ def ask_library(
     Returns:
         The backend's rule, and then the library's answer.
     """
+    table = functools.partial(backend.label, allow=options.allow)
     key = engine_key(verdicts=backend.name, version=backend.version(), device=backend.device().features)
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))
-    labels = label_nodes(graph, backend.label, options)
+    labels = label_nodes(graph, table, options)
     new = {
         _hash(node): node
         for node in graph.nodes
@@ -72,7 +73,7 @@ def ask_library(
         said.update(answers)
         if cache:
             cache.put_verdicts(key, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
-    return _refined(backend.label, said)
+    return _refined(table, said)
 
 
 def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.files import write_atomically
-from partitioner import PartitionOptions, Report
+from partitioner import Allowance, PartitionOptions, Report
 from serving.errors import NotBuiltYetError
 from serving.explain_page import render_page
 
@@ -69,6 +69,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
             min_segment_nodes=arguments.min_segment_nodes,
             max_segments=arguments.max_segments,
             connected=arguments.connected,
+            allow=tuple(Allowance(name) for name in arguments.allow),
         ),
         samples=getattr(arguments, "inputs", None),
         tune=getattr(arguments, "tune", False),

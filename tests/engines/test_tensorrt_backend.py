@@ -10,7 +10,9 @@ from engines import CompileOptions, compile_model, partition_model, registry
 from engines.errors import BackendMissingError
 from engines.registry import get_backend, resolve_engine
 from engines.tensorrt_backend import TensorRtBackend, tensorrt
+from partitioner import Allowance
 from serving.cli import main
+from serving.commands import ALLOWANCES
 
 pytestmark = pytest.mark.skipif(tensorrt is not None, reason="TensorRT is installed")
 
@@ -61,6 +63,23 @@ def test_native_nodes_have_reasons(workshop) -> None:
     }
 
 
+def test_the_user_can_allow_what_is_slow_or_loses_digits(workshop, capsys) -> None:
+    source = workshop.write("g (double[4] d, float[4] x) => (double[4] e, int64[1,N] z) { e = Exp(d) z = NonZero(x) }")
+    allowing = ["--allow", "narrow-double", "--allow", "data-dependent"]
+
+    main(["explain", str(source), "--engine", "tensorrt", "--no-cache", "--json", *allowing])
+
+    assert json.loads(capsys.readouterr().out)["native"] == []
+
+
+def test_an_allowance_that_does_not_exist_is_a_usage_error(digits, capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["explain", str(digits), "--allow", "everything"])
+
+    assert caught.value.code == 2
+    assert "data-dependent" in capsys.readouterr().err
+
+
 def test_operators_that_onnx_defines_as_functions_are_expanded_where_that_joins_segments(workshop) -> None:
     source = workshop.write(
         "g (float[2,3] x) => (float[2,3] y)"
@@ -100,3 +119,7 @@ def test_auto_takes_tensorrt_only_where_nothing_of_it_is_missing(monkeypatch) ->
 
 def test_auto_asks_for_backends_that_exist() -> None:
     assert set(registry.AUTO_ORDER) <= set(registry.BACKENDS)
+
+
+def test_the_command_line_offers_every_allowance() -> None:
+    assert tuple(Allowance) == ALLOWANCES

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
 import pytest
 
-from engines.tensorrt_labels import LabelWishes, label
+from engines.tensorrt_labels import label
 from engines.tensorrt_ops import (
     ABSENT_INPUTS,
     ATTRIBUTES,
@@ -22,11 +23,9 @@ from engines.tensorrt_ops import (
     UNDILATED,
 )
 from engines.tensorrt_rules import OPERATOR_RULES
-from partitioner import Graph, PartitionOptions, ReasonCode, Verdict, label_nodes
+from partitioner import Allowance, Graph, PartitionOptions, ReasonCode, Verdict, label_nodes
 from partitioner.loading import view_model
 
-DEFAULT = LabelWishes()
-ALL = LabelWishes(narrow_double=True, data_dependent=True)
 ONE_AXIS = "<int64[1] axes = {1}>"
 WINDOW = "g () => (float[8] y) <int64 size = {8}> { y = # (size) }"
 IMAGE = "float[1,2,8,8]"
@@ -147,13 +146,13 @@ def view(text: str, opset: int = 24) -> Graph:
     return Graph.of(view_model(model, pathlib.Path("model.onnx")))
 
 
-def verdicts(text: str, wishes: LabelWishes = DEFAULT, opset: int = 24) -> dict[str, Verdict]:
-    return {node.op_type: label(node, wishes) for node in view(text, opset).nodes}
+def verdicts(text: str, allow: Sequence[Allowance] = (), opset: int = 24) -> dict[str, Verdict]:
+    return {node.op_type: label(node, allow) for node in view(text, opset).nodes}
 
 
 @pytest.mark.parametrize("op", sorted(DTYPES))
 def test_every_operator_of_the_table_is_taken_in_its_plain_form(op: str) -> None:
-    verdict = verdicts(BASE_CASES[op].replace("#", op), ALL, OPSETS.get(op, 24))[op]
+    verdict = verdicts(BASE_CASES[op].replace("#", op), tuple(Allowance), OPSETS.get(op, 24))[op]
 
     assert verdict == Verdict()
 
@@ -333,14 +332,14 @@ def test_data_dependent_operators_run_natively_unless_allowed(op: str) -> None:
     graph = BASE_CASES[op].replace("#", op)
 
     assert verdicts(graph)[op].code == ReasonCode.DATA_DEPENDENT
-    assert verdicts(graph, LabelWishes(data_dependent=True))[op].supported
+    assert verdicts(graph, [Allowance.DATA_DEPENDENT])[op].supported
 
 
 def test_float64_is_taken_only_where_the_user_lets_it_be_narrowed() -> None:
     graph = "g (double[2] x) => (double[2] y) { y = Exp(x) }"
 
     assert not verdicts(graph)["Exp"].supported
-    assert verdicts(graph, LabelWishes(narrow_double=True))["Exp"].supported
+    assert verdicts(graph, [Allowance.NARROW_DOUBLE])["Exp"].supported
 
 
 @pytest.mark.parametrize(
