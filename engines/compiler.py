@@ -245,11 +245,9 @@ class _Compilation:
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
-        graph = expand_functions(
-            Graph.of(graph.model), _table(self._engine, self._options.partition), self._options.partition
-        )
-        seconds = time.perf_counter() - start
         wishes = self._options.partition
+        graph = expand_functions(Graph.of(graph.model), _table(self._engine, wishes), wishes)
+        seconds = time.perf_counter() - start
         if self._owner:
             wishes = wishes_inside(wishes, graph, self._owner)
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)

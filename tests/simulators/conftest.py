@@ -123,7 +123,7 @@ def tensorrt() -> Iterator[Callable[..., Any]]:
         major, minor = (int(part) for part in version.split(".")[:2])
         module: Any = types.ModuleType("simulated_tensorrt")
         module.__version__ = version
-        module.ILogger = ILogger
+        module.ILogger, module.ParserError, module.ErrorCode = ILogger, ParserError, ErrorCode
         module.Builder = type("Builder", (Builder,), {"version": (major, minor)})
         module.NetworkDefinitionCreationFlag = enum.IntEnum("Flag", {"STRONGLY_TYPED": 1 if major < 11 else 0})
         module.OnnxParser = type("OnnxParser", (OnnxParser,), {"refuses": refuses or {}, "silent": silent})
