@@ -17,6 +17,7 @@ from engines.cuda_devices import Gpu, find_gpu
 from engines.envelope import Device, Envelope
 from engines.errors import BackendMissingError
 from engines.options import BuildOptions
+from engines.tensorrt_build import BuildSettings, build_plan
 from partitioner import Allowance, Node, Verdict
 
 try:
@@ -32,7 +33,7 @@ OLDEST = (10, 3)
 INSTALL = "Install it on a machine with an NVIDIA GPU: pip install 'trtnode[tensorrt]'"
 NOT_INSTALLED = f"TensorRT is not installed here. {INSTALL}."
 NO_GPU = "TensorRT is installed, but no NVIDIA GPU or driver is here. Run nvidia-smi: it must list a GPU."
-NOT_RUN_YET = "This version labels models for TensorRT, but does not build and run its engines yet. Use openvino."
+NOT_RUN_YET = "This version does not run engines of TensorRT yet. Use --engine openvino."
 
 
 class TensorRtBackend:
@@ -82,12 +83,13 @@ class TensorRtBackend:
         return {"STRONGLY_TYPED": "1"}
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        """Refuse: see ``missing``.
+        """Build with TensorRT's defaults; see ``engines.tensorrt_build``.
 
         Raises:
-            BackendMissingError: Always.
+            BackendMissingError: TensorRT is not installed.
+            BuildError: It refuses the model.
         """
-        raise BackendMissingError(self.missing() or NOT_RUN_YET)
+        return build_plan(_library(), model, BuildSettings()).engine
 
     def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> Engine:
         """Refuse: see ``missing``.

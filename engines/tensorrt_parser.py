@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from engines.tensorrt_rewrites import prepare
+from engines.tensorrt_rewrites import STAMPS, prepare
 from partitioner import SUPPORTED, ReasonCode, Verdict
 
 FIRST_STRONGLY_TYPED = 11
@@ -43,35 +43,41 @@ def ask_parser(trt: Any, model: pathlib.Path) -> Verdict:
     Returns:
         The parser's first refusal in its own words, with the reason code that is nearest to its error code.
     """
-    proto = prepare(onnx.load(model))
-    network, logger = new_network(trt)
-    parser = trt.OnnxParser(network, logger)
+    proto = prepare(onnx.load(model), STAMPS)
+    logger = make_logger(trt)
+    builder = trt.Builder(logger)
+    parser = trt.OnnxParser(new_network(trt, builder), logger)
     if parser.supports_model_v2(proto.SerializeToString(), str(model)):
         return SUPPORTED
-    errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    if not errors:
+    return first_refusal(parser, logger)
+
+
+def first_refusal(parser: Any, logger: Any) -> Verdict:
+    """The first error of a parser that has refused a model, in its own words; else the last line of its log.
+
+    Args:
+        parser: A ``trt.OnnxParser``.
+        logger: From ``make_logger``.
+    """
+    if not parser.num_errors:
         said = logger.last() or "it gives no reason"
-        return Verdict(ReasonCode.UNSUPPORTED_OP, f"TensorRT's parser refuses it: {_first_line(said)}")
-    return _verdict(errors[0])
-
-
-def _verdict(error: Any) -> Verdict:
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"TensorRT's parser refuses it: {first_line(said)}")
+    error = parser.get_error(0)
     code = CODES.get(error.code().name, ReasonCode.UNSUPPORTED_OP)
-    return Verdict(code, f"TensorRT's parser ({error.code().name}): {_first_line(error.desc())}")
+    return Verdict(code, f"TensorRT's parser ({error.code().name}): {first_line(error.desc())}")
 
 
-def new_network(trt: Any) -> tuple[Any, Any]:
-    """Make an empty, strongly typed network and the logger of this process.
+def new_network(trt: Any, builder: Any) -> Any:
+    """Make an empty, strongly typed network.
 
     Args:
         trt: The tensorrt module.
+        builder: A ``trt.Builder``.
     """
-    logger = make_logger(trt)
-    builder = trt.Builder(logger)
     flags = 0
     if int(trt.__version__.split(".")[0]) < FIRST_STRONGLY_TYPED:
         flags = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    return builder.create_network(flags), logger
+    return builder.create_network(flags)
 
 
 @functools.cache
@@ -101,6 +107,7 @@ def make_logger(trt: Any) -> Any:
     return Logger()
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """The first line of a library's message that says something, as a sentence."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     return line[:300].rstrip(".") + "."

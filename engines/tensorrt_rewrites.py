@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from engines.errors import BuildError
 from engines.tensorrt_ops import OPSETS
 from partitioner.quantization import DEQUANTIZE, MIDDLE, QUANTIZE, describe_quantization, is_paired
 from partitioner.versions import VersionLimits, lower_versions
@@ -25,17 +26,24 @@ NEVER_NEGATIVE = frozenset({"Abs", "Relu", "Sigmoid", "Softmax", "Softplus"})
 """Operators whose results quantization to uint8 doesn't clip at zero."""
 
 
-def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Run all passes.
+Pass = Callable[[ir.Model], None]
+
+
+def prepare(model: onnx.ModelProto, passes: Sequence[Pass]) -> onnx.ModelProto:
+    """Rewrite a model.
 
     Args:
         model: A segment as a standalone model, whose nodes ``engines.tensorrt_labels`` has accepted.
+        passes: ``STAMPS`` to ask about its nodes one by one, ``PASSES`` to build it.
 
     Returns:
         Another model with the same inputs and outputs.
+
+    Raises:
+        BuildError: What no pass can make right is left.
     """
     rewritten = ir.from_proto(model)
-    for rewrite in PASSES:
+    for rewrite in passes:
         rewrite(rewritten)
     return ir.to_proto(rewritten)
 
@@ -78,6 +86,18 @@ def narrow_uint8(model: ir.Model) -> None:
             _set_zero_point(op)
 
 
+def refuse_uint8(model: ir.Model) -> None:
+    """Refuse uint8 quantization that is left: its other end is outside, and the parser would read it as int8.
+
+    Raises:
+        BuildError: There is such a node.
+    """
+    for op in model.graph:
+        ends = {QUANTIZE: op.outputs, DEQUANTIZE: op.inputs}.get(op.op_type, ())
+        if any(value is not None and value.dtype == ir.DataType.UINT8 for value in ends[:1]):
+            raise BuildError(f"{op.op_type} {op.name!r} is uint8 at the segment's boundary, which TensorRT misreads.")
+
+
 def narrow_doubles(model: ir.Model) -> None:
     """Compute in float32 what is float64, inputs and outputs included: TensorRT has no other way, and says nothing.
 
@@ -95,13 +115,10 @@ def narrow_doubles(model: ir.Model) -> None:
         _narrow_attributes(op)
 
 
-PASSES: Sequence[Callable[[ir.Model], None]] = (
-    stamp_producer,
-    stamp_versions,
-    center_uint8,
-    narrow_uint8,
-    narrow_doubles,
-)
+STAMPS: Sequence[Pass] = (stamp_producer, stamp_versions)
+"""What any model needs to be read at all."""
+
+PASSES: Sequence[Pass] = (*STAMPS, center_uint8, narrow_uint8, refuse_uint8, narrow_doubles)
 """In order."""
 
 

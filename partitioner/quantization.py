@@ -35,7 +35,7 @@ class Quantization:
 
 def describe_quantization(op: ir.Node) -> Quantization:
     """Describe a QuantizeLinear or DequantizeLinear node (inputs: tensor, scale, zero point or nothing)."""
-    data, scale = op.inputs[0], _array(op, 1)
+    data, scale = (op.inputs[0] if op.inputs else None), _array(op, 1)
     quantizer = op if op.op_type == QUANTIZE else _producer(data)
     source = data if quantizer in (None, op) else quantizer.inputs[0] if quantizer else None
     return Quantization(

@@ -8,8 +8,9 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from engines.errors import BuildError
 from engines.tensorrt_ops import OPSETS
-from engines.tensorrt_rewrites import center_uint8, narrow_doubles, narrow_uint8, prepare
+from engines.tensorrt_rewrites import PASSES, center_uint8, narrow_doubles, narrow_uint8, prepare
 
 SCALE = 0.1
 PAIR = (
@@ -100,12 +101,16 @@ def test_a_scale_that_other_nodes_read_as_well_stays_as_it_is_for_them() -> None
     np.testing.assert_allclose(run(result, x=SPREAD), run(model, x=SPREAD), rtol=0, atol=1.5 * SCALE**2 + 1e-6)
 
 
-def test_uint8_that_crosses_the_boundary_is_left_alone() -> None:
-    model = parse("g (float[N] x) => (uint8[N] y) <float s = {0.1}, uint8 z = {0}> { y = QuantizeLinear(x, s, z) }")
-
-    result = prepare(model)
-
-    np.testing.assert_array_equal(run(result, x=SPREAD), run(model, x=SPREAD))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[N] x) => (uint8[N] y) <float s = {0.1}, uint8 z = {0}> { y = QuantizeLinear(x, s, z) }",
+        "g (uint8[N] x) => (float[N] y) <float s = {0.1}, uint8 z = {0}> { y = DequantizeLinear(x, s, z) }",
+    ],
+)
+def test_uint8_quantization_that_is_cut_in_two_is_not_built(text: str) -> None:
+    with pytest.raises(BuildError, match="uint8 at the segment's boundary, which TensorRT misreads"):
+        prepare(parse(text), PASSES)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_float64_becomes_float32_and_keeps_seven_digits(text: str) -> None:
 def test_a_segment_states_an_opset_that_the_parser_knows(opset: int, stamped: int) -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }", opset)
 
-    result = prepare(model)
+    result = prepare(model, PASSES)
 
     assert [entry.version for entry in result.opset_import] == [stamped]
     np.testing.assert_array_equal(run(result, x=SPREAD), np.maximum(SPREAD, 0))
@@ -149,10 +154,10 @@ def test_a_model_that_tensorrt_wrote_is_read_like_any_other() -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
     model.producer_name = "TensorRT"
 
-    assert prepare(model).producer_name == "trtnode"
+    assert prepare(model, PASSES).producer_name == "trtnode"
 
 
 def test_names_of_inputs_and_outputs_stay() -> None:
-    result = prepare(parse(PAIR.replace("#", "0")))
+    result = prepare(parse(PAIR.replace("#", "0")), PASSES)
 
     assert ([v.name for v in result.graph.input], [v.name for v in result.graph.output]) == (["x"], ["y"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import pathlib
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -49,23 +50,110 @@ class ILogger:
         self.started = True
 
 
-class Network:
+class ITensor:
+    def __init__(self, value: onnx.ValueInfoProto) -> None:
+        self.name = value.name
+        self.shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in value.type.tensor_type.shape.dim)
+        self.allowed_formats = 0
+
+
+class INetworkDefinition:
     def __init__(self, *, strongly_typed: bool) -> None:
         self.strongly_typed = strongly_typed
-        self.asked = False
+        self.model: onnx.ModelProto | None = None
+        self.inputs: list[ITensor] = []
+        self.outputs: list[ITensor] = []
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.outputs)
+
+    def get_input(self, index: int) -> ITensor:
+        return self.inputs[index]
+
+    def get_output(self, index: int) -> ITensor:
+        return self.outputs[index]
+
+
+class ITimingCache:
+    def __init__(self, measured: bytes) -> None:
+        self.measured = measured
+
+    def serialize(self) -> bytes:
+        return self.measured + b"+"
+
+
+class IOptimizationProfile:
+    def __init__(self) -> None:
+        self.shapes: dict[str, tuple[Any, Any, Any]] = {}
+
+    def set_shape(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002  (the library's names)
+        if not all(low <= best <= high for low, best, high in zip(min, opt, max, strict=True)):
+            raise ValueError("Shapes are not consistent")
+        self.shapes[input] = (min, opt, max)
+
+
+class IBuilderConfig:
+    """Takes a timing cache only of the machine that it is on."""
+
+    def __init__(self) -> None:
+        self.builder_optimization_level = 3
+        self.limits: dict[str, int] = {}
+        self.profiles: list[IOptimizationProfile] = []
+        self.cache: ITimingCache | None = None
+
+    def set_memory_pool_limit(self, pool: str, pool_size: int) -> None:
+        self.limits[pool] = pool_size
+
+    def create_timing_cache(self, serialized_timing_cache: bytes) -> ITimingCache:
+        return ITimingCache(serialized_timing_cache)
+
+    def set_timing_cache(self, cache: ITimingCache, ignore_mismatch: bool) -> bool:
+        fits = not cache.measured.startswith(b"other GPU")
+        self.cache = cache if fits else self.cache
+        return fits
+
+    def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
+        self.profiles.append(profile)
+        return -1 if any(max(high) > 10**6 for _, _, high in profile.shapes.values()) else len(self.profiles) - 1
 
 
 class Builder:
-    """Refuses a logger whose base was not initialized, as the bindings do."""
+    """Refuses a logger whose base was not initialized, as the bindings do. An engine is a text of what it was told."""
 
     version = (11, 1)
+    finds_engines = True
 
     def __init__(self, logger: ILogger) -> None:
         if not isinstance(logger, ILogger) or not logger.started:
             raise TypeError("__init__(): incompatible constructor arguments")
+        self._logger = logger
 
-    def create_network(self, flags: int = 0) -> Network:
-        return Network(strongly_typed=self.version[0] >= 11 or flags == 1 << 1)
+    def create_network(self, flags: int = 0) -> INetworkDefinition:
+        return INetworkDefinition(strongly_typed=self.version[0] >= 11 or flags == 1 << 1)
+
+    def create_builder_config(self) -> IBuilderConfig:
+        return IBuilderConfig()
+
+    def create_optimization_profile(self) -> IOptimizationProfile:
+        return IOptimizationProfile()
+
+    def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> bytes | None:
+        assert config.cache is not None
+        assert all(t.allowed_formats == 1 for t in (*network.inputs, *network.outputs)), "a layout of its own choice"
+        if not self.finds_engines:
+            self._logger.log(Severity.ERROR, "out of memory")
+            return None
+        facts = {
+            "level": config.builder_optimization_level,
+            "limits": config.limits,
+            "profiles": [profile.shapes for profile in config.profiles],
+        }
+        return json.dumps(facts).encode()
 
 
 class ParserError:
@@ -88,7 +176,7 @@ class OnnxParser:
     refuses: Refusals = types.MappingProxyType({})
     silent = False
 
-    def __init__(self, network: Network, logger: ILogger) -> None:
+    def __init__(self, network: INetworkDefinition, logger: ILogger) -> None:
         assert network.strongly_typed, "a weakly typed network"
         self._network, self._logger = network, logger
         self._errors: list[ParserError] = []
@@ -100,10 +188,14 @@ class OnnxParser:
     def get_error(self, index: int) -> ParserError:
         return self._errors[index]
 
+    def parse(self, model: bytes, path: str | None = None) -> bool:
+        return self.supports_model_v2(model, path)
+
     def supports_model_v2(self, model: bytes, path: str | None = None) -> bool:
-        assert not self._network.asked, "the network is not empty"
-        self._network.asked = True
-        proto = onnx.ModelProto.FromString(model)
+        assert self._network.model is None, "the network is not empty"
+        proto = self._network.model = onnx.ModelProto.FromString(model)
+        self._network.inputs = [ITensor(value) for value in proto.graph.input]
+        self._network.outputs = [ITensor(value) for value in proto.graph.output]
         assert proto.producer_name != "TensorRT"
         for number, node in enumerate(proto.graph.node):
             if node.op_type in self.refuses:
@@ -119,12 +211,22 @@ class OnnxParser:
 def tensorrt() -> Iterator[Callable[..., Any]]:
     """Makes a simulated tensorrt module of some version, whose parser refuses some operators."""
 
-    def make(*, version: str = "11.1.0.1", refuses: Refusals | None = None, silent: bool = False) -> Any:
+    def make(
+        *,
+        version: str = "11.1.0.1",
+        refuses: Refusals | None = None,
+        silent: bool = False,
+        finds_engines: bool = True,
+    ) -> Any:
         major, minor = (int(part) for part in version.split(".")[:2])
         module: Any = types.ModuleType("simulated_tensorrt")
         module.__version__ = version
         module.ILogger, module.ParserError, module.ErrorCode = ILogger, ParserError, ErrorCode
-        module.Builder = type("Builder", (Builder,), {"version": (major, minor)})
+        module.Builder = type("Builder", (Builder,), {"version": (major, minor), "finds_engines": finds_engines})
+        module.MemoryPoolType = types.SimpleNamespace(WORKSPACE="WORKSPACE")
+        module.TensorFormat = enum.IntEnum("TensorFormat", {"LINEAR": 0})
+        for kind in (IBuilderConfig, INetworkDefinition, IOptimizationProfile, ITimingCache):
+            setattr(module, kind.__name__, kind)
         module.NetworkDefinitionCreationFlag = enum.IntEnum("Flag", {"STRONGLY_TYPED": 1 if major < 11 else 0})
         module.OnnxParser = type("OnnxParser", (OnnxParser,), {"refuses": refuses or {}, "silent": silent})
         return module

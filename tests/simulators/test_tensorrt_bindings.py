@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from engines import tensorrt_parser
+from engines import tensorrt_build, tensorrt_parser
 from engines.tensorrt_parser import CODES
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -30,6 +30,16 @@ SYMBOLS = (
     " createNvOnnxParserRefitter_INTERNAL getBuilderPluginRegistry getNvOnnxParserVersion getPluginRegistry"
     " initLibNvInferPlugins"
 ).split()
+SIMULATED = "Builder IBuilderConfig INetworkDefinition IOptimizationProfile ITimingCache OnnxParser ParserError".split()
+PROPERTIES = [
+    "IBuilderConfig.builder_optimization_level",
+    "INetworkDefinition.num_inputs",
+    "INetworkDefinition.num_outputs",
+    "ITensor.allowed_formats",
+    "ITensor.name",
+    "ITensor.shape",
+    "OnnxParser.num_errors",
+]
 DOWNLOAD_S, ASK_S = 60, 60
 
 CHILD = """
@@ -58,8 +68,9 @@ print(json.dumps({
 
 def used_names() -> set[str]:
     """What the source takes from the library, for example ``ILogger.Severity.WARNING``."""
-    tree = ast.parse(pathlib.Path(tensorrt_parser.__file__).read_text(encoding="utf-8"))
-    chains = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    sources = (pathlib.Path(str(module.__file__)) for module in (tensorrt_build, tensorrt_parser))
+    trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
+    chains = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return {chain.removeprefix("trt.") for chain in chains if chain.startswith("trt.")}
 
 
@@ -67,7 +78,7 @@ def methods(module: Any) -> dict[str, list[str]]:
     """Argument names of each public method of a simulated library, by class and name."""
     return {
         f"{kind}.{name}": list(inspect.signature(member).parameters)[1:]
-        for kind in ("Builder", "OnnxParser", "ParserError")
+        for kind in SIMULATED
         for name, member in inspect.getmembers(getattr(module, kind), inspect.isfunction)
         if not name.startswith("_")
     }
@@ -116,7 +127,7 @@ def test_the_real_bindings_have_all_that_our_code_and_its_simulator_use(ask, ten
     release, run = ask
     simulated = methods(tensorrt(version=release))
 
-    found = run([*used_names(), *simulated, "OnnxParser.num_errors"])
+    found = run([*used_names(), *simulated, *PROPERTIES])
 
     assert found["version"] == release
     assert found["missing"] == []
