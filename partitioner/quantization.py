@@ -54,8 +54,14 @@ def is_paired(quantizer: ir.Node) -> bool:
     return (
         not result.is_graph_output()
         and len(readers) == len(result.uses()) > 0
-        and all(r.op_type == DEQUANTIZE and _zero_point(r) == _zero_point(quantizer) for r in readers)
+        and all(r.op_type == DEQUANTIZE and _share_zero_point(r, quantizer) for r in readers)
     )
+
+
+def _share_zero_point(one: ir.Node, other: ir.Node) -> bool:
+    """Whether two nodes have equal zero points. Most share one constant, which need not be read."""
+    same = len(one.inputs) == len(other.inputs) == 3 and one.inputs[2] is other.inputs[2]
+    return same or _zero_point(one) == _zero_point(other)
 
 
 def _zero_point(op: ir.Node) -> int | None:
