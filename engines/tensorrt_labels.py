@@ -34,7 +34,7 @@ from engines.tensorrt_rules import OPERATOR_RULES, input_of, quantized_dtype
 from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
 from partitioner.quantization import DEQUANTIZE, QUANTIZE
 from partitioner.values import comes_from_shape, dimensions
-from partitioner.versions import means_the_same
+from partitioner.versions import extends_operator, means_the_same
 
 QUANTIZERS = (QUANTIZE, DEQUANTIZE)
 
@@ -70,21 +70,14 @@ def label(node: Node, allow: Collection[Allowance] = ()) -> Verdict:
 
 def _check_opset(node: Node) -> Verdict:
     """Refuse what means something else in all of the parser's opsets: a segment is stamped with one of them."""
-    if means_the_same(node.op, node.opset, OPSETS[-1]) and _since(node, node.opset) == _since(node, _raised(node)):
+    known = node.opset >= OPSETS[0] or extends_operator(node.op_type, OPSETS[0], node.opset)
+    if known and means_the_same(node.op, node.opset, OPSETS[-1]):
         return SUPPORTED
     return Verdict(
         ReasonCode.UNSUPPORTED_OP,
         f"{node.op_type} of opset {node.opset} is another than in opsets {OPSETS[0]} to {OPSETS[-1]}, "
         "which TensorRT's parser knows.",
     )
-
-
-def _raised(node: Node) -> int:
-    return max(node.opset, OPSETS[0])
-
-
-def _since(node: Node, opset: int) -> int:
-    return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
 
 
 def _check_dtypes(node: Node, allow: Collection[Allowance]) -> Verdict:

@@ -366,6 +366,11 @@ def test_float64_is_taken_only_where_the_user_lets_it_be_narrowed() -> None:
             id="weights-with-a-scale-for-each-channel",
         ),
         pytest.param("g (float[2] x) => (float[2] y) { y = Relu(x) }", 7, id="older-than-the-parser-but-the-same"),
+        pytest.param(
+            "g (float[2,3] x, float[3,2] w) => (float[2,2] y) { y = MatMul(x, w) }",
+            7,
+            id="older-than-the-parser-which-takes-more",
+        ),
         pytest.param("g (float[1,4,2,2] x) => (float[1,1,4,4] y) { y = DepthToSpace<blocksize = 2>(x) }", 28,
                      id="newer-than-the-parser-but-the-same"),
         pytest.param(
