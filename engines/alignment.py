@@ -110,7 +110,7 @@ def align(
     if not any(stage.is_engine for stage in stages):
         raise EngineError(f"{model}: no node of it has an engine, so there is nothing to align. Compile it first.")
     if min_sqnr_db is None:
-        min_sqnr_db = min(MIN_SQNR_DB[_precision(stage)] for stage in stages if stage.is_engine)
+        min_sqnr_db = min(_least_sqnr_db(stage) for stage in stages if stage.is_engine)
     makers = {stage.name: _makers(graph, stage) if deep else {} for stage in stages}
     names = {v.name or "" for s in stages for v in s.outputs} | {n for made in makers.values() for n in made}
     with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
@@ -133,9 +133,10 @@ def align(
     )
 
 
-def _precision(stage: Stage) -> str:
+def _least_sqnr_db(stage: Stage) -> float:
+    """What the least exact precision of an engine leaves."""
     envelope = Envelope.from_json(embedded_engine(stage.nodes[0].op).envelope, stage.name)
-    return envelope.precision_asked
+    return min(MIN_SQNR_DB[precision] for precision in envelope.precision_effective.split("+"))
 
 
 def _makers(graph: Graph, stage: Stage) -> dict[str, str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from engines.envelope import Device, Envelope
 from engines.options import BuildOptions
-from partitioner import Node, TensorSpec, Verdict
+from partitioner import Allowance, Node, TensorSpec, Verdict
 
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
@@ -88,15 +88,22 @@ class Backend(Protocol):
         """What engines built here are built for."""
         ...
 
-    def label(self, node: Node) -> Verdict:
-        """Whether the library computes this node, and computes it right."""
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Whether the library computes this node, and computes it right, or as the user allows."""
         ...
 
-    def refusal(self, model: pathlib.Path) -> str | None:
+    def missing(self) -> str | None:
+        """Why nothing can be built and run here, and how to mend it, in a sentence or two; None if it can.
+
+        A backend of which something is missing still labels nodes, by its table alone.
+        """
+        ...
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
         """Ask the library itself whether it takes every node of a model, without building anything.
 
         Returns:
-            None if it does, else one sentence of what it says.
+            Its verdict, in its own words where it refuses a node.
         """
         ...
 

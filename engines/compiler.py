@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import pathlib
@@ -19,7 +20,7 @@ from engines.building import BuiltEngine, EngineBuilder, builder_version, verdic
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
-from engines.errors import AlreadyCompiledError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
 from engines.native_form import write_native_form
@@ -82,9 +83,13 @@ def compile_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
         UnknownBackendError: There is no such engine.
+        BackendMissingError: Its library is not installed, or does not run here.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
         PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
     """
+    engine = resolve_engine(options.engine)
+    if engine != NATIVE and (problem := get_backend(engine).missing()):
+        raise BackendMissingError(problem)
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
@@ -120,13 +125,14 @@ def partition_model(
     graph = _cleaned(source)
     seconds = time.perf_counter() - start
     with Worker() as worker:
-        graph = expand_functions(graph, _table(engine), options.partition)
+        graph = expand_functions(graph, _table(engine, options.partition), options.partition)
         supports = _predicate(engine, graph, options.partition, cache, worker)
         partition = partition_graph(graph, supports, options.partition)
         bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     reports = Settled(partition=partition, engines={}, bodies=bodies).body_reports()
-    return partition, partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
+    report = partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
+    return partition, dataclasses.replace(report, labelled_by=_source_of_labels(engine))
 
 
 class _Compilation:
@@ -259,9 +265,9 @@ class _Compilation:
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
-        graph = expand_functions(Graph.of(graph.model), _table(self._engine), self._options.partition)
-        seconds = time.perf_counter() - start
         wishes = self._options.partition
+        graph = expand_functions(Graph.of(graph.model), _table(self._engine, wishes), wishes)
+        seconds = time.perf_counter() - start
         if self._owner:
             wishes = wishes_inside(wishes, graph, self._owner)
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
@@ -360,16 +366,22 @@ def _cleaned(source: pathlib.Path) -> Graph:
     return graph
 
 
-def _table(engine: str) -> Predicate:
+def _source_of_labels(engine: str) -> str:
+    """What to say about labels that no library has confirmed; empty where one has."""
+    problem = None if engine == NATIVE else get_backend(engine).missing()
+    return f"the table; {problem}" if problem else ""
+
+
+def _table(engine: str, wishes: PartitionOptions) -> Predicate:
     """What our own tables say about nodes, before the library is asked."""
     if engine == NATIVE:
         return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
-    return get_backend(engine).label
+    return functools.partial(get_backend(engine).label, allow=wishes.allow)
 
 
 def _predicate(
     engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
 ) -> Predicate:
-    if engine == NATIVE:
-        return _table(engine)
+    if engine == NATIVE or get_backend(engine).missing():
+        return _table(engine, wishes)
     return ask_library(get_backend(engine), graph, wishes, cache, worker)

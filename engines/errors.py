@@ -27,6 +27,10 @@ class UnknownBackendError(EngineError):
         super().__init__(f"There is no engine {name!r}. Use one of: {known}.")
 
 
+class BackendMissingError(EngineError):
+    """An engine is asked for whose library, or what it needs, is not here."""
+
+
 class ModelLoadError(EngineError):
     """The native executor refuses a model, so there is no way to run it."""
 

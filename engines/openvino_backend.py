@@ -6,7 +6,7 @@ import functools
 import logging
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from engines.base import Buffer, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
 from engines.options import BuildOptions
-from partitioner import Node, TensorSpec, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -51,19 +51,25 @@ class OpenVinoBackend:
         """The instruction set as OpenVINO names it in each engine it exports, and the processor's name."""
         return Device(features=_instruction_set(), name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
 
-    def label(self, node: Node) -> Verdict:
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """See ``engines.openvino_labels``."""
         return openvino_labels.label(node)
 
-    def refusal(self, model: pathlib.Path) -> str | None:
+    def missing(self) -> str | None:
+        """Nothing: OpenVINO comes with this project and needs no device."""
+        return None
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
         """Convert a model and query the CPU plugin for each of its operations."""
         try:
             source = _core().read_model(str(model))
             taken = _core().query_model(source, DEVICE)
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
-            return f"OpenVINO: {_first_line(error)}"
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO: {_first_line(error)}")
         refused = [op.get_type_name() for op in source.get_ops() if op.get_friendly_name() not in taken]
-        return f"OpenVINO's CPU plugin has no {refused[0]}." if refused else None
+        if not refused:
+            return SUPPORTED
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO's CPU plugin has no {refused[0]}.")
 
     @functools.cache  # noqa: B019  (one backend a process)
     def precision_support(self) -> PrecisionSupport:

@@ -11,7 +11,7 @@ from partitioner.errors import (
 from partitioner.expansion import expand_functions
 from partitioner.extract import extract_model
 from partitioner.graph import Graph, Node, TensorSpec
-from partitioner.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.labels import SUPPORTED, Allowance, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.loading import load_model
 from partitioner.partition import Partition, partition_graph
 from partitioner.passes import clean_up
@@ -29,6 +29,7 @@ from partitioner.trtnode import (
 
 __all__ = [
     "SUPPORTED",
+    "Allowance",
     "CompiledModelError",
     "EmbeddedEngine",
     "ExternalDataError",

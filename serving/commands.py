@@ -7,7 +7,8 @@ import pathlib
 
 from serving.command import Command, lazy, positive
 
-ENGINES = ("auto", "openvino", "native")
+ENGINES = ("auto", "tensorrt", "openvino", "native")
+ALLOWANCES = ("data-dependent", "narrow-double")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
 CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
@@ -38,6 +39,13 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+    )
+    group.add_argument(
+        "--allow",
+        action="append",
+        choices=ALLOWANCES,
+        default=[],
+        help="let TensorRT engines run operators whose results depend on values in size, or compute float64 in float32",
     )
     group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from engines import CompileOptions, EngineCache, partition_model
 from engines.files import write_atomically
-from partitioner import PartitionOptions, Report
+from partitioner import Allowance, PartitionOptions, Report
 from serving.explain_page import render_page
 
 CACHE_BYTES = 20 * 10**9
@@ -60,6 +60,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
             min_segment_nodes=arguments.min_segment_nodes,
             max_segments=arguments.max_segments,
             connected=arguments.connected,
+            allow=tuple(Allowance(name) for name in arguments.allow),
         ),
         samples=getattr(arguments, "inputs", None),
         tune=getattr(arguments, "tune", False),
@@ -75,6 +76,8 @@ def print_report(report: Report, console: Console) -> None:
         f"{len(report.native)} run natively. {_count(report.crossing_tensors, 'tensor')} "
         f"({_bytes(report.boundary_bytes)}) cross."
     )
+    if report.labelled_by:
+        console.print(f"Labelled by {report.labelled_by}", markup=False)
     if report.segments:
         console.print(_segments(report))
     if report.native:

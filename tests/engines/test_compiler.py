@@ -173,7 +173,7 @@ def test_model_that_onnxruntime_refuses_is_an_error(workshop: Any) -> None:
 
 
 def test_unknown_engine_is_an_error_that_lists_the_known_ones(workshop: Any, source: pathlib.Path) -> None:
-    with pytest.raises(UnknownBackendError, match=r"no engine 'abacus'\. Use one of: auto, openvino, native"):
+    with pytest.raises(UnknownBackendError, match=r"no engine 'abacus'\. Use one of: auto, tensorrt, openvino, native"):
         workshop.compile(source, engine="abacus")
 
 
