@@ -27,6 +27,10 @@ class UnknownBackendError(EngineError):
         super().__init__(f"There is no engine {name!r}. Use one of: {known}.")
 
 
+class BackendMissingError(EngineError):
+    """An engine is asked for whose library, or what it needs, is not here."""
+
+
 class ModelLoadError(EngineError):
     """The native executor refuses a model, so there is no way to run it."""
 
@@ -78,6 +82,21 @@ class OutOfRangeError(ExecutionError):
 
 class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
+
+
+class MetricError(EngineError):
+    """A user's own measure of accuracy can't be used."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The metric {name!r} can't be used: {reason}. Modules are looked up from the working directory."
+        )
+
+
+class PrecisionError(EngineError):
+    """A precision that can't be had: the backend lacks it, or something that it needs is missing."""
+
+    exit_code = 2
 
 
 class OutputFileError(EngineError):

@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``compile``, ``calibrate`` and ``run``. Light: their work is imported when they run."""
+"""The commands ``explain``, ``compile``, ``calibrate``, ``run`` and ``align``. Light: work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pathlib
 
 from serving.command import Command, lazy, positive
 
-ENGINES = ("auto", "openvino", "native")
+ENGINES = ("auto", "tensorrt", "openvino", "native")
+ALLOWANCES = ("data-dependent", "narrow-double")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
 CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
@@ -40,6 +41,13 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
         "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
     )
     group.add_argument(
+        "--allow",
+        action="append",
+        choices=ALLOWANCES,
+        default=[],
+        help="let TensorRT engines run operators whose results depend on values in size, or compute float64 in float32",
+    )
+    group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
     )
 
@@ -60,7 +68,6 @@ def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None
 def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
     )
@@ -69,7 +76,43 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_precision_options(parser)
     add_partition_options(parser)
+
+
+def _add_precision_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("precision options")
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="what engines compute in; auto: the fastest inside the accuracy budget; default: fp32",
+    )
+    group.add_argument(
+        "--precision-rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="another one for some nodes: node=GLOB:PRECISION or op=TYPE:PRECISION; may be repeated, the first that "
+        "fits counts",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="DATA",
+        help="samples of the inputs (.npz, a folder, or module:function), or the ranges.json of `trtnode calibrate`",
+    )
+    group.add_argument(
+        "--calibration-method",
+        default="minmax",
+        metavar="M",
+        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    group.add_argument(
+        "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"
+    )
+    group.add_argument("--min-top1-agreement", type=float, metavar="X", help="share of best classes that must stay")
+    group.add_argument("--max-abs", type=float, metavar="X", help="largest difference of any element")
+    group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
 
 
 def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +145,23 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
 
 
+def _configure_align(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument(
+        "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
+    )
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
+    parser.add_argument(
+        "--min-sqnr",
+        type=float,
+        metavar="DB",
+        help="signal-to-quantization-noise ratio, in decibels, below which a value has diverged; "
+        "default: what the precision of the engines explains",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
 EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
@@ -128,4 +188,11 @@ RUN = Command(
     help="run a model once on inputs from a file",
     configure=_configure_run,
     run=lazy("serving.run_command:run"),
+)
+
+ALIGN = Command(
+    name="align",
+    help="find the first value of a compiled model that differs from its source",
+    configure=_configure_align,
+    run=lazy("serving.align_command:align_"),
 )

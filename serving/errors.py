@@ -86,13 +86,13 @@ class InvalidOutputError(ServingError):
     """An executable gave another type than it declares."""
 
 
-class NotBuiltYetError(ServingError):
-    """An option is known, but what it asks for is not built yet."""
+class InvalidOptionError(ServingError):
+    """A command-line option has a value that it can't have."""
 
     exit_code = 2
 
-    def __init__(self, option: str, advice: str) -> None:
-        super().__init__(f"{option} is not available yet. {advice}")
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"{option}: {problem}.")
 
 
 class CommandLoadError(ServingError):

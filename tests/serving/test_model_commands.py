@@ -157,7 +157,7 @@ def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:
         pytest.param(["compile", str(TEST_SET), "-o", "x.onnx"], 1, "not an ONNX", id="not-onnx"),
         pytest.param(["compile", str(DIGITS), "-o", "absent/x.onnx"], 1, "there is no such folder", id="no-folder"),
         pytest.param(["explain", str(DIGITS), "--native-ops", "Rellu"], 2, "'Rellu' matches nothing", id="unknown-op"),
-        pytest.param(["compile", str(DIGITS), "-o", "x", "--precision", "int8"], 2, "not available yet", id="int8"),
+        pytest.param(["compile", str(DIGITS), "-o", "x", "--precision", "int8"], 2, "needs calibration", id="int8"),
         pytest.param(["run", str(DIGITS), "--inputs", "no.npz", "--outputs", "o"], 1, "no.npz", id="missing-inputs"),
         pytest.param(["run", str(DIGITS), "--inputs", str(DIGITS), "--outputs", "o"], 1, "not an .npz", id="no-npz"),
     ],
