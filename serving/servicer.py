@@ -29,11 +29,12 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
-from serving.admin_servicer import AdminServicer
+from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
 from serving.parameters import check_request_parameters, count_parameter
 from serving.queue_terms import QueueTerms
 from serving.service import SERVER_NAME, InferenceService
+from serving.settings_rpcs import settings_methods
 from serving.signature import WireTensor
 from serving.status import status_of
 from serving.streams import StreamedRequest
@@ -66,7 +67,8 @@ class GrpcServicer:
             "ModelMetadata": self.model_metadata,
             "ModelConfig": self.model_config,
             "ModelStatistics": self.model_statistics,
-            **AdminServicer(self._service).methods(),
+            **memory_methods(self._service.shared_memory),
+            **settings_methods(self._service),
         }
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
