@@ -1,5 +1,7 @@
 """From segments to answers: backends, the compiler, the engine cache and the hybrid executor."""
 
+from engines.alignment import AlignedValue, Alignment, align
+from engines.budget import AccuracyBudget
 from engines.cache import EngineCache
 from engines.compiled_model import CompiledModel
 from engines.compiler import compile_model, partition_model
@@ -11,14 +13,19 @@ from engines.errors import (
     UnknownBackendError,
 )
 from engines.executor import Executable
-from engines.options import BuildOptions, CompileOptions
+from engines.options import BuildOptions, Calibration, CompileOptions, PrecisionOptions
+from engines.precision_rules import PrecisionRule
 from engines.prepare import load_executable, prepare_model
 from engines.registry import ENGINE_NAMES
 from engines.worker import Worker
 
 __all__ = [
     "ENGINE_NAMES",
+    "AccuracyBudget",
+    "AlignedValue",
+    "Alignment",
     "BuildOptions",
+    "Calibration",
     "CompileOptions",
     "CompiledModel",
     "EngineCache",
@@ -27,8 +34,11 @@ __all__ = [
     "ExecutionError",
     "InvalidInputError",
     "ModelLoadError",
+    "PrecisionOptions",
+    "PrecisionRule",
     "UnknownBackendError",
     "Worker",
+    "align",
     "compile_model",
     "load_executable",
     "partition_model",

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from engines.envelope import Device, Envelope
 from engines.options import BuildOptions
-from partitioner import Node, TensorSpec, Verdict
+from partitioner import Allowance, Node, TensorSpec, Verdict
 
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionSupport:
+    """What a backend computes in on this device.
+
+    Attributes:
+        effective: What it computes in, by the precision that is asked for; those that it lacks are not there.
+        typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
+        accelerated: Precisions that this device computes in hardware, faster than float32.
+    """
+
+    effective: Mapping[str, str]
+    typed: frozenset[str] = frozenset()
+    accelerated: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):
@@ -72,16 +88,27 @@ class Backend(Protocol):
         """What engines built here are built for."""
         ...
 
-    def label(self, node: Node) -> Verdict:
-        """Whether the library computes this node, and computes it right."""
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Whether the library computes this node, and computes it right, or as the user allows."""
         ...
 
-    def refusal(self, model: pathlib.Path) -> str | None:
+    def missing(self) -> str | None:
+        """Why nothing can be built and run here, and how to mend it, in a sentence or two; None if it can.
+
+        A backend of which something is missing still labels nodes, by its table alone.
+        """
+        ...
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
         """Ask the library itself whether it takes every node of a model, without building anything.
 
         Returns:
-            None if it does, else one sentence of what it says.
+            Its verdict, in its own words where it refuses a node.
         """
+        ...
+
+    def precision_support(self) -> PrecisionSupport:
+        """Which precisions there are, and what becomes of them."""
         ...
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:

@@ -20,6 +20,7 @@ from engines.errors import BuildError, WorkerError
 from engines.files import sha256_of_file, write_model
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
+from engines.precision import FLOAT32, Setting, Transformed, transform
 from engines.registry import get_backend
 from engines.worker import Worker
 from partitioner import Graph, Partition, ReasonCode, Segment, Verdict, extract_model, segment_hash
@@ -86,10 +87,16 @@ class EngineBuilder:
             return self._search(graph, segment, outcome, functools.partial(trial, graph))
         return outcome
 
-    def _find_or_build(self, graph: Graph, segment: Segment, timeout_s: float) -> BuiltEngine | Refusal:
+    def build_in(self, graph: Graph, segment: Segment, setting: Setting) -> BuiltEngine | Refusal:
+        """Find or build the engine of one segment in other precisions. Where it is refused, nobody is to blame."""
+        return self._find_or_build(graph, segment, self._options.build_timeout_s, setting)
+
+    def _find_or_build(
+        self, graph: Graph, segment: Segment, timeout_s: float, setting: Setting = FLOAT32
+    ) -> BuiltEngine | Refusal:
         backend = get_backend(self._engine)
         segment_sha256 = _content_hash(graph, segment)
-        key = self._key(backend, segment, segment_sha256)
+        key = self._key(backend, segment, segment_sha256, setting)
         if key in self._engines or key in self.refusals:
             return self._engines.get(key) or self.refusals[key]
         path = self._folder / f"{key}.engine"
@@ -100,19 +107,35 @@ class EngineBuilder:
             path.write_bytes(cached.engine)
             self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
             return self._engines[key]
-        logger.info("Building %s with %s (%d nodes)", segment.name, backend.name, len(segment.nodes))
-        model = self._folder / "segment.onnx"
-        write_model(extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs), model)
-        try:
-            self._worker.call(jobs.build, timeout_s, self._engine, model, path, self._options.build)
-        except (BuildError, WorkerError) as error:
-            lasting = isinstance(error, BuildError)
-            self.refusals[key] = Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
-            return self.refusals[key]
-        self.built_now += 1
-        envelope = self._envelope(backend, segment, path, segment_sha256)
+        outcome = self._build_new(graph, segment, setting, path, timeout_s)
+        if isinstance(outcome, Refusal):
+            self.refusals[key] = outcome
+            return outcome
+        envelope = self._envelope(backend, segment, path, segment_sha256, setting, outcome)
         self._engines[key] = BuiltEngine(path=path, envelope=envelope.to_json(), key=key, cached=False)
         return self._engines[key]
+
+    def _build_new(
+        self, graph: Graph, segment: Segment, setting: Setting, path: pathlib.Path, timeout_s: float
+    ) -> Transformed | Refusal:
+        extracted = extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
+        transformed = transform(extracted, segment, setting, get_backend(self._engine))
+        if setting != FLOAT32 and transformed.is_float32:
+            exact = self._find_or_build(graph, segment, timeout_s)
+            if isinstance(exact, BuiltEngine):
+                path.write_bytes(exact.path.read_bytes())
+            return exact if isinstance(exact, Refusal) else transformed
+        logger.info("Building %s with %s (%d nodes)", segment.name, self._engine, len(segment.nodes))
+        model = self._folder / "segment.onnx"
+        write_model(transformed.model, model)
+        options = dataclasses.replace(self._options.build, precision=transformed.floats)
+        try:
+            self._worker.call(jobs.build, timeout_s, self._engine, model, path, options)
+        except (BuildError, WorkerError) as error:
+            lasting = isinstance(error, BuildError)
+            return Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
+        self.built_now += 1
+        return transformed
 
     def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
         """Find which nodes of a refused segment are to blame, and remember it."""
@@ -150,28 +173,40 @@ class EngineBuilder:
             refused.update(verdicts(segment, refusal))
         return refused
 
-    def _envelope(self, backend: Backend, segment: Segment, engine: pathlib.Path, segment_sha256: str) -> Envelope:
+    def _envelope(
+        self,
+        backend: Backend,
+        segment: Segment,
+        engine: pathlib.Path,
+        segment_sha256: str,
+        setting: Setting,
+        transformed: Transformed,
+    ) -> Envelope:
+        options = dataclasses.replace(self._options.build, precision=transformed.floats)
         return Envelope(
             backend=backend.name,
             backend_version=backend.version(),
             platform=current_platform(),
             device=backend.device(),
-            precision_asked=self._options.build.precision,
-            precision_effective=self._options.build.precision,
-            options=backend.build_properties(self._options.build),
+            precision_asked=setting.asked,
+            precision_effective=transformed.effective,
+            options=backend.build_properties(options),
             inputs=specs(segment.inputs),
             outputs=specs(segment.outputs),
             engine_sha256=sha256_of_file(engine),
             segment_sha256=segment_sha256,
             builder_version=builder_version(),
+            calibration_sha256=setting.ranges_sha256,
+            node_precisions=setting.by_node(segment),
         )
 
-    def _key(self, backend: Backend, segment: Segment, segment_sha256: str) -> str:
+    def _key(self, backend: Backend, segment: Segment, segment_sha256: str, setting: Setting = FLOAT32) -> str:
         options: BuildOptions = self._options.build
         return engine_key(
             segment=segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in specs((*segment.inputs, *segment.outputs))]),
             options=json.dumps([dataclasses.asdict(options), backend.build_properties(options)], sort_keys=True),
+            precision=setting.key,
             judge="native" if self._checker.natively else "reference",
             backend=f"{backend.name} {backend.version()}",
             platform=current_platform(),

@@ -13,8 +13,11 @@ RELATIVE = 1e-3
 """Allowed difference as a part of the expected element, as in the onnx package's own tests."""
 
 OF_LARGEST = 1e-4
-"""Allowed difference as a part of the tensor's largest element: sums lose the digits of their small terms. Not for
-float16, whose step is RELATIVE already: engines compute it in float32, so a longer chain rounds differently."""
+"""Allowed difference as a part of the tensor's largest element: sums lose the digits of their small terms."""
+
+HALF_STEPS = 4
+"""Of float16 and bfloat16, the same in steps of the type at the largest element: engines compute a chain in float32 and
+round its result alone, while native execution rounds between any two operators."""
 
 QUANTIZED_COSINE = 0.97
 """Quantized networks have no single right answer: every runtime rounds their sums to steps differently."""
@@ -73,13 +76,9 @@ def _compare_floats(expected: np.ndarray, actual: np.ndarray) -> str | None:
     reference, result = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.abs(reference[np.isfinite(reference)])
     largest = float(finite.max()) if finite.size else 0.0
-    close = np.isclose(
-        result,
-        reference,
-        rtol=max(RELATIVE, float(ml_dtypes.finfo(expected.dtype).eps)),  # type: ignore[no-untyped-call]
-        atol=(OF_LARGEST * largest if expected.dtype.itemsize > 2 else 0.0) + 1e-7,
-        equal_nan=True,
-    )
+    step = float(ml_dtypes.finfo(expected.dtype).eps)  # type: ignore[no-untyped-call]
+    of_largest = {8: OF_LARGEST, 4: OF_LARGEST, 2: HALF_STEPS * step}.get(expected.dtype.itemsize, 0.0)
+    close = np.isclose(result, reference, rtol=max(RELATIVE, step), atol=of_largest * largest + 1e-7, equal_nan=True)
     if close.all():
         return None
     with np.errstate(over="ignore"):  # infinities of different sign

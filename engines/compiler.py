@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import pathlib
@@ -19,8 +20,7 @@ from engines.building import BuiltEngine, EngineBuilder, builder_version, verdic
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
-from engines.envelope import Envelope
-from engines.errors import AlreadyCompiledError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
 from engines.native_form import write_native_form
@@ -28,6 +28,8 @@ from engines.native_types import complete_types
 from engines.onnxruntime_backend import native_limits
 from engines.options import CompileOptions
 from engines.plan import specs
+from engines.precision_choice import PrecisionChoice, check_engine
+from engines.precision_search import effective_precision
 from engines.registry import NATIVE, get_backend, resolve_engine
 from engines.tuning import Tuner
 from engines.verdicts import ask_library
@@ -81,8 +83,13 @@ def compile_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
         UnknownBackendError: There is no such engine.
+        BackendMissingError: Its library is not installed, or does not run here.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
+        PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
     """
+    engine = resolve_engine(options.engine)
+    if engine != NATIVE and (problem := get_backend(engine).missing()):
+        raise BackendMissingError(problem)
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
@@ -118,13 +125,14 @@ def partition_model(
     graph = _cleaned(source)
     seconds = time.perf_counter() - start
     with Worker() as worker:
-        graph = expand_functions(graph, _table(engine), options.partition)
+        graph = expand_functions(graph, _table(engine, options.partition), options.partition)
         supports = _predicate(engine, graph, options.partition, cache, worker)
         partition = partition_graph(graph, supports, options.partition)
         bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     reports = Settled(partition=partition, engines={}, bodies=bodies).body_reports()
-    return partition, partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
+    report = partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
+    return partition, dataclasses.replace(report, labelled_by=_source_of_labels(engine))
 
 
 class _Compilation:
@@ -174,13 +182,26 @@ class _Compilation:
         checker = Checker(worker=worker, folder=folder, samples=options.samples, natively=native_fallback)
         self._builder = EngineBuilder(self._engine, options, cache=cache, worker=worker, checker=checker)
         self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
+        self._precision = PrecisionChoice(
+            source,
+            options,
+            origin=self._origin,
+            engine=self._engine,
+            builder=self._builder,
+            cache=cache,
+            worker=worker,
+            folder=folder,
+        )
         self._demoted: dict[str, Verdict] = {}
 
     def run(self) -> CompiledModel:
+        check_engine(self._engine, self._options)
         if self._engine == NATIVE:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
-        partition = self._tuner.recall(self._partition())
+        partition = self._partition()
+        self._precision.prepare(partition.graph, natively=self._native_fallback)
+        partition = self._tuner.recall(partition)
         self._bodies.given_up |= self._tuner.drops_bodies
         start = time.perf_counter()
         while partition.segments or self._bodies.settle(partition):
@@ -196,13 +217,18 @@ class _Compilation:
                 refused = self._check_whole(settled, compiled)
                 if settled.bodies and self._bodies.given_up:
                     continue  # the same without engines in bodies
+                exact = settled
+                if not refused and not self._precision.is_float32:
+                    settled = self._precision.settle(exact, self._embed)
+                    compiled = self._embed(settled)
                 if not refused and self._native_fallback:
                     refused = self._tuner.judge(partition, compiled)
                 if not (refused or self._tuner.keeps_bodies(partition, compiled, settled.body_segments())):
                     self._bodies.given_up = True
                     continue
                 if not refused:
-                    self._builder.remember(settled.all_engines())
+                    self._builder.remember({*exact.all_engines(), *settled.all_engines()})
+                    self._precision.remember()
                     return self._with_tuning(compiled)
             self._demoted.update(refused)
             partition = partition.demote(refused)
@@ -239,9 +265,9 @@ class _Compilation:
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
-        graph = expand_functions(Graph.of(graph.model), _table(self._engine), self._options.partition)
-        seconds = time.perf_counter() - start
         wishes = self._options.partition
+        graph = expand_functions(Graph.of(graph.model), _table(self._engine, wishes), wishes)
+        seconds = time.perf_counter() - start
         if self._owner:
             wishes = wishes_inside(wishes, graph, self._owner)
         supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
@@ -280,13 +306,13 @@ class _Compilation:
     def _embed(self, settled: Settled) -> CompiledModel:
         report = settled.partition.report(model=self._origin.name, engine=self._engine)
         report = report.with_bodies(tuple(settled.body_reports()))
+        report = dataclasses.replace(report, precision=self._precision.figures)
         engines = list(settled.all_engines())
-        effective = Envelope.from_json(engines[0].envelope, "").precision_effective
         return CompiledModel(
             model=self._stamped(settled.embed(), report),
             report=report,
             engine=self._engine,
-            precision_effective=effective,
+            precision_effective=effective_precision(engines),
             engines_built=self._builder.built_now,
             engines_cached=sum(built.cached for built in engines),
             engine_bytes=sum(built.path.stat().st_size for built in engines),
@@ -340,16 +366,22 @@ def _cleaned(source: pathlib.Path) -> Graph:
     return graph
 
 
-def _table(engine: str) -> Predicate:
+def _source_of_labels(engine: str) -> str:
+    """What to say about labels that no library has confirmed; empty where one has."""
+    problem = None if engine == NATIVE else get_backend(engine).missing()
+    return f"the table; {problem}" if problem else ""
+
+
+def _table(engine: str, wishes: PartitionOptions) -> Predicate:
     """What our own tables say about nodes, before the library is asked."""
     if engine == NATIVE:
         return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
-    return get_backend(engine).label
+    return functools.partial(get_backend(engine).label, allow=wishes.allow)
 
 
 def _predicate(
     engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
 ) -> Predicate:
-    if engine == NATIVE:
-        return _table(engine)
+    if engine == NATIVE or get_backend(engine).missing():
+        return _table(engine, wishes)
     return ask_library(get_backend(engine), graph, wishes, cache, worker)

@@ -58,6 +58,8 @@ class Envelope:
         engine_sha256: Of the engine bytes.
         segment_sha256: Of the segment's nodes and weights; see ``segment_hash``.
         builder_version: Version of this project that built the engine.
+        calibration_sha256: Of the ranges that were used, if any.
+        node_precisions: What its nodes were asked to compute in, by node identity; none where all are float32.
         profiles: Shape profiles; none for engines that take any shape their inputs declare.
         format_version: Of the envelope itself.
         signature: Signature over the rest; None for engines that need none.
@@ -75,6 +77,8 @@ class Envelope:
     engine_sha256: str
     segment_sha256: str
     builder_version: str
+    calibration_sha256: str = ""
+    node_precisions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     profiles: tuple[Mapping[str, Any], ...] = ()
     format_version: int = FORMAT_VERSION
     signature: str | None = None
@@ -100,7 +104,8 @@ class Envelope:
                 raise EngineRejectedError(segment, f"its envelope has format {version}, this program reads 1.")
             _check_texts(fields, TEXT_FIELDS)
             _check_texts(fields["device"], ("features", "name"))
-            _check_texts(fields["options"], fields["options"])
+            for texts in (fields["options"], fields.get("node_precisions", {})):
+                _check_texts(texts, texts)
             fields["device"] = Device(**fields["device"])
             for key in ("inputs", "outputs"):
                 fields[key] = tuple(_spec_from_json(s) for s in fields[key])

@@ -27,6 +27,10 @@ class UnknownBackendError(EngineError):
         super().__init__(f"There is no engine {name!r}. Use one of: {known}.")
 
 
+class BackendMissingError(EngineError):
+    """An engine is asked for whose library, or what it needs, is not here."""
+
+
 class ModelLoadError(EngineError):
     """The native executor refuses a model, so there is no way to run it."""
 
@@ -80,8 +84,50 @@ class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
 
 
+class MetricError(EngineError):
+    """A user's own measure of accuracy can't be used."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The metric {name!r} can't be used: {reason}. Modules are looked up from the working directory."
+        )
+
+
+class PrecisionError(EngineError):
+    """A precision that can't be had: the backend lacks it, or something that it needs is missing."""
+
+    exit_code = 2
+
+
 class OutputFileError(EngineError):
     """A result can't be written."""
 
     def __init__(self, path: pathlib.Path, reason: str) -> None:
         super().__init__(f"{path}: can't be written ({reason}). Check the folder, its permissions and free space.")
+
+
+class CalibrationDataError(EngineError):
+    """Samples for calibration can't be read, or don't fit the model."""
+
+    def __init__(self, source: str, problem: str, advice: str = "Correct the data.") -> None:
+        super().__init__(f"{source}: {problem.rstrip('.')}. {advice}")
+
+
+class CalibrationTableError(EngineError):
+    """A file is no calibration table, or one that doesn't belong to the model."""
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}. Make it again with `trtnode calibrate`.")
+
+
+class UnknownCalibratorError(EngineError):
+    """A calibration method that doesn't exist or can't be loaded."""
+
+    exit_code = 2  # of a process that this error ends: its arguments are wrong
+
+    def __init__(self, method: str, problem: str) -> None:
+        super().__init__(f"Calibration method {method!r} can't be used: {problem}.")
+
+
+class QuantizationError(EngineError):
+    """A model can't be brought into a form that holds quantized tensors."""

@@ -21,6 +21,7 @@ from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
 from engines.pipeline import Pipeline
 from engines.plan import native_stage_model, plan_stages, specs
+from engines.precision_rules import join_precisions
 from engines.registry import get_backend
 from engines.signature import Signature
 from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_engine, is_trtnode
@@ -308,8 +309,8 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
         "segments": len(envelopes),
         "native_nodes": sum(not is_trtnode(node.op) for node in graph.nodes),
         "precision": {
-            "asked": first.precision_asked if first else "fp32",
-            "effective": first.precision_effective if first else "fp32",
+            "asked": next((e.precision_asked for e in envelopes.values() if e.precision_asked != "fp32"), "fp32"),
+            "effective": join_precisions(e.precision_effective for e in envelopes.values()) or "fp32",
         },
         "rejected": rejected,
         "native_fallback": graph.model.metadata_props.get(NATIVE_FALLBACK) != "none",

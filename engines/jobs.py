@@ -23,7 +23,7 @@ from engines.options import BuildOptions
 from engines.reference_backend import ReferenceSession
 from engines.registry import get_backend
 from engines.samples import Feeds, Runner, find_samples
-from partitioner import TensorSpec, load_model
+from partitioner import TensorSpec, Verdict, load_model
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: Buil
     engine.write_bytes(get_backend(backend).build(model, options))
 
 
-def refusal(backend: str, model: pathlib.Path) -> str | None:
-    """Ask a library whether it takes every node of the model in a file; None if so, else what it says."""
+def refusal(backend: str, model: pathlib.Path) -> Verdict:
+    """Ask a library whether it takes every node of the model in a file."""
     return get_backend(backend).refusal(model)
 
 
@@ -85,7 +85,7 @@ def check_segments(
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    return _compare(_open_observed(model), inputs, segments, given)
+    return _compare(open_observed(model), inputs, segments, given)
 
 
 def check_by_reference(
@@ -170,7 +170,7 @@ def check_compiled(
     return f"its engines refuse sample inputs ({fallbacks[0]})" if fallbacks else None
 
 
-def _open_observed(model: pathlib.Path) -> NativeSession:
+def open_observed(model: pathlib.Path) -> NativeSession:
     """Load a model with many outputs; some fusions of ONNX Runtime forget that what they remove is an output."""
     try:
         return NativeSession(model, name="the cleaned model")

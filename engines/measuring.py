@@ -1,6 +1,6 @@
 """Times engines and whole models in turn, so that a change of the machine's speed hits all of them.
 
-``measure_segments`` and ``measure_candidates`` are jobs: the worker process runs them.
+``measure_segments``, ``measure_candidates`` and ``measure_engines`` are jobs: the worker process runs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from engines.base import Engine
 from engines.buffers import input_buffer
-from engines.executor import Executable, interface_constants, open_engine, open_executable
+from engines.envelope import Envelope
+from engines.executor import Executable, interface_constants, load_engine, open_engine, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages
 from engines.samples import Feeds, find_samples
@@ -105,6 +106,44 @@ def measure_candidates(
     executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
     return time_in_turn(calls, seconds=seconds)
+
+
+def measure_engines(
+    observed: pathlib.Path,
+    inputs: Sequence[TensorSpec],
+    given: pathlib.Path | None,
+    engines: Mapping[str, Mapping[str, tuple[pathlib.Path, str]]],
+    seconds: float,
+) -> dict[str, dict[str, list[float]]] | None:
+    """Time several engines of each segment against each other, on what they get inside the model.
+
+    Args:
+        observed: The model, with every boundary tensor as an output.
+        inputs: Of the model.
+        given: The user's own inputs, if any.
+        engines: File and envelope of each engine, by segment and by a name of the engine's.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by segment and name; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    session = NativeSession(observed, name="the cleaned model")
+    samples = find_samples(session, inputs, given)
+    if not samples:
+        return None
+    values = {**samples[0], **dict(zip(session.outputs, session.run(samples[0]), strict=True))}
+    times = {}
+    for segment, named in engines.items():
+        loaded = {
+            name: load_engine(segment, Envelope.from_json(envelope, segment), path.read_bytes(), None)
+            for name, (path, envelope) in named.items()
+        }
+        calls = {name: _engine_call(engine, values) for name, engine in loaded.items()}
+        times[segment] = time_in_turn(calls, seconds=seconds / len(engines))
+    return times
 
 
 def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:

@@ -16,6 +16,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
 
 from engines.errors import ExecutionError, ModelLoadError
+from engines.installation import warn_of_overlay
 from partitioner import TensorSpec
 from partitioner.versions import VersionLimits
 
@@ -54,6 +55,7 @@ class NativeSession:
         Raises:
             ModelLoadError: ONNX Runtime refuses the model.
         """
+        warn_of_overlay()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         if threads is not None:

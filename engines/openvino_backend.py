@@ -6,7 +6,7 @@ import functools
 import logging
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,21 @@ import openvino as ov
 from openvino._pyopenvino import InferRequest as RawInferRequest
 
 from engines import openvino_labels
-from engines.base import Buffer
+from engines.base import Buffer, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
 from engines.options import BuildOptions
-from partitioner import Node, TensorSpec, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 
 logger = logging.getLogger(__name__)
 
 DEVICE = "CPU"
 HEADER_BYTES = 512
-INFERENCE_PRECISIONS = {"fp32": "f32"}
+INFERENCE_PRECISIONS = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
 """The property that keeps OpenVINO from its own choice, which is bfloat16 where the processor has it."""
+
+CAPABILITIES = {"FP16": "fp16", "BF16": "bf16", "INT8": "int8"}
+"""What OpenVINO calls a precision that the processor computes."""
 
 
 class OpenVinoBackend:
@@ -48,19 +51,35 @@ class OpenVinoBackend:
         """The instruction set as OpenVINO names it in each engine it exports, and the processor's name."""
         return Device(features=_instruction_set(), name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
 
-    def label(self, node: Node) -> Verdict:
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """See ``engines.openvino_labels``."""
         return openvino_labels.label(node)
 
-    def refusal(self, model: pathlib.Path) -> str | None:
+    def missing(self) -> str | None:
+        """Nothing: OpenVINO comes with this project and needs no device."""
+        return None
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
         """Convert a model and query the CPU plugin for each of its operations."""
         try:
             source = _core().read_model(str(model))
             taken = _core().query_model(source, DEVICE)
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
-            return f"OpenVINO: {_first_line(error)}"
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO: {_first_line(error)}")
         refused = [op.get_type_name() for op in source.get_ops() if op.get_friendly_name() not in taken]
-        return f"OpenVINO's CPU plugin has no {refused[0]}." if refused else None
+        if not refused:
+            return SUPPORTED
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO's CPU plugin has no {refused[0]}.")
+
+    @functools.cache  # noqa: B019  (one backend a process)
+    def precision_support(self) -> PrecisionSupport:
+        """What a compiled model says that it computes in: without float16 in hardware, bfloat16 or float32 instead."""
+        told = {precision: _inference_precision(hint) for precision, hint in INFERENCE_PRECISIONS.items()}
+        capabilities = _core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        return PrecisionSupport(
+            effective={**told, "int8": "int8"},
+            accelerated=frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES),
+        )
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """OpenVINO properties for these options. An engine doesn't keep them: they are set again at load."""
@@ -175,12 +194,22 @@ def _core() -> ov.Core:
     return ov.Core()
 
 
+def _compile_probe(**properties: str) -> ov.CompiledModel:
+    parameter = ov.opset13.parameter([1], np.float32)
+    tiny = ov.Model([ov.opset13.relu(parameter)], [parameter], "probe")
+    return _core().compile_model(tiny, DEVICE, properties)
+
+
+def _inference_precision(hint: str) -> str:
+    """What is computed in where a hint is given, in our words."""
+    told = _compile_probe(INFERENCE_PRECISION_HINT=hint).get_property("INFERENCE_PRECISION_HINT")
+    return {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}[told.get_type_name()]
+
+
 @functools.cache
 def _instruction_set() -> str:
     """The ``isa`` field of an exported engine's header: what OpenVINO itself compares at import."""
-    parameter = ov.opset13.parameter([1], np.float32)
-    tiny = ov.Model([ov.opset13.relu(parameter)], [parameter], "probe")
-    header = bytes(_core().compile_model(tiny, DEVICE).export_model().getbuffer()[:HEADER_BYTES])
+    header = bytes(_compile_probe().export_model().getbuffer()[:HEADER_BYTES])
     start = header.find(b"isa=")
     end = min((i for i in (header.find(b"\x00", start), header.find(b";", start)) if i > 0), default=-1)
     return header[start + 4 : end].rstrip(b"0123456789 ").decode("ascii", "replace") if start >= 0 else "unknown"

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from partitioner import SUPPORTED, Node, ReasonCode, Verdict
+from partitioner.values import comes_from_shape
 
 SUPPORTED_OPS = frozenset(
     "Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization"
@@ -169,7 +170,7 @@ def _check_cast(node: Node) -> Verdict:
 def _check_integers(node: Node) -> Verdict:
     """Refuse arithmetic that is right for small integers only, which are all that the check after a build tries."""
     data = [v for v in node.op.inputs if v is not None and v.const_value is None]
-    wide = [v for v in data if v.dtype in (ir.DataType.INT32, ir.DataType.INT64) and not _from_shape(v)]
+    wide = [v for v in data if v.dtype in (ir.DataType.INT32, ir.DataType.INT64) and not comes_from_shape(v)]
     rounded = node.op_type in THROUGH_FLOAT32 or (node.op_type in COMPARISONS and not _has_small_constant(node))
     if wide and rounded:
         return Verdict(
@@ -195,7 +196,7 @@ def _check_constant_inputs(node: Node) -> Verdict:
         value = node.op.inputs[index] if index < len(node.op.inputs) else None
         if value is None or value.const_value is not None:
             continue
-        if node.op_type in SHAPE_FED and _from_shape(value):
+        if node.op_type in SHAPE_FED and comes_from_shape(value):
             continue
         return Verdict(
             ReasonCode.UNSUPPORTED_INPUT, f"Input {index} ({value.name!r}) of {node.op_type} must be a constant."
@@ -231,23 +232,7 @@ def _data(node: Node) -> list[ir.Value]:
 
 def _is_shape_arithmetic(node: Node) -> bool:
     """Whether an integer node computes only from dimensions and constants, which always fit into 32 bits."""
-    return all(_from_shape(v) for v in node.op.outputs)
-
-
-def _from_shape(value: ir.Value) -> bool:
-    """Whether a value comes from Shape or Size through integer operators and constants alone."""
-    pending, seen = [value], set[ir.Value]()
-    while pending:
-        current = pending.pop()
-        if current.const_value is not None or current in seen:
-            continue
-        seen.add(current)
-        producer = current.producer()
-        if producer is None or current.dtype not in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL):
-            return False
-        if producer.op_type not in ("Shape", "Size"):
-            pending.extend(v for v in producer.inputs if v is not None)
-    return True
+    return all(comes_from_shape(v) for v in node.op.outputs)
 
 
 def _text(node: Node, name: str, default: str) -> str:

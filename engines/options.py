@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
+from engines.budget import AccuracyBudget
+from engines.precision_rules import PrecisionRule
 from partitioner import PartitionOptions
 
 
@@ -13,7 +15,42 @@ class BuildOptions:
     """Everything that changes the built bytes or what they compute."""
 
     precision: str = "fp32"
-    """Precision asked for. Only fp32 so far."""
+    """What an engine computes floats in, where the types of its model don't say so."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Where ranges come from, and samples to judge accuracy on."""
+
+    data: str | None = None
+    """Samples of the inputs: an .npz file, a folder of them, or ``module:function``."""
+    ranges: pathlib.Path | None = None
+    """A table that ``trtnode calibrate`` wrote; without one, ranges are learnt from the data."""
+    method: str = "minmax"
+    """How ranges follow from samples."""
+    percentile: float = 99.99
+    """Share of values to keep, in percent, for the method of this name."""
+    samples: int | None = 200
+    """The most to learn from; None for all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionOptions:
+    """What engines are to compute in, and how exact answers must stay."""
+
+    asked: str = "fp32"
+    """``fp32``, ``fp16``, ``bf16``, ``int8``, or ``auto`` for the fastest measured one of each segment."""
+    rules: tuple[PrecisionRule, ...] = ()
+    """Other precisions for some nodes; the first rule that fits a node counts."""
+    calibration: Calibration = dataclasses.field(default_factory=Calibration)
+    """Where ranges come from."""
+    budget: AccuracyBudget = dataclasses.field(default_factory=AccuracyBudget)
+    """A precision in which answers move further is given up."""
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether nothing else than float32 is asked for."""
+        return {self.asked, *(rule.precision for rule in self.rules)} == {"fp32"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +61,8 @@ class CompileOptions:
     """Name of a backend; ``auto`` takes the best one here, ``native`` builds no engine."""
     build: BuildOptions = dataclasses.field(default_factory=BuildOptions)
     """Options of each engine."""
+    precision: PrecisionOptions = dataclasses.field(default_factory=PrecisionOptions)
+    """What engines compute in."""
     partition: PartitionOptions = dataclasses.field(default_factory=PartitionOptions)
     """The user's wishes about where nodes run."""
     samples: pathlib.Path | None = None

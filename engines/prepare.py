@@ -10,6 +10,7 @@ from engines.cache import EngineCache
 from engines.compiler import compile_model
 from engines.executor import Executable, open_executable
 from engines.options import CompileOptions
+from engines.precision_choice import check_engine
 from engines.registry import NATIVE, resolve_engine
 from partitioner import is_compiled, load_model
 from partitioner.loading import view_model
@@ -60,8 +61,10 @@ def prepare_model(
     """
     model = load_model(path)
     engine = resolve_engine(options.engine)
+    check_engine(engine, options)
     built = 0
-    if engine != NATIVE and not is_compiled(model):
+    is_compiled_file = is_compiled(model)
+    if engine != NATIVE and not is_compiled_file:
         compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
         built = compiled.engines_built
         if compiled.engine != NATIVE:
@@ -70,4 +73,6 @@ def prepare_model(
         model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE
     )
     executable.description["engines_built"] = built
+    if not is_compiled_file:
+        executable.description["precision"]["asked"] = options.precision.asked
     return executable

@@ -7,18 +7,18 @@ backend on it.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from engines.base import Buffer
+from engines.base import Buffer, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError
 from engines.options import BuildOptions
-from partitioner import SUPPORTED, Node, ReasonCode, TensorSpec, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 
 
 class ReferenceBackend:
@@ -35,15 +35,23 @@ class ReferenceBackend:
         """Python runs anywhere."""
         return Device(features="python", name="python")
 
-    def label(self, node: Node) -> Verdict:
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """The reference knows nearly every operator; random ones have no single right answer."""
         if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
         return SUPPORTED
 
-    def refusal(self, model: pathlib.Path) -> str | None:
-        """The reference takes whatever ``label`` lets through."""
+    def missing(self) -> str | None:
+        """Nothing: the reference comes with onnx."""
         return None
+
+    def precision_support(self) -> PrecisionSupport:
+        """It follows the types of the model, and gains nothing by them."""
+        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=frozenset({"fp16"}))
+
+    def refusal(self, model: pathlib.Path) -> Verdict:
+        """The reference takes whatever ``label`` lets through."""
+        return SUPPORTED
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """The reference has no settings."""

@@ -11,13 +11,14 @@ from engines.errors import UnknownBackendError
 BACKENDS = {
     "openvino": ("engines.openvino_backend", "OpenVinoBackend"),
     "reference": ("engines.reference_backend", "ReferenceBackend"),
+    "tensorrt": ("engines.tensorrt_backend", "TensorRtBackend"),
 }
 """Module and class of each backend, by name."""
 
 NATIVE = "native"
 """The name that asks for no engine at all."""
 
-AUTO_ORDER = ("openvino",)
+AUTO_ORDER = ("tensorrt", "openvino")
 """Backends that ``auto`` tries, the best first."""
 
 ENGINE_NAMES = ("auto", *AUTO_ORDER, NATIVE)
@@ -31,7 +32,7 @@ def resolve_engine(name: str) -> str:
         UnknownBackendError: The name is no backend's.
     """
     if name == "auto":
-        return AUTO_ORDER[0]
+        return next(name for name in AUTO_ORDER if get_backend(name).missing() is None)
     if name != NATIVE and name not in BACKENDS:
         raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
     return name

@@ -106,7 +106,7 @@ def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]
     contestants = sorted((c for c in candidates if c.name in turns), key=lambda c: len(c.segments))
     chosen = contestants[0]
     for challenger in contestants[1:]:
-        if _is_faster(turns[challenger.name], turns[chosen.name]):
+        if is_faster(turns[challenger.name], turns[chosen.name]):
             chosen = challenger
     return chosen
 
@@ -117,7 +117,8 @@ def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
     return [name for name, ms in medians.items() if ms <= CLOSE * min(medians.values())]
 
 
-def _is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
+def is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
+    """Whether turns are shorter than those of the same index, by more than ``MARGIN`` and beyond chance."""
     ratios = [theirs / ours for ours, theirs in zip(challenger, holder, strict=True)]
     agreeing = sum(ratio > 1 for ratio in ratios)
     needed = min(len(ratios), len(ratios) / 2 + CONFIDENCE * math.sqrt(len(ratios)))
@@ -275,7 +276,7 @@ class Tuner:
         if turns is None:
             return None
         p50 = {f"{name}_ms": round(statistics.median(times), 5) for name, times in turns.items()}
-        return {**p50, "kept": _is_faster(turns["engines"], turns["native"])}
+        return {**p50, "kept": is_faster(turns["engines"], turns["native"])}
 
     def remember(self, demoted: Mapping[str, Verdict]) -> None:
         """Keep the outcome for the next compilation.
@@ -333,7 +334,7 @@ class Tuner:
             source=sha256_of_file(self._source),
             segments=json.dumps([segment_hash(partition.graph, s) for s in partition.segments]),
             samples=sha256_of_file(samples) if samples else "",
-            options=json.dumps(dataclasses.asdict(options), sort_keys=True),
+            options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
             backend=f"{backend.name} {backend.version()}",
             native=f"onnxruntime {native_version()}",
             platform=current_platform(),

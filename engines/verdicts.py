@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 120.0
 
 TAKEN = ""
-"""What is kept for a node that the library takes."""
+"""What is kept for a node that the library takes; of another, the reason code, ``SEPARATOR`` and the sentence."""
+
+SEPARATOR = ": "
 
 NO_ANSWER = "The library could not be asked about it"
 """Begins what is said about a node whose question crashed the library; that is not kept."""
@@ -52,11 +54,12 @@ def ask_library(
     Returns:
         The backend's rule, and then the library's answer.
     """
+    table = functools.partial(backend.label, allow=options.allow)
     key = engine_key(verdicts=backend.name, version=backend.version(), device=backend.device().features)
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))
-    labels = label_nodes(graph, backend.label, options)
+    labels = label_nodes(graph, table, options)
     new = {
         _hash(node): node
         for node in graph.nodes
@@ -70,17 +73,24 @@ def ask_library(
         said.update(answers)
         if cache:
             cache.put_verdicts(key, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
-    return _refined(backend.label, said)
+    return _refined(table, said)
 
 
 def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:
     def rule(node: Node) -> Verdict:
         verdict = label(node)
-        if verdict.supported and (sentence := said.get(_hash(node), TAKEN)):
-            return Verdict(ReasonCode.UNSUPPORTED_OP, sentence)
+        if verdict.supported and (answer := said.get(_hash(node), TAKEN)):
+            return _read_answer(answer)
         return verdict
 
     return rule
+
+
+def _read_answer(answer: str) -> Verdict:
+    code, separator, detail = answer.partition(SEPARATOR)
+    if separator and code in ReasonCode.__members__:
+        return Verdict(ReasonCode(code), detail)
+    return Verdict(ReasonCode.UNSUPPORTED_OP, answer)
 
 
 def _refusals(nodes: Sequence[tuple[str, Node]], ask: Callable[[Sequence[Node]], str | None]) -> dict[str, str]:
@@ -97,7 +107,8 @@ def _refusals(nodes: Sequence[tuple[str, Node]], ask: Callable[[Sequence[Node]],
 def _ask(worker: Worker, backend: str, path: pathlib.Path, nodes: Sequence[Node]) -> str | None:
     write_model(sampler_model(nodes), path)
     try:
-        return worker.call(jobs.refusal, TIMEOUT_S, backend, path)
+        verdict = worker.call(jobs.refusal, TIMEOUT_S, backend, path)
+        return f"{verdict.code}{SEPARATOR}{verdict.detail}" if verdict.code else None
     except WorkerError as error:
         return f"{NO_ANSWER}: {error}"
 

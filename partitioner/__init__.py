@@ -11,16 +11,25 @@ from partitioner.errors import (
 from partitioner.expansion import expand_functions
 from partitioner.extract import extract_model
 from partitioner.graph import Graph, Node, TensorSpec
-from partitioner.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.labels import SUPPORTED, Allowance, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.loading import load_model
 from partitioner.partition import Partition, partition_graph
 from partitioner.passes import clean_up
 from partitioner.report import Report
 from partitioner.segments import Segment, cut_segments
-from partitioner.trtnode import EmbeddedEngine, embed_engines, embedded_engine, is_compiled, is_trtnode, segment_hash
+from partitioner.trtnode import (
+    EmbeddedEngine,
+    embed_engines,
+    embedded_engine,
+    is_compiled,
+    is_trtnode,
+    replaced_model,
+    segment_hash,
+)
 
 __all__ = [
     "SUPPORTED",
+    "Allowance",
     "CompiledModelError",
     "EmbeddedEngine",
     "ExternalDataError",
@@ -49,5 +58,6 @@ __all__ = [
     "label_nodes",
     "load_model",
     "partition_graph",
+    "replaced_model",
     "segment_hash",
 ]

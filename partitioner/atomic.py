@@ -17,8 +17,7 @@ import onnx_ir as ir
 
 from partitioner.graph import Graph
 from partitioner.labels import ReasonCode, Verdict
-
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+from partitioner.quantization import DEQUANTIZE, QUANTIZE
 
 SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "ConstantOfShape": (0,),

@@ -43,7 +43,7 @@ def extract_model(
     defaults = [v for v in inputs if v.is_initializer()] if keep_defaults else []
     body.initializer.extend(serialize_constant(v) for v in (*constants, *defaults))
     body.value_info.extend(typed_values(nodes, {v.name for v in outputs}))
-    proto.functions.extend(_called_functions(graph.model, [n.op for n in nodes]))
+    proto.functions.extend(called_functions(graph.model, [n.op for n in nodes]))
     return proto
 
 
@@ -126,7 +126,8 @@ def typed_values(nodes: Sequence[Node], without: Iterable[str | None]) -> list[o
     return [serialize_value(v) for v in produced if v.name and v.type is not None and v.name not in skip]
 
 
-def _called_functions(model: ir.Model, ops: Iterable[ir.Node]) -> list[onnx.FunctionProto]:
+def called_functions(model: ir.Model, ops: Iterable[ir.Node]) -> list[onnx.FunctionProto]:
+    """The functions of a model that some nodes call, and those that these call; TrtNodes' own stay out."""
     found: dict[ir.OperatorIdentifier, ir.Function] = {}
     waiting = list(_calls(ops))
     while waiting:

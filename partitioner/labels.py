@@ -67,6 +67,15 @@ Predicate = Callable[[Node], Verdict]
 """A backend's own rule. Without side effects."""
 
 
+class Allowance(enum.StrEnum):
+    """What an engine may do only if the user says so."""
+
+    DATA_DEPENDENT = "data-dependent"
+    """Run operators that are slow in an engine because values decide how much they compute."""
+    NARROW_DOUBLE = "narrow-double"
+    """Compute float64 in float32."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOptions:
     """What the user says about where nodes run."""
@@ -83,6 +92,8 @@ class PartitionOptions:
     """Most segments; those with the smallest estimated benefit run natively beyond this number."""
     connected: bool = False
     """Whether each segment is one connected part of the graph, rather than as few segments as possible."""
+    allow: tuple[Allowance, ...] = ()
+    """What an engine may do beyond what is right and fast by default."""
 
 
 def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) -> dict[str, Verdict]:

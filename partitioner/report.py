@@ -96,7 +96,10 @@ class BodyReport:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Outcome of a partitioning. ``as_json`` gives the documented form."""
+    """Outcome of a partitioning. ``as_json`` gives the documented form.
+
+    ``labelled_by`` says why the engine's library had no part in the labels; it is empty where it had.
+    """
 
     model: str
     engine: str
@@ -113,7 +116,9 @@ class Report:
     what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
+    precision: Mapping[str, Any] | None = None
     bodies: tuple[BodyReport, ...] = ()
+    labelled_by: str = ""
 
     def with_bodies(self, bodies: Sequence[BodyReport]) -> Report:
         """The same, with what runs in engines inside native nodes."""
@@ -152,7 +157,9 @@ class Report:
             "boundary_bytes": self.boundary_bytes,
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
+            **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
             **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
+            **({} if self.precision is None else {"precision": dict(self.precision)}),
         }
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.values import bodies, dimensions, is_constant
-
-SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
-"""What shape arithmetic computes in."""
+from partitioner.quantization import DEQUANTIZE, QUANTIZE, describe_quantization
+from partitioner.values import SHAPE_DTYPES, bodies, dimensions, is_constant
 
 EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""
@@ -25,7 +23,8 @@ class Signature:
     Attributes:
         key: Operator, domain, opset and attributes, and of each input and output its kind, element type, rank, which
             dimensions are fixed or zero, whether it is constant, and whether it is shape arithmetic. Of constant
-            integers also how many bits they need. Names and weights are not in it.
+            integers also how many bits they need, and of some operators what ``DETAILS`` gives. Names and weights are
+            not in it.
     """
 
     key: Hashable
@@ -55,7 +54,8 @@ class Signatures:
         outputs = tuple(self._kind(v) for v in op.outputs)
         alone = id(op) if any(True for _ in bodies(op)) else None
         attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
-        key = (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone)
+        detail = DETAILS[op.op_type](op) if op.op_type in DETAILS else None
+        key = (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone, detail)
         return self._made.setdefault(key, Signature(key))
 
     def _kind(self, value: ir.Value | None) -> Hashable:
@@ -104,3 +104,34 @@ def _attribute_key(attribute: ir.Attr) -> str:
         content = repr(tensor.numpy().tolist()).encode() if texts else tensor.tobytes()
         return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(content).hexdigest()}"
     return f"{attribute.type} {attribute.value!r}"
+
+
+def _constant_input(index: int) -> Callable[[ir.Node], Hashable]:
+    def content(op: ir.Node) -> Hashable:
+        value = op.inputs[index] if index < len(op.inputs) else None
+        return None if value is None or value.const_value is None else value.const_value.tobytes()
+
+    return content
+
+
+def _origin(op: ir.Node) -> Hashable:
+    value = op.inputs[0] if op.inputs else None
+    producer = None if value is None or value.dtype != ir.DataType.UINT8 else value.producer()
+    return None if producer is None else producer.op_type
+
+
+def _last_dimension(op: ir.Node) -> Hashable:
+    shape = None if not op.inputs or op.inputs[0] is None else dimensions(op.inputs[0])
+    return shape[-1] if shape else None
+
+
+DETAILS: Mapping[str, Callable[[ir.Node], Hashable]] = {
+    "BitShift": _constant_input(1),
+    "Cast": _origin,
+    DEQUANTIZE: describe_quantization,
+    "Dropout": _constant_input(2),
+    QUANTIZE: describe_quantization,
+    "STFT": _last_dimension,
+    "TopK": _constant_input(1),
+}
+"""What else a library's table looks at, by operator: contents of small constants, the other end of a tensor, sizes."""

@@ -15,10 +15,10 @@ import onnx
 import onnx_ir as ir
 
 from partitioner.errors import CompiledModelError
-from partitioner.extract import constants_of, empty_model, serialize_constant
+from partitioner.extract import called_functions, constants_of, empty_model, serialize_constant
 from partitioner.graph import TRTNODE_DOMAIN, Graph, Node
 from partitioner.segments import Segment
-from partitioner.values import names_of, serialize_value
+from partitioner.values import is_constant, names_of, serialize_value
 
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"
@@ -104,6 +104,33 @@ def embedded_engine(op: ir.Node) -> EmbeddedEngine:
     return EmbeddedEngine(
         envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
     )
+
+
+def replaced_model(model: ir.Model, op: ir.Node, *, outputs: Sequence[ir.Value]) -> onnx.ModelProto:
+    """The nodes that a TrtNode replaced, with the initializers that they read, as a model of their own.
+
+    Args:
+        model: The compiled model.
+        op: The TrtNode.
+        outputs: Which values that its nodes compute become the model's outputs, in this order.
+    """
+    function = model.functions[op.op_identifier()]
+    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode")
+    imports = function.opset_imports.items()
+    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    proto.graph.name = op.overload
+    for formal, value in zip(function.inputs, op.inputs, strict=True):
+        assert value is not None, "a TrtNode leaves no input out"
+        constant = is_constant(value)
+        holder: onnx.TensorProto | onnx.ValueInfoProto = (
+            serialize_constant(value) if constant else serialize_value(value)
+        )
+        holder.name = formal.name or ""
+        (proto.graph.initializer if constant else proto.graph.input).append(holder)  # type: ignore[arg-type]
+    proto.graph.node.extend(ir.serde.serialize_node(node) for node in function)
+    proto.graph.output.extend(serialize_value(v) for v in outputs)
+    proto.functions.extend(called_functions(model, list(function)))
+    return proto
 
 
 def segment_hash(graph: Graph, segment: Segment) -> str:

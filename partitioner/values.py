@@ -11,6 +11,9 @@ Dimension = int | str | None
 
 RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 
+SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+"""What shape arithmetic computes in."""
+
 DECLARED_TYPE = "trtnode.declared_type"
 """Key of ``ir.Value.meta``: the ``onnx.TypeProto`` of a value whose type onnx_ir can't hold."""
 
@@ -29,6 +32,22 @@ def is_constant(value: ir.Value) -> bool:
     https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs.
     """
     return value.is_initializer() and not value.is_graph_input()
+
+
+def comes_from_shape(value: ir.Value) -> bool:
+    """Whether a value comes from Shape or Size through integer operators and constants alone."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        current = pending.pop()
+        if current.const_value is not None or current in seen:
+            continue
+        seen.add(current)
+        producer = current.producer()
+        if producer is None or current.dtype not in SHAPE_DTYPES:
+            return False
+        if producer.op_type not in ("Shape", "Size"):
+            pending.extend(v for v in producer.inputs if v is not None)
+    return True
 
 
 def names_of(values: Iterable[ir.Value]) -> list[str]:

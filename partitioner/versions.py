@@ -60,7 +60,7 @@ def lower_versions(model: ir.Model, limits: VersionLimits) -> bool:
 
 def version_obstacles(model: ir.Model, limits: VersionLimits) -> list[ir.Node]:
     """Nodes that mean something else, or nothing, at the newest opset that a runtime reads; in bodies as well."""
-    return [op for op, version in _operators(model) if not _means_the_same(op, version, limits.opset)]
+    return [op for op, version in _operators(model) if not means_the_same(op, version, limits.opset)]
 
 
 def _all_imports(model: ir.Model) -> list[dict[str, int]]:
@@ -83,7 +83,8 @@ def _with_bodies(ops: Iterable[ir.Node]) -> Iterator[ir.Node]:
             yield from _with_bodies(body)
 
 
-def _means_the_same(op: ir.Node, version: int, older: int) -> bool:
+def means_the_same(op: ir.Node, version: int, older: int) -> bool:
+    """Whether a node of one opset of ONNX computes the same when it is read as one of an older opset."""
     if version <= older:
         return True
     if not onnx.defs.has(op.op_type, older, ""):

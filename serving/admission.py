@@ -136,8 +136,9 @@ class _Waiting:
 class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
     """Refuses inference requests on arrival, before they wait for a thread.
 
-    gRPC calls it in the one thread that takes new requests off the wire, so a count that it reads doesn't rise before
-    the request that it lets through is submitted.
+    gRPC calls it in the one thread that takes new calls off the wire, so a count that it reads doesn't rise before
+    the request that it lets through is submitted. Requests of streams come in threads of their own: at worst each open
+    stream takes the count one beyond the limit.
     """
 
     def __init__(self, pool: InferencePool, method: str, max_requests: int, refusal: grpc.RpcMethodHandler) -> None:
@@ -154,6 +155,10 @@ class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no 
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         """Return the request's handler, or the refusal."""
-        if handler_call_details.method == self._method and (self.closed or self._pool.in_flight >= self._max_requests):
+        if handler_call_details.method == self._method and not self.admits():
             return self._refusal
         return continuation(handler_call_details)
+
+    def admits(self) -> bool:
+        """Whether one more request may come in now."""
+        return not self.closed and self._pool.in_flight < self._max_requests

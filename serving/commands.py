@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``compile`` and ``run``. Light: their work is imported when they run."""
+"""The commands ``explain``, ``compile``, ``calibrate``, ``run`` and ``align``. Light: work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import pathlib
 
 from serving.command import Command, lazy, positive
 
-ENGINES = ("auto", "openvino", "native")
+ENGINES = ("auto", "tensorrt", "openvino", "native")
+ALLOWANCES = ("data-dependent", "narrow-double")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "auto")
+CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
 DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _percent(text: str) -> float:
+    number = float(text)
+    if not 50 < number <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not above 50 and up to 100")
+    return number
 
 
 def add_partition_options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +39,13 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+    )
+    group.add_argument(
+        "--allow",
+        action="append",
+        choices=ALLOWANCES,
+        default=[],
+        help="let TensorRT engines run operators whose results depend on values in size, or compute float64 in float32",
     )
     group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
@@ -52,7 +68,6 @@ def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None
 def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
     )
@@ -61,7 +76,66 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_precision_options(parser)
     add_partition_options(parser)
+
+
+def _add_precision_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("precision options")
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="what engines compute in; auto: the fastest inside the accuracy budget; default: fp32",
+    )
+    group.add_argument(
+        "--precision-rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="another one for some nodes: node=GLOB:PRECISION or op=TYPE:PRECISION; may be repeated, the first that "
+        "fits counts",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="DATA",
+        help="samples of the inputs (.npz, a folder, or module:function), or the ranges.json of `trtnode calibrate`",
+    )
+    group.add_argument(
+        "--calibration-method",
+        default="minmax",
+        metavar="M",
+        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    group.add_argument(
+        "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"
+    )
+    group.add_argument("--min-top1-agreement", type=float, metavar="X", help="share of best classes that must stay")
+    group.add_argument("--max-abs", type=float, metavar="X", help="largest difference of any element")
+    group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
+
+
+def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an FP32 ONNX model")
+    parser.add_argument(
+        "--data",
+        required=True,
+        metavar="DATA",
+        help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, or "
+        "module:function that yields dictionaries",
+    )
+    parser.add_argument(
+        "--method",
+        default="minmax",
+        metavar="M",
+        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    parser.add_argument(
+        "--percentile", type=_percent, default=99.99, metavar="P", help="values to keep, in percent; default: 99.99"
+    )
+    parser.add_argument("--samples", type=positive, metavar="N", help="the most samples to use; default: all")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="RANGES.json", help="file to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +143,23 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
+
+
+def _configure_align(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument(
+        "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
+    )
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
+    parser.add_argument(
+        "--min-sqnr",
+        type=float,
+        metavar="DB",
+        help="signal-to-quantization-noise ratio, in decibels, below which a value has diverged; "
+        "default: what the precision of the engines explains",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 EXPLAIN = Command(
@@ -85,9 +176,23 @@ COMPILE = Command(
     run=lazy("serving.compile_command:compile_"),
 )
 
+CALIBRATE = Command(
+    name="calibrate",
+    help="learn the ranges of a model's tensors, for int8",
+    configure=_configure_calibrate,
+    run=lazy("serving.calibrate_command:calibrate_"),
+)
+
 RUN = Command(
     name="run",
     help="run a model once on inputs from a file",
     configure=_configure_run,
     run=lazy("serving.run_command:run"),
+)
+
+ALIGN = Command(
+    name="align",
+    help="find the first value of a compiled model that differs from its source",
+    configure=_configure_align,
+    run=lazy("serving.align_command:align_"),
 )

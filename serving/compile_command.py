@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from rich.table import Table
 from engines import CompiledModel, compile_model
 from engines.errors import OutputFileError
 from serving.explain_command import cache_from, options_from, print_report
+from serving.precision_arguments import precision_from
+from serving.precision_report import print_precision
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -21,13 +24,14 @@ def compile_(arguments: argparse.Namespace) -> int:
 
     Raises:
         PartitionError: The model can't be read.
-        EngineError: It can't be loaded natively, or the result can't be written.
-        NotBuiltYetError: A precision is not available yet.
+        EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written.
+        InvalidOptionError: A precision rule has another form.
     """
     start = time.perf_counter()
     if not arguments.output.parent.is_dir():
         raise OutputFileError(arguments.output, "there is no such folder")
-    compiled = compile_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
+    options = dataclasses.replace(options_from(arguments), precision=precision_from(arguments))
+    compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
     compiled.save(arguments.output)
     facts = _facts(arguments, compiled, time.perf_counter() - start)
     if arguments.json:
@@ -41,7 +45,8 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
     return {
         "output": str(arguments.output),
         "engine": compiled.engine,
-        "precision": {"asked": arguments.precision, "effective": compiled.precision_effective},
+        "precision": compiled.report.precision
+        or {"asked": arguments.precision, "effective": compiled.precision_effective},
         "segments": len(compiled.report.segments),
         "engines_built": compiled.engines_built,
         "engines_cached": compiled.engines_cached,
@@ -60,6 +65,8 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
         console.print(*_tuning_tables(compiled.report.tuning))
         if "bodies" in compiled.report.tuning:
             console.print(_bodies_sentence(compiled.report.tuning["bodies"]))
+    if compiled.report.precision is not None:
+        print_precision(compiled.report.precision, console)
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."

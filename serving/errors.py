@@ -93,13 +93,13 @@ class InvalidOutputError(ServingError):
     """An executable gave another type than it declares."""
 
 
-class NotBuiltYetError(ServingError):
-    """An option is known, but what it asks for is not built yet."""
+class InvalidOptionError(ServingError):
+    """A command-line option has a value that it can't have."""
 
     exit_code = 2
 
-    def __init__(self, option: str, advice: str) -> None:
-        super().__init__(f"{option} is not available yet. {advice}")
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"{option}: {problem}.")
 
 
 class CommandLoadError(ServingError):
@@ -151,6 +151,14 @@ class CancelledRequestError(ServingError):
 
     def __init__(self) -> None:
         super().__init__("the client cancelled the request, or its deadline passed, before it was executed")
+
+
+class AlreadyExistsError(ServingError):
+    """The request gives a name that is in use."""
+
+
+class SharedMemoryError(ServingError):
+    """Shared memory that a client named can't be opened, or is too small for an output."""
 
 
 class UnsupportedError(ServingError):

@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from engines import BuildOptions, CompileOptions, EngineCache, partition_model
+from engines import CompileOptions, EngineCache, partition_model
 from engines.files import write_atomically
-from partitioner import PartitionOptions, Report
-from serving.errors import NotBuiltYetError
+from partitioner import Allowance, PartitionOptions, Report
 from serving.explain_page import render_page
 
 CACHE_BYTES = 20 * 10**9
@@ -51,17 +50,9 @@ def cache_from(arguments: argparse.Namespace) -> EngineCache | None:
 
 
 def options_from(arguments: argparse.Namespace) -> CompileOptions:
-    """Translate command-line arguments.
-
-    Raises:
-        NotBuiltYetError: A precision other than fp32 is asked for.
-    """
-    precision = getattr(arguments, "precision", "fp32")
-    if precision != "fp32":
-        raise NotBuiltYetError(f"--precision {precision}", "Use fp32.")
+    """Translate command-line arguments."""
     return CompileOptions(
         engine=arguments.engine,
-        build=BuildOptions(precision=precision),
         partition=PartitionOptions(
             native_ops=arguments.native_ops,
             native_nodes=tuple(arguments.native_nodes),
@@ -69,6 +60,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
             min_segment_nodes=arguments.min_segment_nodes,
             max_segments=arguments.max_segments,
             connected=arguments.connected,
+            allow=tuple(Allowance(name) for name in arguments.allow),
         ),
         samples=getattr(arguments, "inputs", None),
         tune=getattr(arguments, "tune", False),
@@ -84,6 +76,8 @@ def print_report(report: Report, console: Console) -> None:
         f"{len(report.native)} run natively. {_count(report.crossing_tensors, 'tensor')} "
         f"({_bytes(report.boundary_bytes)}) cross."
     )
+    if report.labelled_by:
+        console.print(f"Labelled by {report.labelled_by}", markup=False)
     if report.segments:
         console.print(_segments(report))
     if report.native:

@@ -26,7 +26,8 @@ from serving.gate import Gate
 from serving.logs import logged
 from serving.schema import ServerConfig
 from serving.service import InferenceService
-from serving.servicer import INFER_METHOD, SERVICE_NAME, GrpcServicer, Handler
+from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler
+from serving.streams import Stream, Streams, parse_request
 from serving.tls import Certificates
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ CONTROL_THREADS = 4
 REFLECTION_THREADS = 2
 FLUSH_S = 1.0
 """How long answers that are already written may take to leave when the port closes."""
+CLOSE_S = 2.0
+"""How long gRPC may take beyond that. It waits forever for a stream of which it could not parse a message."""
 
 
 class GrpcFront:
@@ -55,6 +58,9 @@ class GrpcFront:
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
         self._health = health.HealthService()
         servicer = GrpcServicer(service, self._pool.waiting)
+        self._stream_answer = logged(STREAM_RPC, servicer.stream_infer)
+        self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
+        self._streams = Streams(self._accept_streamed, config.limits.streams)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
         self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
@@ -94,13 +100,16 @@ class GrpcFront:
     def drain(self, timeout_s: float) -> bool:
         """Refuse new inference requests and wait for those in flight; return False if that takes longer."""
         self._admission.closed = True
-        return self._pool.wait_idle(timeout_s)
+        drained = self._pool.wait_idle(timeout_s)
+        self._streams.end()
+        return drained
 
     def stop(self, timeout_s: float) -> None:
         """Close the port; streams that clients hold open end."""
-        self._server.stop(min(FLUSH_S, timeout_s)).wait()
+        grace_s = min(FLUSH_S, timeout_s)
+        self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._pool, self._control, self._reflection, self._loading):
+        for pool in (self._pool, self._control, self._reflection, self._streams.pool, self._loading):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -113,6 +122,10 @@ class GrpcFront:
         methods = {
             name: _unary(name, _on(pools.get(name, self._control), handler)) for name, handler in handlers.items()
         }
+        methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
+            _on(self._streams.pool, self._streams.handle),
+            **{**_codec(STREAM_RPC), "request_deserializer": parse_request},
+        )
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
         reflector = reflection.ReflectionServicer(
@@ -124,6 +137,12 @@ class GrpcFront:
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
+
+    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest) -> None:
+        if self._admission.admits():
+            self._pool.submit(stream.run, self._stream_answer, request)
+        else:
+            stream.run(self._stream_refusal, request)
 
 
 def inference_threads(instances: int) -> int:
@@ -142,11 +161,13 @@ def _probe(host: str, port: int) -> None:
 
 
 def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
+    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **_codec(name))
+
+
+def _codec(name: str) -> dict[str, Any]:
     method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
     request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
-    return grpc.unary_unary_rpc_method_handler(
-        logged(name, handler), request_deserializer=request.FromString, response_serializer=response.SerializeToString
-    )
+    return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
 
 
 def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:

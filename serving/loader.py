@@ -1,8 +1,17 @@
 """Loads a configured model with the engines package."""
 
-from engines import BuildOptions, CompileOptions, EngineCache, Executable, prepare_model
+from engines import (
+    AccuracyBudget,
+    Calibration,
+    CompileOptions,
+    EngineCache,
+    Executable,
+    PrecisionOptions,
+    PrecisionRule,
+    prepare_model,
+)
 from partitioner import PartitionOptions
-from serving.model_schema import ModelConfig
+from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
 from serving.schema import ServableConfig
 from serving.servable import Loader
 
@@ -22,7 +31,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
     """Translate a model's configuration."""
     return CompileOptions(
         engine=model.engine,
-        build=BuildOptions(precision=model.precision),
+        precision=_precision_options(model),
         partition=PartitionOptions(
             native_ops=model.partition.native_ops,
             native_nodes=model.partition.native_nodes,
@@ -32,4 +41,19 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             connected=model.partition.connected,
         ),
         tune=model.tune,
+    )
+
+
+def _precision_options(model: ModelConfig) -> PrecisionOptions:
+    calibration, budget = model.calibration or CalibrationConfig(), model.budget or BudgetConfig()
+    return PrecisionOptions(
+        asked=model.precision,
+        rules=tuple(PrecisionRule(**rule.model_dump()) for rule in model.precision_rules),
+        calibration=Calibration(
+            data=calibration.data,
+            ranges=calibration.ranges,
+            method=calibration.method,
+            samples=calibration.samples,
+        ),
+        budget=AccuracyBudget.of(**budget.model_dump()),
     )

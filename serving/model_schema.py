@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field, PositiveInt
 
-from serving.schema_types import ConfigPath, ListOf, NotBuilt, Section
+from serving.schema_types import CalibrationSource, ConfigPath, ListOf, NotBuilt, Section
 
 EngineName = Literal["auto", "tensorrt", "openvino", "native"]
 PrecisionName = Literal["fp32", "fp16", "bf16", "int8", "auto"]
@@ -22,26 +22,33 @@ class LatestVersions(Section):
     """How many."""
 
 
-class PrecisionRule(Section):
+class PrecisionRuleConfig(Section):
     """Another precision for some nodes."""
 
     node: str | None = None
     """Glob over node names."""
     op: str | None = None
     """Operator name."""
-    precision: PrecisionName
+    precision: Literal["fp32", "fp16", "bf16", "int8"]
     """The precision of these nodes."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_wish(self) -> Self:
+        """A rule about all nodes would be a precision."""
+        if self.node is None and self.op is None:
+            raise ValueError("should have a key 'node' or 'op' that says which nodes it is about")
+        return self
 
 
 class CalibrationConfig(Section):
     """Where INT8 ranges come from."""
 
-    data: ConfigPath | None = None
-    """Samples of the inputs (.npz)."""
+    data: CalibrationSource | None = None
+    """Samples of the inputs: an .npz file, a folder of them, or module:function."""
     ranges: ConfigPath | None = None
     """Ranges that were measured before (JSON)."""
-    method: Literal["minmax", "moving-average", "entropy", "percentile"] = "entropy"
-    """How ranges follow from samples."""
+    method: str = "minmax"
+    """How ranges follow from samples: minmax, moving-average, entropy, percentile, or an installed method."""
     samples: PositiveInt = 200
     """How many samples to use."""
 
@@ -56,7 +63,7 @@ class BudgetConfig(Section):
     max_abs: float | None = Field(default=None, ge=0)
     """Largest absolute difference of any element."""
     metric: str | None = None
-    """A measure of your own, as module:function."""
+    """A measure of your own, as module:function; at least 0 is good enough."""
 
 
 class PartitionConfig(Section):
@@ -168,14 +175,14 @@ class ModelConfig(Section):
     """Whether the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
     engine: Annotated[EngineName, NotBuilt("the engine 'tensorrt' is", but=("auto", "openvino", "native"))] = "auto"
     """What runs the nodes that it supports; native runs all nodes in ONNX Runtime."""
-    precision: Annotated[PrecisionName, NotBuilt("precisions other than fp32 are", but=("fp32",))] = "fp32"
-    """Precision that engines compute in."""
-    precision_rules: Annotated[ListOf[PrecisionRule], NotBuilt("precision rules are")] = ()
-    """Exceptions from `precision`, the last one that fits a node counts."""
-    calibration: Annotated[CalibrationConfig | None, NotBuilt("calibration is")] = None
+    precision: PrecisionName = "fp32"
+    """Precision that engines compute in; auto takes the fastest that stays inside the budget."""
+    precision_rules: ListOf[PrecisionRuleConfig] = ()
+    """Exceptions from `precision`, the first one that fits a node counts."""
+    calibration: CalibrationConfig | None = None
     """Where INT8 ranges come from."""
-    budget: Annotated[BudgetConfig | None, NotBuilt("an accuracy budget is")] = None
-    """How far answers may move from FP32."""
+    budget: BudgetConfig | None = None
+    """How far answers may move from FP32; without any limit, min_cosine is 0.99."""
     tune: bool = False
     """Measure when the model is compiled, and keep an engine only where the model is faster with it."""
     partition: PartitionConfig = PartitionConfig()

@@ -8,16 +8,24 @@ from collections.abc import Mapping
 
 from protos import InferParameter
 from serving.errors import InvalidRequestError, UnsupportedError
+from serving.shared_memory import Place
+
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
+"""Asks for an empty response after the last one of models that answer several times. Here each answers once, so that
+it has no effect; perf_analyzer sets it on every request."""
 
 
 def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
     """Refuse parameters of a request that nothing here knows.
 
     Raises:
-        InvalidRequestError: A name is reserved for the server.
+        InvalidRequestError: A name is reserved for the server, or its value isn't of its type.
     """
-    for key in parameters:
-        if key.startswith("triton_"):
+    for key, value in parameters.items():
+        if key == EMPTY_FINAL_RESPONSE:
+            if value.WhichOneof("parameter_choice") != "bool_param":
+                raise InvalidRequestError(f"the parameter {key!r} should be a bool_param")
+        elif key.startswith("triton_"):
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
 
 
@@ -41,14 +49,25 @@ def count_parameter(parameters: Mapping[str, InferParameter], key: str, *fields:
     return int(value)
 
 
-def check_tensor_parameters(name: str, parameters: Mapping[str, InferParameter]) -> None:
-    """Refuse parameters of an input or output that ask for what this server doesn't do.
+def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place | None:
+    """Return where in shared memory an input or output stands, None if it travels in the message.
 
     Raises:
-        UnsupportedError: Shared memory, or a classification.
+        InvalidRequestError: A parameter about shared memory is missing or of another type.
+        UnsupportedError: A classification is asked for.
     """
-    for key in parameters:
-        if key.startswith("shared_memory_"):
-            raise UnsupportedError(f"tensor {name!r} is in shared memory, which this server doesn't have; send it raw")
-        if key == "classification":
-            raise UnsupportedError(f"output {name!r} asks for a classification, which this server doesn't do")
+    if "classification" in parameters:
+        raise UnsupportedError(f"output {name!r} asks for a classification, which this server doesn't do")
+    if not any(key.startswith("shared_memory_") for key in parameters):
+        return None
+    region = parameters.get("shared_memory_region")
+    if region is None or not region.string_param or "shared_memory_byte_size" not in parameters:
+        raise InvalidRequestError(
+            f"tensor {name!r} should have the parameters 'shared_memory_region', as string_param, and "
+            "'shared_memory_byte_size' to be in shared memory"
+        )
+    return Place(
+        region.string_param,
+        count_parameter(parameters, "shared_memory_offset", "int64_param"),
+        count_parameter(parameters, "shared_memory_byte_size", "int64_param"),
+    )

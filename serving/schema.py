@@ -58,10 +58,10 @@ class AdminConfig(Section):
 
     repository: bool = False
     """Allow loading and unloading models."""
-    shared_memory: Annotated[bool, NotBuilt("shared memory is")] = False
-    """Allow tensors in shared memory."""
-    settings: Annotated[bool, NotBuilt("changing log and trace settings by request is")] = False
-    """Allow changes of log and trace settings."""
+    shared_memory: bool = False
+    """Allow tensors in shared memory. Clients with it are trusted."""
+    settings: bool = False
+    """Allow changes of the log level."""
 
 
 class LimitsConfig(Section):
@@ -71,7 +71,9 @@ class LimitsConfig(Section):
     """Inference requests in the server at a time; further ones are refused."""
     connection_requests: PositiveInt = 1024
     """Calls of one connection at a time, streams included; further ones wait in the client."""
-    shared_memory_mb: Annotated[PositiveInt, NotBuilt("shared memory is")] = 1024
+    streams: PositiveInt = 64
+    """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
+    shared_memory_mb: PositiveInt = 1024
     """Shared memory that clients may register, in MiB."""
 
 

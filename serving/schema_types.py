@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeVar
@@ -73,6 +74,19 @@ ConfigPath = Annotated[
     pydantic.WithJsonSchema({"type": "string", "minLength": 1, "format": "path"}),
 ]
 """A path; relative ones start at the folder of servable.yaml, ``~`` is the home folder."""
+
+
+def _resolve_source(value: object, info: pydantic.ValidationInfo) -> object:
+    """A path like others, unless it is the name of a function."""
+    if not isinstance(value, str) or _FUNCTION.fullmatch(value):
+        return value
+    return str(_resolve_path(value, info))
+
+
+_FUNCTION = re.compile(r"[\w.]+:[\w.]+")
+
+CalibrationSource = Annotated[str, pydantic.BeforeValidator(_resolve_source)]
+"""A path as ``ConfigPath``, or ``module:function``."""
 
 
 def settings_not_built(section: Section, location: Location = ()) -> Iterator[tuple[Location, str]]:

@@ -43,7 +43,7 @@ class Server:
         self.at_rest = False
         self._config = config
         self._repository = ModelRepository(config.models, loader, self.metrics, config.server.startup)
-        self._service = InferenceService(self._repository, self.metrics)
+        self._service = InferenceService(self._repository, self.metrics, config.server)
         auth = config.server.auth
         self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
         instances = sum(model.instances for model in config.models)

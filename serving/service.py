@@ -12,19 +12,24 @@ from serving.errors import (
     CancelledRequestError,
     InvalidRequestError,
     NotFoundError,
+    SharedMemoryError,
     UnavailableError,
     UnsupportedError,
 )
 from serving.metrics import Durations, FailureReason, Metrics, ModelCounts, RejectionReason
 from serving.queue_terms import QueueTerms
 from serving.repository import ModelRepository
+from serving.schema import ServerConfig
 from serving.servable import Servable
 from serving.served_model import ServedModel
+from serving.shared_memory import SharedMemory
 from serving.signature import Signature, WireTensor
 
 SERVER_NAME = "trtnode"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
-"""Parts of the protocol beyond its base that this server has."""
+"""Parts of the protocol beyond its base that this server always has."""
+OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
+"""Those that a key of ``server.admin`` turns on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,10 +54,18 @@ class ModelDescription:
 class InferenceService:
     """Answers about the server and its models, and runs them. Thread-safe."""
 
-    def __init__(self, repository: ModelRepository, metrics: Metrics) -> None:
+    def __init__(self, repository: ModelRepository, metrics: Metrics, config: ServerConfig) -> None:
         self.draining = False
         """Set once, when the server begins to stop."""
         self.version = _installed_version()
+        self.extensions = (
+            *EXTENSIONS,
+            *(name for key, name in OPTIONAL_EXTENSIONS.items() if getattr(config.admin, key)),
+        )
+        """Parts of the protocol beyond its base that this server has."""
+        self.shared_memory = SharedMemory(
+            allowed=config.admin.shared_memory, max_bytes=config.limits.shared_memory_mb << 20
+        )
         self._repository = repository
         self._metrics = metrics
 
@@ -229,6 +242,8 @@ class Call:
 _REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
     (InvalidRequestError, FailureReason.OTHER),
     (UnsupportedError, FailureReason.OTHER),
+    (NotFoundError, FailureReason.OTHER),
+    (SharedMemoryError, FailureReason.OTHER),
     (UnavailableError, FailureReason.REJECTED),
     (CancelledRequestError, FailureReason.CANCELED),
 )

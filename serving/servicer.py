@@ -20,6 +20,7 @@ from protos import (
     ModelReadyResponse,
     ModelStatisticsRequest,
     ModelStatisticsResponse,
+    ModelStreamInferResponse,
     ServerLiveRequest,
     ServerLiveResponse,
     ServerMetadataRequest,
@@ -28,16 +29,20 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
+from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
 from serving.parameters import check_request_parameters, count_parameter
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
-from serving.service import EXTENSIONS, SERVER_NAME, InferenceService
+from serving.service import SERVER_NAME, InferenceService
+from serving.settings_rpcs import settings_methods
 from serving.signature import WireTensor
 from serving.status import status_of
+from serving.streams import StreamedRequest
 
 SERVICE_NAME = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 INFER_METHOD = f"/{SERVICE_NAME}/ModelInfer"
+STREAM_RPC = "ModelStreamInfer"
 
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
@@ -54,7 +59,7 @@ class GrpcServicer:
         self._waiting = waiting
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each RPC, by its name; errors become statuses."""
+        """Return what answers each unary RPC, by its name; errors become statuses."""
         methods: dict[str, Callable[[Any], Any]] = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
@@ -64,6 +69,8 @@ class GrpcServicer:
             "ModelConfig": self.model_config,
             "ModelStatistics": self.model_statistics,
             **repository_methods(self._service),
+            **memory_methods(self._service.shared_memory),
+            **settings_methods(self._service),
         }
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
@@ -84,7 +91,9 @@ class GrpcServicer:
 
     def server_metadata(self, _request: ServerMetadataRequest) -> ServerMetadataResponse:
         """Say what the server is and can do."""
-        return ServerMetadataResponse(name=SERVER_NAME, version=self._service.version, extensions=EXTENSIONS)
+        return ServerMetadataResponse(
+            name=SERVER_NAME, version=self._service.version, extensions=self._service.extensions
+        )
 
     def model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
         """Say whether a model can answer."""
@@ -112,23 +121,57 @@ class GrpcServicer:
 
     def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
         """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
+        response = ModelInferResponse()
+        self._infer(request, response, on_cancel)
+        return response
+
+    def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
+        """Refuse a request whatever it asks for."""
+        raise self._service.refuse(request.model_name)
+
+    def stream_infer(self, request: ModelInferRequest, context: StreamedRequest) -> ModelStreamInferResponse:
+        """Run a model once for a request of a stream; what goes wrong stands in the response."""
+        return self._answer_streamed(self._infer, request, context)
+
+    def refuse_streamed(self, request: ModelInferRequest, context: StreamedRequest) -> ModelStreamInferResponse:
+        """Refuse a request of a stream whatever it asks for."""
+        return self._answer_streamed(self._refuse, request, context)
+
+    def _infer(self, request: ModelInferRequest, response: ModelInferResponse, on_cancel: OnCancel) -> None:
+        memory = self._service.shared_memory
         with self._service.call(request.model_name, request.model_version) as call:
             terms = QueueTerms(*_wishes(request.parameters), on_cancel, self._waiting)
-            feeds = tensors.read_inputs(request, call.signature)
-            outputs, arrays = call.infer(feeds, tensors.requested_outputs(request), terms)
-            response = ModelInferResponse(
-                model_name=request.model_name, model_version=call.servable.version, id=request.id
-            )
-            tensors.write_outputs(response, outputs, arrays)
-        return response
+            feeds = tensors.read_inputs(request, call.signature, memory)
+            windows = tensors.output_windows(request, memory)
+            outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
+            response.model_name, response.model_version = request.model_name, call.servable.version
+            response.id = request.id
+            tensors.write_outputs(response, outputs, arrays, windows)
+
+    def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _on_cancel: OnCancel) -> None:
+        raise self._service.refuse(request.model_name)
 
     def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
         infer = functools.partial(self.model_infer, on_cancel=context.add_callback)
         return _answer("ModelInfer", infer, request, context)
 
-    def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
-        """Refuse a request whatever it asks for."""
-        raise self._service.refuse(request.model_name)
+    def _answer_streamed(
+        self,
+        fill: Callable[[ModelInferRequest, ModelInferResponse, OnCancel], None],
+        request: ModelInferRequest,
+        context: StreamedRequest,
+    ) -> ModelStreamInferResponse:
+        answer = ModelStreamInferResponse()
+        try:
+            fill(request, answer.infer_response, context.add_callback)
+        except Exception as error:
+            code, details = status_of(error, STREAM_RPC)
+            context.set_code(code)
+            answer = ModelStreamInferResponse(
+                error_message=details, infer_response=ModelInferResponse(model_name=request.model_name, id=request.id)
+            )
+        answer.infer_response.parameters["triton_final_response"].bool_param = True
+        return answer
 
 
 def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:

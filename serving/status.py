@@ -6,12 +6,14 @@ import grpc
 
 from engines import ExecutionError
 from serving.errors import (
+    AlreadyExistsError,
     CancelledRequestError,
     ForbiddenError,
     InvalidOutputError,
     InvalidRequestError,
     ModelChangeError,
     NotFoundError,
+    SharedMemoryError,
     UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
@@ -24,12 +26,14 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (UnauthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
     (ForbiddenError, grpc.StatusCode.PERMISSION_DENIED),
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
+    (AlreadyExistsError, grpc.StatusCode.ALREADY_EXISTS),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
     (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model
+    (SharedMemoryError, grpc.StatusCode.INTERNAL),
 )
 """The status of each error; the first entry whose class fits counts."""
 

@@ -2,47 +2,51 @@
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
-from serving.errors import InvalidOutputError, InvalidRequestError
-from serving.parameters import check_tensor_parameters
+from serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
+from serving.parameters import tensor_place
+from serving.shared_memory import SharedMemory, Window
 from serving.signature import BYTES, Signature, WireTensor
 
 _LENGTH = struct.Struct("<I")
 _NARROW_FIELDS = ("int_contents", "uint_contents")
 
 
-def read_inputs(request: ModelInferRequest, signature: Signature) -> dict[str, np.ndarray]:
+def read_inputs(request: ModelInferRequest, signature: Signature, memory: SharedMemory) -> dict[str, np.ndarray]:
     """Return the request's arrays by input name.
 
-    Raw contents become read-only views of the message's bytes, without a copy.
+    Raw contents and shared memory become read-only views, without a copy.
 
     Raises:
         InvalidRequestError: An input is unknown, twice there or missing, or its type, shape or data don't fit.
-        UnsupportedError: An input's data are somewhere that this server doesn't look.
+        NotFoundError: An input is in a region of shared memory that isn't registered.
+        UnsupportedError: An input is in shared memory, which is off.
     """
-    raw = request.raw_input_contents
+    raw, used = request.raw_input_contents, 0
     feeds: dict[str, np.ndarray] = {}
-    for index, wire in enumerate(request.inputs):
+    for wire in request.inputs:
         name = wire.name
         tensor = signature.inputs.get(name)
         if tensor is None:
             raise signature.unknown_input(name)
         if name in feeds:
             raise InvalidRequestError(f"{tensor.label} stands twice in the request")
-        if wire.parameters:
-            check_tensor_parameters(name, wire.parameters)
+        place = tensor_place(name, wire.parameters) if wire.parameters else None
         shape = tuple(wire.shape)
         _check_declared(tensor, wire.datatype, shape)
-        if not raw:
+        if place is not None:
+            feeds[name] = from_raw(tensor, shape, memory.open(place).view.toreadonly())
+        elif not raw:
             feeds[name] = from_contents(tensor, shape, wire.contents)
         elif wire.HasField("contents"):
             raise InvalidRequestError(f"{tensor.label} has typed contents in a request with raw_input_contents")
-        elif index < len(raw):
-            feeds[name] = from_raw(tensor, shape, raw[index])
+        elif used < len(raw):
+            feeds[name] = from_raw(tensor, shape, raw[used])
+            used += 1
         else:
             count = f"{len(raw)} items for {len(request.inputs)} inputs"
             raise InvalidRequestError(f"{tensor.label} has no data: raw_input_contents has {count}")
@@ -50,39 +54,71 @@ def read_inputs(request: ModelInferRequest, signature: Signature) -> dict[str, n
     return feeds
 
 
-def requested_outputs(request: ModelInferRequest) -> list[str]:
-    """Return the names of the outputs that the request asks for, none for all.
+def output_windows(request: ModelInferRequest, memory: SharedMemory) -> dict[str, Window]:
+    """Return the shared memory of the outputs that go there, by name.
 
     Raises:
-        UnsupportedError: An output is wanted in a way that this server doesn't have.
+        InvalidRequestError: A place isn't inside its region, or its parameters are of another type.
+        NotFoundError: A region isn't registered.
+        UnsupportedError: Shared memory is off, or an output is wanted in a way that this server doesn't have.
     """
-    names = []
+    windows = {}
     for output in request.outputs:
-        if output.parameters:
-            check_tensor_parameters(output.name, output.parameters)
-        names.append(output.name)
-    return names
+        place = tensor_place(output.name, output.parameters) if output.parameters else None
+        if place is not None:
+            windows[output.name] = memory.open(place)
+    return windows
 
 
-def write_outputs(response: ModelInferResponse, tensors: Sequence[WireTensor], arrays: Sequence[np.ndarray]) -> None:
+def write_outputs(
+    response: ModelInferResponse,
+    tensors: Sequence[WireTensor],
+    arrays: Sequence[np.ndarray],
+    windows: Mapping[str, Window],
+) -> None:
     """Add the arrays to the response, as raw contents: numeric typed contents are not what clients read.
+
+    What goes into shared memory keeps an empty item among the raw contents, since clients count these.
 
     Raises:
         InvalidOutputError: An array isn't of its tensor's type.
+        SharedMemoryError: An array is larger than its window.
     """
     for tensor, array in zip(tensors, arrays, strict=True):
-        response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
-        response.raw_output_contents.append(to_raw(tensor, array))
+        output = response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
+        window = windows.get(tensor.name)
+        if window is None:
+            response.raw_output_contents.append(to_raw(tensor, array))
+        else:
+            output.parameters["shared_memory_region"].string_param = window.place.region
+            output.parameters["shared_memory_offset"].int64_param = window.place.offset
+            output.parameters["shared_memory_byte_size"].int64_param = _write_window(tensor, array, window)
+            response.raw_output_contents.append(b"")
 
 
-def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes) -> np.ndarray:
+def _write_window(tensor: WireTensor, array: np.ndarray, window: Window) -> int:
+    """Write the array as raw contents into shared memory; return how many bytes these are."""
+    if tensor.datatype is BYTES:
+        array = np.frombuffer(to_raw(tensor, array), np.uint8)
+    else:
+        _check_type(tensor, array)
+    if array.nbytes > len(window.view):
+        raise SharedMemoryError(
+            f"{tensor.label} has {array.nbytes} bytes, but {len(window.view)} are there for it in the shared memory "
+            f"region {window.place.region!r}"
+        )
+    np.copyto(np.ndarray(array.shape, array.dtype, window.view), array)
+    return array.nbytes
+
+
+def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes | memoryview) -> np.ndarray:
     """Return the array that ``data`` holds: little-endian and row-major, or BYTES with a length before each element.
 
     Raises:
         InvalidRequestError: The size isn't that of the shape, or an element isn't valid.
     """
     if tensor.datatype is BYTES:
-        return _text_array(tensor, shape, _split_elements(tensor, shape, data))
+        return _text_array(tensor, shape, _split_elements(tensor, shape, bytes(data)))
     dtype = tensor.datatype.numpy
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
@@ -93,7 +129,7 @@ def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes) -> np.ndar
     array = _shaped(tensor, np.frombuffer(data, dtype), shape)
     if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
         raise InvalidRequestError(f"{tensor.label} has a byte other than 0 and 1 in its data")
-    return array
+    return array if array.flags.aligned else array.copy()
 
 
 def from_contents(tensor: WireTensor, shape: tuple[int, ...], contents: InferTensorContents) -> np.ndarray:
@@ -131,9 +167,13 @@ def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:
     """
     if tensor.datatype is BYTES:
         return b"".join(_with_lengths(array.ravel().tolist()))
+    _check_type(tensor, array)
+    return array.tobytes()
+
+
+def _check_type(tensor: WireTensor, array: np.ndarray) -> None:
     if array.dtype != tensor.datatype.numpy:
         raise InvalidOutputError(f"{tensor.label} came out as {array.dtype}, but is declared {tensor.datatype.name}")
-    return array.tobytes()
 
 
 def _with_lengths(elements: Iterable[str | bytes]) -> Iterable[bytes]:

@@ -16,7 +16,7 @@ from benchmarks.harness.measure import Measurement
 from benchmarks.harness.page import render_page
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.results import Result, read_result
-from benchmarks.harness.settings import check_precisions, installed_peers
+from benchmarks.harness.settings import installed_peers
 from benchmarks.harness.subjects import Subject, model_subjects, network_subjects
 from benchmarks.harness.tables import print_comparison, print_result
 from benchmarks.networks import NETWORKS
@@ -34,7 +34,6 @@ def bench_networks(arguments: argparse.Namespace) -> int:
 
     Raises:
         BenchmarkError: There is no such network, or the file to compare with is no result.
-        NotBuiltYetError: A precision can't be measured yet.
         EngineError: A network can't be compiled or run, or a file can't be written.
     """
     names = arguments.only or list(NETWORKS)
@@ -49,7 +48,6 @@ def bench_models(arguments: argparse.Namespace) -> int:
     Raises:
         PartitionError: A model can't be read.
         BenchmarkError: The inputs don't fit a model, or the file to compare with is no result.
-        NotBuiltYetError: A precision can't be measured yet.
         EngineError: A model can't be compiled or run, or a file can't be read or written.
     """
     subjects = model_subjects(arguments.models, arguments.batch, arguments.inputs)
@@ -58,12 +56,11 @@ def bench_models(arguments: argparse.Namespace) -> int:
 
 def _bench(arguments: argparse.Namespace, subjects: Iterable[Subject], count: int) -> int:
     """Measure, and report what was measured, also when the user interrupts; then the exit code is 130."""
-    check_precisions(arguments.precision)
     earlier = read_result(arguments.compare) if arguments.compare else None
     _check_folders(arguments.json, arguments.html)
     plan = Plan(
         precisions=arguments.precision,
-        peers=installed_peers(),
+        peers=installed_peers() if "process" in arguments.via else [],  # no server is started for them
         engine=arguments.engine,
         via=arguments.via,
         threads=arguments.threads,

@@ -12,6 +12,7 @@ from benchmarks.harness.openers import open_compiled, open_onnxruntime
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.settings import NATIVE, PEERS, PRECISIONS
 from engines import EngineCache, Worker, compile_model
+from engines.options import Calibration
 
 CACHE_BYTES = 10**11
 """More than one model's engines need."""
@@ -28,7 +29,7 @@ def peer_recipes(source: pathlib.Path, plan: Plan) -> list[Recipe]:
 
 
 def compile_recipes(
-    source: pathlib.Path, samples: pathlib.Path, plan: Plan, step: Callable[[str], None]
+    source: pathlib.Path, samples: pathlib.Path, calibration: pathlib.Path, plan: Plan, step: Callable[[str], None]
 ) -> list[Recipe]:
     """Compile for each precision; the compiled files lie beside the source.
 
@@ -38,6 +39,7 @@ def compile_recipes(
     Args:
         source: The model.
         samples: An .npz with inputs to check and tune engines with.
+        calibration: An .npz with inputs to learn ranges from.
         plan: Precisions, engine and threads.
         step: Called with the name of each setting before its turn.
 
@@ -50,7 +52,14 @@ def compile_recipes(
     with Worker() as worker:
         for name in plan.precisions:
             step(name)
-            options = dataclasses.replace(PRECISIONS[name], engine=plan.engine, samples=samples, threads=plan.threads)
+            preset = PRECISIONS[name]
+            options = dataclasses.replace(
+                preset,
+                engine=plan.engine,
+                samples=samples,
+                threads=plan.threads,
+                precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
+            )
             start = time.perf_counter()
             compiled = compile_model(source, options, cache=cache, worker=worker)
             seconds = time.perf_counter() - start

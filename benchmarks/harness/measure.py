@@ -75,10 +75,13 @@ class Measurement:
                 self._race_over_grpc(recipes, folder)
 
     def _prepare(self, folder: pathlib.Path) -> list[Recipe]:
-        source, samples = folder / "model.onnx", folder / "samples.npz"
+        source, samples, calibration = (folder / name for name in ("model.onnx", "samples.npz", "calibration.npz"))
         write_at_batch(self._subject, source)
         save_arrays(samples, self._subject.checking)
-        compiled = compile_recipes(source, samples, self._plan, lambda name: self._tell(f"compiling for {name}"))
+        save_arrays(calibration, self._subject.stacked_calibration())
+        compiled = compile_recipes(
+            source, samples, calibration, self._plan, lambda name: self._tell(f"compiling for {name}")
+        )
         return [native_recipe(source, self._plan), *compiled]
 
     def _start(

@@ -23,6 +23,9 @@ from partitioner.loading import read_proto
 HELD_OUT = 8
 """Samples by which accuracy is judged, at most."""
 
+CALIBRATING = 24
+"""Samples that ranges are learnt from, at most; a model's own inputs serve for both where there are too few."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -33,6 +36,7 @@ class Subject:
         model: The file, whatever batch it is for.
         batch: Samples a request.
         checking: Inputs to check and tune engines with.
+        calibration: Inputs to learn ranges from, all of the same shapes.
         samples: Inputs to judge by; the first one is timed.
     """
 
@@ -40,7 +44,12 @@ class Subject:
     model: pathlib.Path
     batch: int
     checking: Feeds
+    calibration: Sequence[Feeds]
     samples: Sequence[Feeds]
+
+    def stacked_calibration(self) -> Feeds:
+        """The inputs to learn ranges from, with a leading axis that counts them."""
+        return {name: np.stack([feeds[name] for feeds in self.calibration]) for name in self.checking}
 
 
 def network_subjects(
@@ -62,9 +71,12 @@ def network_subjects(
     for name in names:
         model = network_file(name, folder, fragmented=fragmented)
         for batch in batches:
-            checking, *samples = (sample_inputs(name, batch, seed) for seed in range(HELD_OUT + 1))
+            checking, *others = (sample_inputs(name, batch, seed) for seed in range(1 + HELD_OUT + CALIBRATING))
+            samples, calibration = others[:HELD_OUT], others[HELD_OUT:]
             title = f"{name}-fragmented" if fragmented else name
-            yield Subject(name=title, model=model, batch=batch, checking=checking, samples=samples)
+            yield Subject(
+                name=title, model=model, batch=batch, checking=checking, calibration=calibration, samples=samples
+            )
 
 
 def model_subjects(
@@ -92,8 +104,11 @@ def _model_subject(model: pathlib.Path, batch: int, inputs: pathlib.Path | None)
     if batch > 1 and not batched:
         raise UnmeasurableModelError(model, f"its batch size is fixed, so --batch {batch} is impossible. Use 1.")
     given = [_read_inputs(inputs, executable)] if inputs else _generate_inputs(model, executable.inputs)
-    samples = [sample for arrays in given for sample in _cut(arrays, batched, batch)][:HELD_OUT]
-    return Subject(name=model.stem, model=model, batch=batch, checking=samples[-1], samples=samples)
+    cut = [sample for arrays in given for sample in _cut(arrays, batched, batch)]
+    samples, calibration = cut[:HELD_OUT], cut[HELD_OUT:][:CALIBRATING] or cut
+    return Subject(
+        name=model.stem, model=model, batch=batch, checking=samples[-1], calibration=calibration, samples=samples
+    )
 
 
 def write_at_batch(subject: Subject, target: pathlib.Path) -> None:

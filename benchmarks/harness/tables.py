@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.harness.charts import group_rows
 from benchmarks.harness.comparison import Comparison
 from benchmarks.harness.results import Result, Row, geometric_means
 from benchmarks.harness.settings import NATIVE
 
+TEXTS = ("model", "setting", "engine", "in", "verdict")
+"""Headings of columns that hold words, not figures."""
+
 LEGEND = (
     "ratio: native time over this row's, with its 95 % interval, in interleaved rounds; above 1 is faster. mean10: of "
     "ten requests after the first two. cosine, max abs, top-1: the worst against native over several samples. load, "
-    "peak: of a fresh process."
+    "peak: of a fresh process; in: the precision that engines compute in."
 )
 
 
@@ -39,72 +46,96 @@ def print_result(result: Result, console: Console) -> None:
         console.print("[bold]Not complete[/bold]: the measurement was ended before its time.")
 
 
-def _latencies(rows: Sequence[Row]) -> Table:
-    table = _table("network", "batch", "via", "setting", "engine", "p50 ms", "p95 ms", "p99 ms", "mean10 ms", "ratio",
-                   "95 %", "over process")  # fmt: skip
-    for row in rows:
-        table.add_row(
-            escape(row.network),
-            str(row.batch),
-            row.via,
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """A row for each that both runs have, and the verdict."""
+    changes = {change.after.key: change for change in comparison.changes}
+    headings = ("model", "setting", "ratio before", "95 % before", "ratio now", "95 % now", "verdict")
+    lines = [
+        (
+            title,
             row.setting,
-            row.engine,
-            *(f"{ms:.3f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms, row.mean10_ms)),
+            *_ratio(changes[row.key].before),
             *_ratio(row),
-            _number(row.over_process_ms, "%+.3f"),
+            "slower" if changes[row.key].is_regression else "",
         )
-    return table
+        for title, group in group_rows(change.after for change in comparison.changes)
+        for row in group
+    ]
+    if lines:
+        console.print(_table(headings, lines))
+    for what, rows in (("only in the earlier run", comparison.missing), ("new", comparison.new)):
+        if rows:
+            console.print(f"{what}: {_listed(rows)}", markup=False)
+    if comparison.changes:
+        console.print(f"{len(comparison.regressions)} of {len(comparison.changes)} rows are slower beyond chance.")
+    else:
+        console.print("The two runs have no row in common, so nothing was compared.")
+
+
+def _latencies(rows: Sequence[Row]) -> Table:
+    headings = (
+        "model",
+        "setting",
+        "engine",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "mean10 ms",
+        "ratio",
+        "95 %",
+        "over process",
+    )
+    return _table(
+        headings,
+        [
+            (
+                title,
+                row.setting,
+                row.engine,
+                *(f"{ms:.3f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms, row.mean10_ms)),
+                *_ratio(row),
+                _number(row.over_process_ms, "%+.3f"),
+            )
+            for title, group in group_rows(rows)
+            for row in group
+        ],
+    )
 
 
 def _costs(rows: Sequence[Row]) -> Table:
     """They are the same whatever way a model is asked."""
-    table = _table("network", "batch", "setting", "computes in", "cosine", "max abs", "top-1", "compile s", "load s",
-                   "engines MB", "peak MB")  # fmt: skip
-    for row in {(row.network, row.batch, row.setting): row for row in rows}.values():
-        table.add_row(
-            escape(row.network),
-            str(row.batch),
-            row.setting,
-            row.precision,
-            _number(row.cosine, "%.6f"),
-            _number(row.max_abs, "%.1e"),
-            _number(row.top1_agreement, "%.3f"),
-            _number(row.compile_s, "%.1f"),
-            f"{row.load_s:.2f}",
-            f"{row.engine_bytes / 1e6:.1f}",
-            f"{row.peak_rss_mb:.0f}",
-        )
-    return table
+    headings = ("model", "setting", "in", "cosine", "max abs", "top-1", "compile s", "load s", "engines MB", "peak MB")
+    unique = {(row.network, row.batch, row.setting): dataclasses.replace(row, via="process") for row in rows}
+    return _table(
+        headings,
+        [
+            (
+                title,
+                row.setting,
+                row.precision,
+                _number(row.cosine, "%.6f"),
+                _number(row.max_abs, "%.1e"),
+                _number(row.top1_agreement, "%.3f"),
+                _number(row.compile_s, "%.1f"),
+                f"{row.load_s:.2f}",
+                f"{row.engine_bytes / 1e6:.1f}",
+                f"{row.peak_rss_mb:.0f}",
+            )
+            for title, group in group_rows(unique.values())
+            for row in group
+        ],
+    )
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """A row for each that both runs have, and the verdict."""
-    table = _table("network", "batch", "via", "setting", "ratio before", "95 %", "ratio now", "95 %", "")
-    for change in comparison.changes:
-        table.add_row(
-            escape(change.after.network),
-            str(change.after.batch),
-            change.after.via,
-            change.after.setting,
-            *_ratio(change.before),
-            *_ratio(change.after),
-            "[bold red]slower[/]" if change.is_regression else "",
-        )
-    console.print(table)
-    for what, rows in (("only in the earlier run", comparison.missing), ("new", comparison.new)):
-        if rows:
-            console.print(f"{what}: {_listed(rows)}", markup=False)
-    if not comparison.changes:
-        console.print("The two runs have no row in common, so nothing was compared.")
-    else:
-        console.print(f"{len(comparison.regressions)} of {len(comparison.changes)} rows are slower beyond chance.")
-
-
-def _table(*headings: str) -> Table:
-    table = Table()
-    for heading in headings:
-        is_text = heading in ("network", "via", "setting", "engine", "computes in", "")
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
+def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """A table without the columns in which nothing stands; a line under the last row of each model."""
+    filled = [index for index in range(len(headings)) if any(line[index] for line in lines)]
+    table = Table(box=box.SIMPLE)
+    for index in filled:
+        is_text = headings[index] in TEXTS
+        table.add_column(headings[index], justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    for line, following in itertools.pairwise([*lines, [""]]):
+        table.add_row(*(escape(line[index]) for index in filled), end_section=line[0] != following[0])
     return table
 
 

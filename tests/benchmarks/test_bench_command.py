@@ -226,12 +226,6 @@ def test_bad_arguments_end_in_one_sentence(
     assert_one_sentence(capsys, message)
 
 
-def test_a_precision_that_is_not_built_yet_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "model", str(MODEL), "--precision", "fp32,auto"]) == 2
-
-    assert_one_sentence(capsys, "--precision auto is not available yet")
-
-
 def assert_one_sentence(capsys: pytest.CaptureFixture[str], *parts: str) -> None:
     printed = capsys.readouterr()
     last = printed.err.strip().splitlines()[-1]

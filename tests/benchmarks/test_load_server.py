@@ -386,7 +386,7 @@ def test_a_model_without_described_inputs_takes_those_of_a_file(serving, tmp_pat
 def test_a_server_without_shared_memory_is_told(digits, capsys) -> None:
     code = bench(digits, "--shared-memory", model="digits")
 
-    assert f"The server at {digits} takes no system shared memory: UNIMPLEMENTED" in refusal(capsys, code)
+    assert f"The server at {digits} takes no system shared memory: PERMISSION_DENIED" in refusal(capsys, code)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from engines import (
     CompileOptions,
     EngineCache,
     Executable,
+    PrecisionOptions,
     Worker,
     compile_model,
     load_executable,
@@ -64,6 +65,7 @@ class Workshop:
         samples: pathlib.Path | None = None,
         worker: Any = None,
         build: BuildOptions | None = None,
+        precision: PrecisionOptions | None = None,
         tune: bool = False,
     ) -> CompiledModel:
         options = CompileOptions(
@@ -71,6 +73,7 @@ class Workshop:
             partition=PartitionOptions(native_ops=tuple(native_ops)),
             samples=samples,
             build=build or BuildOptions(),
+            precision=precision or PrecisionOptions(),
             tune=tune,
         )
         return compile_model(source, options, cache=cache, worker=worker or self.worker)

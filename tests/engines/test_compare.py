@@ -33,6 +33,7 @@ def texts(*values: str) -> np.ndarray:
         pytest.param(np.array(True), np.array(True), id="bool"),
         pytest.param(texts("a"), texts("a"), id="strings"),
         pytest.param(np.float16([1]), np.float16([1.0009765625]), id="one-step-of-float16"),
+        pytest.param(np.float16([1, 1e-3]), np.float16([1.003, 3e-3]), id="a-few-steps-of-the-largest-float16"),
         pytest.param(
             f32(1).astype(ml_dtypes.bfloat16), f32(1.0078125).astype(ml_dtypes.bfloat16), id="one-of-bfloat16"
         ),
@@ -65,6 +66,7 @@ def test_results_that_agree(expected: Any, actual: Any) -> None:
         pytest.param(
             f32(1).astype(ml_dtypes.bfloat16), f32(1.1).astype(ml_dtypes.bfloat16), "1 of 1 elements", id="bfloat16"
         ),
+        pytest.param(np.float16([1, 0]), np.float16([1, 0.01]), "1 of 2 elements differ", id="float16"),
         pytest.param([f32(1)], [f32(2)], "1 of 1 elements differ", id="sequence"),
         pytest.param([f32(1)], [f32(1), f32(1)], "2 elements", id="length"),
         pytest.param([f32(*range(2000))], [f32(*range(1999), 0)], "1 of 2000 elements", id="long-sequence-element"),

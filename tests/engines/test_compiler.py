@@ -78,6 +78,8 @@ def test_envelope_says_what_the_engine_is(compiled: Any) -> None:
         "precision_asked": "fp32",
         "precision_effective": "fp32",
         "options": {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"},
+        "calibration_sha256": "",
+        "node_precisions": {},
         "profiles": [],
         "inputs": [{"name": "x", "dtype": "FLOAT", "shape": ["N", 4]}],
         "outputs": [{"name": "e", "dtype": "FLOAT", "shape": ["N", 4]}],
@@ -171,7 +173,7 @@ def test_model_that_onnxruntime_refuses_is_an_error(workshop: Any) -> None:
 
 
 def test_unknown_engine_is_an_error_that_lists_the_known_ones(workshop: Any, source: pathlib.Path) -> None:
-    with pytest.raises(UnknownBackendError, match=r"no engine 'abacus'\. Use one of: auto, openvino, native"):
+    with pytest.raises(UnknownBackendError, match=r"no engine 'abacus'\. Use one of: auto, tensorrt, openvino, native"):
         workshop.compile(source, engine="abacus")
 
 

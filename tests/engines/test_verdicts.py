@@ -10,7 +10,7 @@ from engines import EngineCache, Worker, jobs
 from engines.errors import WorkerError
 from engines.openvino_backend import OpenVinoBackend
 from engines.verdicts import _known, ask_library
-from partitioner import Graph, PartitionOptions, clean_up, label_nodes
+from partitioner import SUPPORTED, Graph, PartitionOptions, ReasonCode, Verdict, clean_up, label_nodes
 from partitioner.loading import view_model
 
 MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[1, 4, 8, 8] x) => (float[A, B] y)
@@ -27,7 +27,7 @@ MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[1, 4, 8, 8] x) => (
 class AskedWorker(Worker):
     """Answers questions itself, and keeps them."""
 
-    def __init__(self, answer: Callable[[onnx.ModelProto], str | None]) -> None:
+    def __init__(self, answer: Callable[[onnx.ModelProto], Verdict | None]) -> None:
         super().__init__()
         self.asked: list[list[str]] = []
         self._answer = answer
@@ -36,7 +36,7 @@ class AskedWorker(Worker):
         assert function is jobs.refusal
         model = onnx.load(args[1])
         self.asked.append([node.op_type for node in model.graph.node])
-        return self._answer(model)
+        return self._answer(model) or SUPPORTED
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,9 @@ def graph() -> Graph:
     return clean_up(view_model(onnx.parser.parse_model(text), pathlib.Path("model.onnx")))
 
 
-def has(op_type: str) -> Callable[[onnx.ModelProto], str | None]:
-    return lambda model: f"No {op_type} here." if op_type in [n.op_type for n in model.graph.node] else None
+def has(op_type: str, code: ReasonCode = ReasonCode.UNSUPPORTED_OP) -> Callable[[onnx.ModelProto], Verdict | None]:
+    refusal = Verdict(code, f"No {op_type} here.")
+    return lambda model: refusal if op_type in [n.op_type for n in model.graph.node] else None
 
 
 def refused(graph: Graph, worker: Worker, cache: EngineCache | None = None) -> dict[str, str]:
@@ -70,6 +71,17 @@ def test_each_kind_of_node_is_asked_about_once(graph) -> None:
 
 def test_what_the_library_refuses_is_found_and_runs_natively_in_its_words(graph) -> None:
     assert refused(graph, AskedWorker(has("Softsign"))) == {"odd": "No Softsign here."}
+
+
+def test_the_reason_code_is_the_librarys_too(graph, tmp_path) -> None:
+    cache, options = EngineCache(tmp_path, 10**6), PartitionOptions()
+    asked = AskedWorker(has("Softsign", ReasonCode.UNSUPPORTED_RANK))
+
+    for worker in (asked, AskedWorker(has("nothing"))):
+        rule = ask_library(OpenVinoBackend(), graph, options, cache, worker)
+        _known.clear()
+
+        assert label_nodes(graph, rule, options)["odd"].code == ReasonCode.UNSUPPORTED_RANK
 
 
 def test_answers_are_kept_for_the_next_process(graph, tmp_path) -> None:
@@ -117,8 +129,8 @@ def test_openvino_itself_takes_these_nodes_and_refuses_an_operator_that_it_lacks
 
     with Worker() as worker:
         assert refused(graph, worker) == {}
-        assert worker.call(jobs.refusal, 60.0, backend.name, fine) is None
-        assert "Det" in str(worker.call(jobs.refusal, 60.0, backend.name, odd))
+        assert worker.call(jobs.refusal, 60.0, backend.name, fine) == SUPPORTED
+        assert "Det" in worker.call(jobs.refusal, 60.0, backend.name, odd).detail
 
 
 def test_what_the_user_excludes_is_not_asked_about(graph) -> None:

@@ -56,7 +56,7 @@ def test_a_model_within_the_limits_is_left_alone() -> None:
         pytest.param("(float[N] x, float[N] y) => (float[N] z) { z = SwiGLU (x, y) }", False, id="new-operator"),
     ],
 )
-def test_an_operator_is_lowered_only_where_it_means_the_same(text: str, lowered: bool) -> None:
+def test_an_operator_is_lowered_only_where_itmeans_the_same(text: str, lowered: bool) -> None:
     new = model(f"g {text}".replace("'", '"'))
 
     assert lower_versions(new, LIMITS) is lowered

@@ -13,6 +13,7 @@ import protos
 from protos import generate
 
 FOLDER = pathlib.Path(protos.__file__).parent
+SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 MESSAGES = sorted(protos.DESCRIPTOR.message_types_by_name)
 
 
@@ -100,20 +101,17 @@ def test_messages_survive_a_trip_to_another_process(name: str) -> None:
     assert pickle.loads(pickle.dumps(message)) == message
 
 
-def test_service_has_the_base_methods_and_those_about_models() -> None:
-    service = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+def test_service_has_every_method_of_the_protocol() -> None:
+    assert SERVICE.full_name == "inference.GRPCInferenceService"
+    theirs = triton.service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
+    assert set(theirs) == set(SERVICE.methods_by_name)
 
-    assert service.full_name == "inference.GRPCInferenceService"
-    assert sorted(service.methods_by_name) == [
-        "ModelConfig",
-        "ModelInfer",
-        "ModelMetadata",
-        "ModelReady",
-        "ModelStatistics",
-        "RepositoryIndex",
-        "RepositoryModelLoad",
-        "RepositoryModelUnload",
-        "ServerLive",
-        "ServerMetadata",
-        "ServerReady",
-    ]
+
+@pytest.mark.parametrize("name", sorted(SERVICE.methods_by_name))
+def test_methods_take_and_give_what_those_of_tritonclient_do(name: str) -> None:
+    method = SERVICE.methods_by_name[name]
+    theirs = triton.service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
+
+    assert method.input_type.full_name == theirs.input_type.full_name
+    assert method.output_type.full_name == theirs.output_type.full_name
+    assert (method.client_streaming, method.server_streaming) == (theirs.client_streaming, theirs.server_streaming)

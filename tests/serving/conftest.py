@@ -177,8 +177,7 @@ def start_fake(start: Starter, fake: FakeExecutable) -> Callable[..., Running]:
 def shared(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server with all of ``models``, for tests that leave it as it is."""
     starter = Starter(tmp_path_factory.mktemp("shared"))
-    entries = [f"- {{name: {path.stem}, path: {path}, engine: native}}\n" for path in sorted(models.glob("*.onnx"))]
-    yield starter("".join(entries))
+    yield starter(entries_of(models))
     starter.close()
 
 
@@ -236,3 +235,18 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def with_memory(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Like ``shared``, but with 1 MiB of shared memory for clients, who leave no region behind."""
+    starter = Starter(tmp_path_factory.mktemp("memory"))
+    yield starter(
+        entries_of(models), server="admin: {shared_memory: true, settings: true}, limits: {shared_memory_mb: 1}"
+    )
+    starter.close()
+
+
+def entries_of(models: pathlib.Path) -> str:
+    paths = sorted(models.glob("*.onnx"))
+    return "".join(f"- {{name: {path.stem}, path: {path}, engine: native}}\n" for path in paths)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from engines import AccuracyBudget, Calibration, PrecisionOptions, PrecisionRule
 from serving.config import config_schema, load_config
 from serving.errors import ConfigError
 from serving.loader import compile_options
@@ -168,20 +169,60 @@ def test_every_fault_of_a_stage_is_told(write) -> None:
     ]
 
 
+def test_precision_keys_become_options(write, tmp_path) -> None:
+    path = write(
+        MODEL
+        + """  precision: int8
+  precision_rules: [{node: "/head/*", precision: fp32}, {op: Softmax, precision: bf16}]
+  calibration: {data: calibration.npz, method: minmax, samples: 50}
+  budget: {min_top1_agreement: 0.9, metric: "evaluation:margin"}
+"""
+    )
+
+    options = compile_options(load_config(path, {}).models[0]).precision
+
+    assert options == PrecisionOptions(
+        asked="int8",
+        rules=(PrecisionRule(node="/head/*", precision="fp32"), PrecisionRule(op="Softmax", precision="bf16")),
+        calibration=Calibration(data=str(tmp_path / "calibration.npz"), method="minmax", samples=50),
+        budget=AccuracyBudget(min_cosine=None, min_top1_agreement=0.9, metric="evaluation:margin"),
+    )
+
+
+def test_without_limits_the_budget_is_the_default_one(write) -> None:
+    options = compile_options(load_config(write(MODEL + "  precision: fp16\n  budget: {}"), {}).models[0])
+
+    assert options.precision.budget == AccuracyBudget(min_cosine=0.99)
+
+
+def test_calibration_data_may_come_from_a_function(write) -> None:
+    model = load_config(write(MODEL + "  calibration: {data: 'samples.images:load'}"), {}).models[0]
+
+    assert compile_options(model).precision.calibration.data == "samples.images:load"
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ("  precision_rules: [{precision: fp32}]", "should have a key 'node' or 'op'"),
+        ("  precision_rules: [{op: Add, precision: auto}]", "precision"),
+        ("  budget: {min_cosine: 2}", "min_cosine"),
+        ("  calibration: {methd: minmax}", "did you mean 'method'"),
+    ],
+)
+def test_precision_keys_with_other_values_are_refused(write, extra: str, text: str) -> None:
+    assert text in faults(write(MODEL + extra))
+
+
 @pytest.mark.parametrize(
     ("extra", "field", "text"),
     [
         ("  engine: tensorrt", "models[0].engine",
          "the engine 'tensorrt' is not built yet; use auto or openvino or native"),
-        ("  precision: int8", "models[0].precision", "precisions other than fp32 are not built yet; use fp32"),
-        ("  precision_rules: [{op: Add, precision: fp32}]", "models[0].precision_rules", "precision rules are"),
-        ("  calibration: {data: x.npz}", "models[0].calibration", "calibration is"),
-        ("  budget: {min_cosine: 0.9}", "models[0].budget", "an accuracy budget is"),
         ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
         ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
         ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
         ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
-        ("server: {limits: {shared_memory_mb: 1}}", "server.limits.shared_memory_mb", "shared memory is"),
         ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
         ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
         ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),

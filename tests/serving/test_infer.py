@@ -100,6 +100,10 @@ def test_unknown_parameters_are_the_models_own_and_ignored(infer) -> None:
     assert infer(request(parameters={"colour": {"string_param": "red"}, "priority": {"uint64_param": 1}})).outputs
 
 
+def test_what_perf_analyzer_asks_of_every_model_is_accepted(infer) -> None:
+    assert infer(request(parameters={"triton_enable_empty_final_response": {"bool_param": True}})).outputs
+
+
 def test_a_batch_of_no_rows_is_answered(infer) -> None:
     empty = {"shape": [0, 3]}
 
@@ -226,9 +230,18 @@ def test_a_batch_of_no_rows_is_answered(infer) -> None:
             id="reserved-parameter",
         ),
         pytest.param(
-            {"inputs": wire_inputs({"parameters": {"shared_memory_region": {"string_param": "r"}}})},
+            {
+                "inputs": wire_inputs(
+                    {
+                        "parameters": {
+                            "shared_memory_region": {"string_param": "r"},
+                            "shared_memory_byte_size": {"int64_param": 12},
+                        }
+                    }
+                )
+            },
             "UNIMPLEMENTED",
-            "tensor 'a' is in shared memory, which this server doesn't have",
+            "shared memory is off; server.admin.shared_memory allows it",
             id="input-in-shared-memory",
         ),
         pytest.param(

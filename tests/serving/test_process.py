@@ -1,6 +1,7 @@
 """``trtnode serve`` as a process: signals and exit codes."""
 
 import pathlib
+import queue
 import re
 import signal
 import subprocess
@@ -100,11 +101,15 @@ def client_of(ready_line: str) -> triton.InferenceServerClient:
     return triton.InferenceServerClient("127.0.0.1:" + ready_line.rsplit(":", 1)[1].strip())
 
 
-def infer(client: triton.InferenceServerClient) -> np.ndarray:
+def ones() -> list[triton.InferInput]:
     inputs = [triton.InferInput(name, [1, 3], "FP32") for name in "ab"]
     for one in inputs:
         one.set_data_from_numpy(np.ones((1, 3), np.float32))
-    return client.infer("m", inputs).as_numpy("sum")
+    return inputs
+
+
+def infer(client: triton.InferenceServerClient) -> np.ndarray:
+    return client.infer("m", ones()).as_numpy("sum")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -183,6 +188,21 @@ def test_a_broken_tokens_file_is_one_sentence_and_exit_code_2(launch, tmp_path: 
     assert log == (
         f"trtnode: {file}:1: tokens[0]: should have a token of 16 or more printable ASCII characters without spaces\n"
     )
+
+
+def test_open_streams_do_not_keep_the_server_from_ending(launch) -> None:
+    process = launch()
+    answers: queue.Queue = queue.Queue()
+    with client_of(process.wait_for("ready on")) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("m", ones())
+        assert answers.get(timeout=30)[0].as_numpy("sum").tolist() == [[2, 2, 2]]
+
+        process.child.send_signal(signal.SIGTERM)
+
+        code, log = process.end()
+        assert code == 0, log
+        assert answers.get(timeout=30)[1].status() == "StatusCode.UNAVAILABLE"
 
 
 def test_a_second_signal_ends_a_server_that_still_waits(launch) -> None:

@@ -13,8 +13,10 @@ from partitioner import TensorSpec
 from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
 from serving import tensors
 from serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
+from serving.shared_memory import SharedMemory
 from serving.signature import BYTES, DATATYPES, Signature, WireTensor
 
+NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
 NUMERIC = [element for element, datatype in DATATYPES.items() if datatype is not BYTES]
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -236,7 +238,7 @@ def test_a_request_becomes_arrays_by_name() -> None:
     request.inputs.add(name="b", datatype="INT64")
     request.inputs.add(name="a", datatype="FP32", shape=[1, 3])
 
-    feeds = tensors.read_inputs(request, signature)
+    feeds = tensors.read_inputs(request, signature, NO_MEMORY)
 
     assert feeds["b"] == 7
     assert feeds["a"].tolist() == [[1, 1, 1]]
@@ -247,7 +249,7 @@ def test_surplus_raw_contents_are_ignored_as_triton_does() -> None:
     request = ModelInferRequest(raw_input_contents=[b"\1", b"surplus"])
     request.inputs.add(name="a", datatype="BOOL")
 
-    assert tensors.read_inputs(request, signature)["a"].item() is True
+    assert tensors.read_inputs(request, signature, NO_MEMORY)["a"].item() is True
 
 
 def test_outputs_are_written_raw_and_in_order() -> None:
@@ -255,7 +257,7 @@ def test_outputs_are_written_raw_and_in_order() -> None:
     arrays = [np.zeros((1, 3), np.float32), np.array(5)]
     signature = Signature.of("m", [], [spec("y", onnx_ir.DataType.FLOAT), spec("n", onnx_ir.DataType.INT64, ())])
 
-    tensors.write_outputs(response, signature.outputs, arrays)
+    tensors.write_outputs(response, signature.outputs, arrays, {})
 
     assert [(out.name, out.datatype, list(out.shape)) for out in response.outputs] == [
         ("y", "FP32", [1, 3]),

@@ -1,0 +1,113 @@
+"""Asks TensorRT's own parser about nodes. Written against the documented Python API; the library is an argument.
+
+The parser imports the model into a network as it goes, and stops importing at the first node that it can't import;
+so it is asked about kinds of nodes that stand apart, and of what it refuses together about halves
+(``engines.verdicts``). It holds Python's lock the whole time: ask in the worker process alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import threading
+from typing import Any
+
+import onnx
+
+from engines.tensorrt_rewrites import STAMPS, prepare
+from partitioner import SUPPORTED, ReasonCode, Verdict
+
+FIRST_STRONGLY_TYPED = 11
+"""The major release from which every network is strongly typed; before, a flag says so."""
+
+CODES = {
+    "UNSUPPORTED_NODE_ATTR": ReasonCode.UNSUPPORTED_ATTRIBUTE,
+    "UNSUPPORTED_NODE_INPUT": ReasonCode.UNSUPPORTED_INPUT,
+    "UNSUPPORTED_NODE_DATATYPE": ReasonCode.UNSUPPORTED_DTYPE,
+    "UNSUPPORTED_NODE_DYNAMIC": ReasonCode.DYNAMIC_SHAPE,
+    "UNSUPPORTED_NODE_SHAPE": ReasonCode.UNSUPPORTED_RANK,
+}
+"""Our reason for an error code of the parser, where it is more exact than that it lacks the operator."""
+
+KEPT_MESSAGES = 20
+"""Of the library's log lines, by thread: the last ones tell why a call gave None."""
+
+
+def ask_parser(trt: Any, model: pathlib.Path) -> Verdict:
+    """Whether TensorRT's parser takes every node of a model.
+
+    Args:
+        trt: The tensorrt module.
+        model: An ONNX file whose nodes the tables let through.
+
+    Returns:
+        The parser's first refusal in its own words, with the reason code that is nearest to its error code.
+    """
+    proto = prepare(onnx.load(model), STAMPS)
+    logger = make_logger(trt)
+    builder = trt.Builder(logger)
+    parser = trt.OnnxParser(new_network(trt, builder), logger)
+    if parser.supports_model_v2(proto.SerializeToString(), str(model)):
+        return SUPPORTED
+    return first_refusal(parser, logger)
+
+
+def first_refusal(parser: Any, logger: Any) -> Verdict:
+    """The first error of a parser that has refused a model, in its own words; else the last line of its log.
+
+    Args:
+        parser: A ``trt.OnnxParser``.
+        logger: From ``make_logger``.
+    """
+    if not parser.num_errors:
+        said = logger.last() or "it gives no reason"
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"TensorRT's parser refuses it: {first_line(said)}")
+    error = parser.get_error(0)
+    code = CODES.get(error.code().name, ReasonCode.UNSUPPORTED_OP)
+    return Verdict(code, f"TensorRT's parser ({error.code().name}): {first_line(error.desc())}")
+
+
+def new_network(trt: Any, builder: Any) -> Any:
+    """Make an empty, strongly typed network.
+
+    Args:
+        trt: The tensorrt module.
+        builder: A ``trt.Builder``.
+    """
+    flags = 0
+    if int(trt.__version__.split(".")[0]) < FIRST_STRONGLY_TYPED:
+        flags = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    return builder.create_network(flags)
+
+
+@functools.cache
+def make_logger(trt: Any) -> Any:
+    """The one logger of the process, which the library keeps for ever.
+
+    Args:
+        trt: The tensorrt module.
+
+    Returns:
+        A ``trt.ILogger`` whose ``last()`` is the last warning or error that the calling thread caused, or None.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self._said = threading.local()
+
+        def log(self, severity: Any, msg: str) -> None:
+            if int(severity) <= int(trt.ILogger.Severity.WARNING):
+                self._said.messages = [*getattr(self._said, "messages", []), msg][-KEPT_MESSAGES:]
+
+        def last(self) -> str | None:
+            messages: list[str] = getattr(self._said, "messages", [])
+            return messages[-1] if messages else None
+
+    return Logger()
+
+
+def first_line(text: str) -> str:
+    """The first line of a library's message that says something, as a sentence."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return line[:300].rstrip(".") + "."

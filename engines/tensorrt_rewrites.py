@@ -1,0 +1,184 @@
+"""Rewrites a segment into what TensorRT's parser reads as ONNX means it.
+
+Each pass is a function that changes a model in place and keeps what it computes: exactly, except where its docstring
+says how much is lost. Names of inputs and outputs stay, and their types but for float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from engines.errors import BuildError
+from engines.tensorrt_ops import OPSETS
+from partitioner.quantization import DEQUANTIZE, MIDDLE, QUANTIZE, describe_quantization, is_paired
+from partitioner.versions import VersionLimits, lower_versions
+
+INT8_STEPS, UINT8_STEPS = 127, 255
+
+PRODUCER = "trtnode"
+"""The parser takes a path of its own for models that TensorRT has written, told by their producer."""
+
+NEVER_NEGATIVE = frozenset({"Abs", "Relu", "Sigmoid", "Softmax", "Softplus"})
+"""Operators whose results quantization to uint8 doesn't clip at zero."""
+
+
+Pass = Callable[[ir.Model], None]
+
+
+def prepare(model: onnx.ModelProto, passes: Sequence[Pass]) -> onnx.ModelProto:
+    """Rewrite a model.
+
+    Args:
+        model: A segment as a standalone model, whose nodes ``engines.tensorrt_labels`` has accepted.
+        passes: ``STAMPS`` to ask about its nodes one by one, ``PASSES`` to build it.
+
+    Returns:
+        Another model with the same inputs and outputs.
+
+    Raises:
+        BuildError: What no pass can make right is left.
+    """
+    rewritten = ir.from_proto(model)
+    for rewrite in passes:
+        rewrite(rewritten)
+    return ir.to_proto(rewritten)
+
+
+def stamp_versions(model: ir.Model) -> None:
+    """State an opset that the parser knows: every operator means the same there."""
+    lower_versions(model, VersionLimits(opset=OPSETS[-1], ir_version=model.ir_version or 10))
+    model.opset_imports[""] = max(model.opset_imports[""], OPSETS[0])
+
+
+def stamp_producer(model: ir.Model) -> None:
+    """Name this program as the one that has written the model."""
+    model.producer_name = PRODUCER
+
+
+def center_uint8(model: ir.Model) -> None:
+    """Turn uint8 quantization around 128 into int8 around zero, which holds exactly the same numbers."""
+    for quantizer in _uint8_quantizers(model, MIDDLE):
+        for op in _both_ends(quantizer):
+            _set_zero_point(op)
+
+
+def narrow_uint8(model: ir.Model) -> None:
+    """Turn uint8 quantization from zero up into int8 with the scale times 255/127.
+
+    The parser would keep the scale and clip at half the range. The largest number stays; steps become twice as
+    coarse, so that a value changes by at most one and a half of the old steps. Below zero, uint8 clips: where that
+    may happen, a Relu does it.
+    """
+    for quantizer in _uint8_quantizers(model, 0):
+        source = quantizer.inputs[0]
+        assert source is not None
+        producer = source.producer()
+        if producer is None or producer.op_type not in NEVER_NEGATIVE:
+            clipped = ir.node("Relu", [source])
+            model.graph.insert_before(quantizer, clipped)
+            quantizer.replace_input_with(0, clipped.outputs[0])
+        for op in _both_ends(quantizer):
+            _scale(op, UINT8_STEPS / INT8_STEPS)
+            _set_zero_point(op)
+
+
+def refuse_uint8(model: ir.Model) -> None:
+    """Refuse uint8 quantization that is left: its other end is outside, and the parser would read it as int8.
+
+    Raises:
+        BuildError: There is such a node.
+    """
+    for op in model.graph:
+        ends = {QUANTIZE: op.outputs, DEQUANTIZE: op.inputs}.get(op.op_type, ())
+        if any(value is not None and value.dtype == ir.DataType.UINT8 for value in ends[:1]):
+            raise BuildError(f"{op.op_type} {op.name!r} is uint8 at the segment's boundary, which TensorRT misreads.")
+
+
+def narrow_doubles(model: ir.Model) -> None:
+    """Compute in float32 what is float64, inputs and outputs included: TensorRT has no other way, and says nothing.
+
+    A result keeps about seven digits. Label rules let float64 through only where the user allows it.
+    """
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            if value.dtype == ir.DataType.DOUBLE and value.const_value is not None:
+                value.const_value = _narrowed(value.const_value)
+        made = (v for op in graph for v in op.outputs)
+        for value in (*graph.inputs, *graph.initializers.values(), *made):
+            if value.dtype == ir.DataType.DOUBLE:
+                value.dtype = ir.DataType.FLOAT
+    for op in model.graph.all_nodes():
+        _narrow_attributes(op)
+
+
+STAMPS: Sequence[Pass] = (stamp_producer, stamp_versions)
+"""What any model needs to be read at all."""
+
+PASSES: Sequence[Pass] = (*STAMPS, center_uint8, narrow_uint8, refuse_uint8, narrow_doubles)
+"""In order."""
+
+
+def _narrow_attributes(op: ir.Node) -> None:
+    for name in ("dtype", "to"):
+        if op.attributes.get_int(name, 0) == ir.DataType.DOUBLE:
+            op.attributes[name] = ir.AttrInt64(name, ir.DataType.FLOAT.value)
+    value = op.attributes.get("value")
+    if value is not None and value.type == ir.AttributeType.TENSOR and value.as_tensor().dtype == ir.DataType.DOUBLE:
+        op.attributes["value"] = ir.AttrTensor("value", _narrowed(value.as_tensor()))
+
+
+def _narrowed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+
+
+def _uint8_quantizers(model: ir.Model, zero_point: int) -> list[ir.Node]:
+    """QuantizeLinear nodes to uint8 with a zero point, whose results are read by DequantizeLinear alone."""
+    return [
+        op
+        for op in model.graph
+        if op.op_type == QUANTIZE
+        and op.outputs[0].dtype == ir.DataType.UINT8
+        and is_paired(op)
+        and describe_quantization(op).zero_point == zero_point
+    ]
+
+
+def _both_ends(quantizer: ir.Node) -> list[ir.Node]:
+    readers = quantizer.outputs[0].consumers()
+    assert all(op.op_type == DEQUANTIZE for op in readers)
+    return [quantizer, *readers]
+
+
+def _set_zero_point(op: ir.Node) -> None:
+    """Make a node's zero points int8 zeros, in the shape of its scale."""
+    scale = op.inputs[1]
+    assert scale is not None
+    assert scale.const_value is not None
+    zeros = _constant(op, "zero_point", np.zeros(scale.const_value.numpy().shape, np.int8))
+    op.resize_inputs(3)
+    op.replace_input_with(2, zeros)
+    op.attributes.pop("output_dtype", None)
+    if op.op_type == QUANTIZE:
+        op.outputs[0].dtype = ir.DataType.INT8
+
+
+def _scale(op: ir.Node, factor: float) -> None:
+    scale = op.inputs[1]
+    assert scale is not None
+    assert scale.const_value is not None
+    array = scale.const_value.numpy()
+    op.replace_input_with(1, _constant(op, "scale", (array.astype(np.float64) * factor).astype(array.dtype)))
+
+
+def _constant(op: ir.Node, kind: str, array: np.ndarray) -> ir.Value:
+    """A new initializer of a node's graph, which is the node's alone."""
+    assert op.graph is not None
+    name = f"{PRODUCER}:{op.outputs[0].name}:{kind}"
+    value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
+    value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.from_numpy(array.dtype))
+    op.graph.register_initializer(value)
+    return value

@@ -1,0 +1,163 @@
+"""Each rewrite for TensorRT's parser gives a model that computes the same, told by plain ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from engines.errors import BuildError
+from engines.tensorrt_ops import OPSETS
+from engines.tensorrt_rewrites import PASSES, center_uint8, narrow_doubles, narrow_uint8, prepare
+
+SCALE = 0.1
+PAIR = (
+    "g (float[N] x) => (float[N] y) <float s = {0.1}, uint8 z = {#}>"
+    " { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"
+)
+SPREAD = np.linspace(-30, 30, 1001, dtype=np.float32)
+
+
+def parse(text: str, opset: int = 21) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {text}')
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def run(model: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (result,) = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds)
+    return np.asarray(result)
+
+
+def types(model: onnx.ModelProto) -> set[int]:
+    """Element types of the constants, and of what QuantizeLinear gives."""
+    return {tensor.data_type for tensor in model.graph.initializer if tensor.name.endswith("zero_point")}
+
+
+def rewritten(model: onnx.ModelProto, rewrite) -> onnx.ModelProto:
+    view = ir.from_proto(model)
+    rewrite(view)
+    return ir.to_proto(view)
+
+
+def test_uint8_around_the_middle_becomes_int8_with_the_same_numbers() -> None:
+    model = parse(PAIR.replace("#", "128"))
+
+    result = rewritten(model, center_uint8)
+
+    assert types(result) == {onnx.TensorProto.INT8}
+    np.testing.assert_array_equal(run(result, x=SPREAD), run(model, x=SPREAD))
+
+
+def test_uint8_from_zero_becomes_int8_within_one_and_a_half_steps() -> None:
+    model = parse(PAIR.replace("#", "0"))
+
+    result = rewritten(model, narrow_uint8)
+
+    assert types(result) == {onnx.TensorProto.INT8}
+    np.testing.assert_allclose(run(result, x=SPREAD), run(model, x=SPREAD), rtol=0, atol=1.5 * SCALE + 1e-6)
+
+
+def test_the_largest_number_of_uint8_is_not_clipped_to_half() -> None:
+    result = rewritten(parse(PAIR.replace("#", "0")), narrow_uint8)
+
+    assert run(result, x=np.array([25.5], np.float32)) == pytest.approx([25.5])
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("r = Neg(x)", ["Neg", "Relu", "QuantizeLinear", "DequantizeLinear"], id="may-be-negative"),
+        pytest.param("r = Relu(x)", ["Relu", "QuantizeLinear", "DequantizeLinear"], id="never-negative"),
+    ],
+)
+def test_what_uint8_clips_at_zero_is_clipped_by_a_relu_where_needed(source: str, expected: list[str]) -> None:
+    model = parse(PAIR.replace("#", "0").replace("{ q", f"{{ {source} q").replace("Linear(x", "Linear(r"))
+
+    result = rewritten(model, narrow_uint8)
+
+    assert [node.op_type for node in result.graph.node] == expected
+
+
+def test_zero_points_that_are_left_out_mean_uint8_from_zero() -> None:
+    model = parse(
+        "g (float[N] x) => (float[N] y) <float s = {0.1}> { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }"
+    )
+
+    result = rewritten(model, narrow_uint8)
+
+    assert types(result) == {onnx.TensorProto.INT8}
+    np.testing.assert_allclose(run(result, x=SPREAD), run(model, x=SPREAD), rtol=0, atol=1.5 * SCALE + 1e-6)
+
+
+def test_a_scale_that_other_nodes_read_as_well_stays_as_it_is_for_them() -> None:
+    model = parse(PAIR.replace("#", "0").replace("y = Dequ", "d = Dequ").replace("z) }", "z) y = Mul(d, s) }"))
+
+    result = rewritten(model, narrow_uint8)
+
+    np.testing.assert_allclose(run(result, x=SPREAD), run(model, x=SPREAD), rtol=0, atol=1.5 * SCALE**2 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[N] x) => (uint8[N] y) <float s = {0.1}, uint8 z = {0}> { y = QuantizeLinear(x, s, z) }",
+        "g (uint8[N] x) => (float[N] y) <float s = {0.1}, uint8 z = {0}> { y = DequantizeLinear(x, s, z) }",
+    ],
+)
+def test_uint8_quantization_that_is_cut_in_two_is_not_built(text: str) -> None:
+    with pytest.raises(BuildError, match="uint8 at the segment's boundary, which TensorRT misreads"):
+        prepare(parse(text), PASSES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("g (double[N] x) => (double[N] y) <double c = {0.1}> { y = Mul(x, c) }", id="constants"),
+        pytest.param(
+            "g (double[N] x) => (double[N] y) { s = Shape(x) o = ConstantOfShape<value = double[1] {3.0}>(s)"
+            " f = Cast<to = 1>(x) d = Cast<to = 11>(f) y = Add(d, o) }",
+            id="attributes",
+        ),
+        pytest.param(
+            "g (double[N] x, bool b) => (double[N] y) { y = If(b) <then_branch = t () => (double[N] a)"
+            " <double c = {0.5}> { a = Mul(x, c) }, else_branch = e () => (double[N] n) { n = Neg(x) }> }",
+            id="bodies",
+        ),
+    ],
+)
+def test_float64_becomes_float32_and_keeps_seven_digits(text: str) -> None:
+    model = parse(text)
+    extra = {"b": np.array(True)} if "bool b" in text else {}
+
+    result = rewritten(model, narrow_doubles)
+
+    narrow = run(result, x=SPREAD, **extra)
+    assert narrow.dtype == np.float32
+    np.testing.assert_allclose(narrow, run(model, x=SPREAD.astype(np.float64), **extra), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("opset", "stamped"), [(7, OPSETS[0]), (17, 17), (25, OPSETS[-1])])
+def test_a_segment_states_an_opset_that_the_parser_knows(opset: int, stamped: int) -> None:
+    model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }", opset)
+
+    result = prepare(model, PASSES)
+
+    assert [entry.version for entry in result.opset_import] == [stamped]
+    np.testing.assert_array_equal(run(result, x=SPREAD), np.maximum(SPREAD, 0))
+
+
+def test_a_model_that_tensorrt_wrote_is_read_like_any_other() -> None:
+    model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    model.producer_name = "TensorRT"
+
+    assert prepare(model, PASSES).producer_name == "trtnode"
+
+
+def test_names_of_inputs_and_outputs_stay() -> None:
+    result = prepare(parse(PAIR.replace("#", "0")), PASSES)
+
+    assert ([v.name for v in result.graph.input], [v.name for v in result.graph.output]) == (["x"], ["y"])

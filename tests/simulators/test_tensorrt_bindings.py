@@ -1,0 +1,142 @@
+"""What our code calls of TensorRT, looked up in the real Python bindings of several releases.
+
+The bindings import over an empty native library that is built here, so that names, arguments and enumerations are
+real; nothing computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from typing import Any
+
+import pytest
+
+from engines import tensorrt_build, tensorrt_parser
+from engines.tensorrt_parser import CODES
+
+ROOT = pathlib.Path(__file__).parents[2]
+RELEASES = ("10.3.0", "10.13.3.9", "10.16.1.11", "11.0.0.114", "11.4.0.106")
+LIBRARIES = ("libnvinfer", "libnvinfer_plugin", "libnvonnxparser")
+SYMBOLS = (
+    "createInferBuilder_INTERNAL createInferRefitter_INTERNAL createInferRuntime_INTERNAL createNvOnnxParser_INTERNAL"
+    " createNvOnnxParserRefitter_INTERNAL getBuilderPluginRegistry getNvOnnxParserVersion getPluginRegistry"
+    " initLibNvInferPlugins"
+).split()
+SIMULATED = "Builder IBuilderConfig INetworkDefinition IOptimizationProfile ITimingCache OnnxParser ParserError".split()
+PROPERTIES = [
+    "IBuilderConfig.builder_optimization_level",
+    "INetworkDefinition.num_inputs",
+    "INetworkDefinition.num_outputs",
+    "ITensor.allowed_formats",
+    "ITensor.name",
+    "ITensor.shape",
+    "OnnxParser.num_errors",
+]
+DOWNLOAD_S, ASK_S = 60, 60
+
+CHILD = """
+import json, sys
+import tensorrt_bindings as trt
+from engines.tensorrt_parser import make_logger
+
+def value_of(chain):
+    value = trt
+    for part in chain.split("."):
+        value = getattr(value, part, None)
+    return value
+
+logger = make_logger(trt)
+logger.log(trt.ILogger.Severity.ERROR, "said")
+chains = json.loads(sys.argv[1])
+print(json.dumps({
+    "version": trt.__version__,
+    "missing": [chain for chain in chains if value_of(chain) is None],
+    "docs": {chain: getattr(value_of(chain), "__doc__", None) or "" for chain in chains},
+    "last": logger.last(),
+    "codes": sorted(trt.ErrorCode.__members__),
+}))
+"""
+
+
+def used_names() -> set[str]:
+    """What the source takes from the library, for example ``ILogger.Severity.WARNING``."""
+    sources = (pathlib.Path(str(module.__file__)) for module in (tensorrt_build, tensorrt_parser))
+    trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
+    chains = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {chain.removeprefix("trt.") for chain in chains if chain.startswith("trt.")}
+
+
+def methods(module: Any) -> dict[str, list[str]]:
+    """Argument names of each public method of a simulated library, by class and name."""
+    return {
+        f"{kind}.{name}": list(inspect.signature(member).parameters)[1:]
+        for kind in SIMULATED
+        for name, member in inspect.getmembers(getattr(module, kind), inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def ask(request, tmp_path_factory) -> Any:
+    """Asks a release of the bindings about names; skips where it can't be had."""
+    release = request.param
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler for an empty native library")
+    wheels = pathlib.Path(request.config.cache.mkdir("tensorrt_bindings"))
+    folder = tmp_path_factory.mktemp("bindings")
+    with zipfile.ZipFile(find_wheel(release, wheels)) as wheel:
+        wheel.extractall(folder)
+    source = folder / "empty.c"
+    source.write_text("".join(f"void *{symbol}(void) {{ return 0; }}\n" for symbol in SYMBOLS), encoding="utf-8")
+    for library in LIBRARIES:
+        name = f"{library}.so.{release.split('.')[0]}"
+        subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, source], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+    def run(chains: list[str]) -> dict[str, Any]:
+        command = [sys.executable, "-c", CHILD, json.dumps(chains)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=ASK_S)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return release, run
+
+
+def find_wheel(release: str, folder: pathlib.Path) -> pathlib.Path:
+    """Find a wheel in a folder, or download it there."""
+    pattern = f"tensorrt_cu12_bindings-{release}-*.whl"
+    if not list(folder.glob(pattern)):
+        package = f"tensorrt-cu12-bindings=={release}"
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        try:
+            subprocess.run([*command, "--dest", folder, package], timeout=DOWNLOAD_S, check=True, capture_output=True)
+        except subprocess.SubprocessError as error:
+            pytest.skip(f"{package} can't be downloaded ({type(error).__name__})")
+    return next(iter(folder.glob(pattern)))
+
+
+def test_the_real_bindings_have_all_that_our_code_and_its_simulator_use(ask, tensorrt) -> None:
+    release, run = ask
+    simulated = methods(tensorrt(version=release))
+
+    found = run([*used_names(), *simulated, *PROPERTIES])
+
+    assert found["version"] == release
+    assert found["missing"] == []
+    assert set(CODES) <= set(found["codes"])
+    assert found["last"] == "said"
+    for name, arguments in simulated.items():
+        real = found["docs"][name].split("->")[0]
+        assert [a for a in arguments if f"{a}:" not in real] == [], f"{name} is {real}"
+
+
+def test_names_are_found_in_the_source() -> None:
+    assert {"Builder", "OnnxParser", "NetworkDefinitionCreationFlag.STRONGLY_TYPED"} <= used_names()
