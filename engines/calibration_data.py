@@ -132,6 +132,8 @@ class _Chunk:
         with contextlib.ExitStack() as stack:
             try:
                 arrays = {n: a for file in self.files for n, a in stack.enter_context(open_arrays(file)).items()}
+            except FileNotFoundError:
+                raise CalibrationDataError(self._shown, "there is no such file", "Check the path.") from None
             except READ_ERRORS as error:
                 problem = f"not an .npz or .npy file of arrays ({error})"
                 raise CalibrationDataError(self._shown, problem, "Write one with numpy.savez or numpy.save.") from None

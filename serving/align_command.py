@@ -49,7 +49,9 @@ def _print(alignment: Alignment, console: Console) -> None:
         console.print(f"The inside of {stage} can't be seen: {reason}")
     first = alignment.first
     if first is None:
-        console.print(f"All {len(alignment.values)} values agree to {alignment.min_sqnr_db:g} dB or better.")
+        console.print(
+            f"No value diverges; compared: {len(alignment.values)}, each equal to {alignment.min_sqnr_db:g} dB or better."
+        )
     else:
         console.print(
             f"The first value that diverges is {first.name!r}, made by {_maker(first)}: "

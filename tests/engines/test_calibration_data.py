@@ -130,7 +130,7 @@ def test_a_missing_file_and_a_cut_one_are_refused(save, tmp_path) -> None:
     np.save(tmp_path / "cut.npy", ROWS)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-4])
 
-    with pytest.raises(CalibrationDataError, match=r"none\.npz: not an \.npz or \.npy file .*No such file"):
+    with pytest.raises(CalibrationDataError, match=r"none\.npz: there is no such file"):
         read(CalibrationDataset(tmp_path / "none.npz"), IMAGE)
     with pytest.raises(CalibrationDataError, match=r"cut\.npy: can't be read to its end \(the file is cut short\)"):
         read(CalibrationDataset(tmp_path / "cut.npy"), IMAGE)
