@@ -50,7 +50,8 @@ def _print(alignment: Alignment, console: Console) -> None:
     first = alignment.first
     if first is None:
         console.print(
-            f"No value diverges; compared: {len(alignment.values)}, each equal to {alignment.min_sqnr_db:g} dB or better."
+            f"No value diverges; compared: {len(alignment.values)}, "
+            f"each equal to {alignment.min_sqnr_db:g} dB or better."
         )
     else:
         console.print(
