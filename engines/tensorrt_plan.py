@@ -91,9 +91,8 @@ class TensorRtPlan:
         """
         self.trt = trt
         self._engine = engine
-        modes = {
-            name: engine.get_tensor_mode(name) for name in map(engine.get_tensor_name, range(engine.num_io_tensors))
-        }
+        names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+        modes = {name: engine.get_tensor_mode(name) for name in names}
         _check_names("inputs", envelope.inputs, [n for n, mode in modes.items() if mode == trt.TensorIOMode.INPUT])
         _check_names("outputs", envelope.outputs, [n for n, mode in modes.items() if mode == trt.TensorIOMode.OUTPUT])
         self.inputs = tuple(self._binding(spec) for spec in envelope.inputs)
