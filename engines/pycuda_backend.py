@@ -7,7 +7,7 @@ import types
 import weakref
 from typing import Any
 
-from engines.errors import BackendMissingError, DeviceLostError, ExecutionError
+from engines.errors import BackendMissingError, DeviceLostError, ExecutionError, OutOfRangeError
 
 try:
     from pycuda import driver
@@ -91,7 +91,9 @@ class CudaDevice:
             raise failure from error
 
     def _failure(self, error: BaseException) -> ExecutionError | None:
-        """Our error for one of CUDA's; also for any other, where it has cost the context."""
+        """Our error for one of CUDA's; also for any other, where the context is lost."""
+        if isinstance(error, OutOfRangeError):
+            return None  # nothing failed, and another lane's work is not to be waited for
         try:
             self.driver.Context.synchronize()
         except self._error as lost:
