@@ -6,6 +6,7 @@ page-locked memory, and the calls around them. The chains have one tensor of 1 x
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from typing import Any
@@ -68,7 +69,7 @@ def _chain(lanes: Lanes, length: int) -> LanePrograms:
     interface = Interface(
         inputs=(names[0],), outputs=(names[-1],), constants={}, declared=dict.fromkeys(names, float32), narrowed={}
     )
-    makers = [_maker(engine, one, other) for one, other in zip(names, names[1:], strict=False)]
+    makers = [_maker(engine, one, other) for one, other in itertools.pairwise(names)]
     return LanePrograms(lanes, makers, interface)
 
 
@@ -92,60 +93,30 @@ def _engine(lanes: Lanes) -> TensorRtEngine:
         segment_sha256="",
         builder_version="",
     )
-    return TensorRtEngine(TensorRtPlan(trt, _NoEngine(trt), envelope), lanes, envelope.inputs, envelope.outputs)
+    return TensorRtEngine(TensorRtPlan(trt, _no_engine(trt), envelope), lanes, envelope.inputs, envelope.outputs)
 
 
-class _NoContext:
-    """An execution context that enqueues nothing."""
-
-    def execute_async_v3(self, stream_handle: int) -> bool:
-        return True
-
-    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return SHAPE
-
-    def infer_shapes(self) -> list[str]:
-        return []
-
-    def set_device_memory(self, memory: int, size: int) -> None:
-        pass
-
-    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
-        return True
-
-    def set_tensor_address(self, name: str, memory: int) -> bool:
-        return True
-
-
-class _NoEngine:
-    """An engine from x to y."""
-
-    num_io_tensors = 2
-    num_optimization_profiles = 1
-
-    def __init__(self, trt: Any) -> None:
-        self._trt = trt
-
-    def create_execution_context(self, strategy: object) -> _NoContext:
-        return _NoContext()
-
-    def get_device_memory_size_for_profile_v2(self, profile_index: int) -> int:
-        return 1024
-
-    def get_tensor_dtype(self, name: str) -> Any:
-        return types.SimpleNamespace(name="FLOAT")
-
-    def get_tensor_location(self, name: str) -> str:
-        return str(self._trt.TensorLocation.DEVICE)
-
-    def get_tensor_mode(self, name: str) -> str:
-        return "INPUT" if name == "x" else "OUTPUT"
-
-    def get_tensor_name(self, index: int) -> str:
-        return "xy"[index]
-
-    def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[tuple[int, ...]]:
-        return [SHAPE] * 3
+def _no_engine(trt: Any) -> Any:
+    """What of an engine from x to y this project uses; its contexts enqueue nothing."""
+    context = types.SimpleNamespace(
+        execute_async_v3=lambda _: True,
+        get_tensor_shape=lambda _: SHAPE,
+        infer_shapes=list,
+        set_device_memory=_nothing,
+        set_input_shape=lambda *_: True,
+        set_tensor_address=lambda *_: True,
+    )
+    return types.SimpleNamespace(
+        num_io_tensors=2,
+        num_optimization_profiles=1,
+        create_execution_context=lambda _: context,
+        get_device_memory_size_for_profile_v2=lambda _: 1024,
+        get_tensor_dtype=lambda _: types.SimpleNamespace(name="FLOAT"),
+        get_tensor_location=lambda _: trt.TensorLocation.DEVICE,
+        get_tensor_mode=lambda name: trt.TensorIOMode.INPUT if name == "x" else trt.TensorIOMode.OUTPUT,
+        get_tensor_name="xy".__getitem__,
+        get_tensor_profile_shape=lambda *_: [SHAPE] * 3,
+    )
 
 
 def _tensorrt() -> Any:

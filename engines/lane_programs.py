@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import weakref
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.errors import ExecutionError
+from engines.errors import DeviceLostError, ExecutionError
 from engines.lanes import DeviceTensors, HostTensors, Lane, LaneEngine, Lanes, LaneStage
 from engines.transfers import Download, Upload, plan_copies
 
@@ -66,10 +67,8 @@ class LanePrograms:
         """Free everything. A run that is under way finishes first."""
         self._closed = True
         self._retire()
-        if not self._device.loss:
-            with self._lanes.stopped():
-                for lane in self._lanes.all:
-                    lane.sweep()
+        with contextlib.suppress(DeviceLostError):  # nothing of a lost context can be freed
+            self._lanes.sweep()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,16 @@ class Lanes:
         """Let others use a lane. All work on its stream must be done."""
         self._idle.put(lane)
 
+    def sweep(self) -> None:
+        """Free what models have left.
+
+        Raises:
+            DeviceLostError: The context is lost.
+        """
+        with self.stopped():
+            for lane in self.all:
+                lane.sweep()
+
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
         """Keep all lanes idle, with the context current; for changes that must not meet a run.

@@ -62,18 +62,16 @@ class NativeOnGpu:
         self.writes_device = tuple(s.name for s in outputs if s.name not in through_host)
         self.writes_host = tuple(s.name for s in outputs if s.name in through_host)
         self._lane = lane
-        self._types = {s.name: _type_of(s) for s in (*inputs, *outputs)}
+        self._types = {s.name: _type_of(s) for s in inputs}
         self._session = open_cuda_session(model, stream=lane.handle, name=stage.name)
         self._binding = self._session.io_binding()
         self._options = asynchronous_run()
         self._bound: list[DeviceTensor] | None = None
-        self._copied = {name: DeviceBuffer(lane.device.driver) for name in self.writes_device}
-        self._held: list[Any] = []
-        for name in self.writes_device:
-            self._binding.bind_output(name, "cuda", 0)
-        for name in self.writes_host:
-            self._binding.bind_output(name, "cpu", 0)
-        self._outputs = (*self.writes_device, *self.writes_host)
+        self._buffers = {name: DeviceBuffer(lane.device.driver) for name in self.writes_device}
+        self._fixed = {s.name: self._bind_fixed(s) for s in outputs if s.name in self._buffers and s.static_shape is not None}
+        self._revealed = tuple(s.name for s in outputs if s.name not in self._fixed)
+        self._order = tuple(s.name for s in outputs)
+        self._held: dict[str, Any] = {}
 
     def attach(self) -> None:
         """Nothing to do: ONNX Runtime has an arena of its own."""
@@ -90,24 +88,21 @@ class NativeOnGpu:
                 self._bind(bound)
             for name in self.reads_host:
                 self._binding.bind_cpu_input(name, host[name])
+            for name in self._revealed:  # each time, or the memory of the last run would have to fit
+                self._binding.bind_output(name, "cuda" if name in self._buffers else "cpu", 0)
             self._session.run_with_iobinding(self._binding, self._options)
-            self._held = self._binding.get_outputs()  # ONNX Runtime's memory, which must hold until the run is over
         except Exception as error:  # the binding has a class of its own for each status code
             self._bound = None
             raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
-        if self.writes_host:
-            self._lane.stream.synchronize()
-        for name, value in zip(self._outputs, self._held, strict=True):
-            if name in self._copied:
-                device[name] = self._aligned(name, value)
-            else:
-                host[name] = value.numpy()
+        device.update(self._fixed)
+        if self._revealed:
+            self._reveal(host, device)
 
     def free(self) -> None:
         """Let go of the session and its memory."""
-        self._held = []
+        self._held = {}
         self._binding = self._session = None
-        for buffer in self._copied.values():
+        for buffer in self._buffers.values():
             buffer.free()
 
     def _bind(self, bound: list[DeviceTensor]) -> None:
@@ -116,12 +111,31 @@ class NativeOnGpu:
             self._binding.bind_input(name, "cuda", 0, self._types[name], shape, address)
         self._bound = bound
 
+    def _bind_fixed(self, spec: TensorSpec) -> DeviceTensor:
+        """Give an output of known shape memory for life, so that what reads it is bound for life as well."""
+        shape = spec.static_shape
+        assert shape is not None
+        address = self._buffers[spec.name].fit(spec.size_bytes)
+        self._binding.bind_output(spec.name, "cuda", 0, _type_of(spec), shape, address)
+        return address, shape
+
+    def _reveal(self, host: HostTensors, device: DeviceTensors) -> None:
+        """Take the results for which ONNX Runtime has found memory; it must hold until the run is over."""
+        self._held = dict(zip(self._order, self._binding.get_outputs(), strict=True))
+        if self.writes_host:
+            self._lane.stream.synchronize()
+        for name in self._revealed:
+            if name in self._buffers:
+                device[name] = self._aligned(name, self._held[name])
+            else:
+                host[name] = self._held[name].numpy()
+
     def _aligned(self, name: str, value: Any) -> DeviceTensor:
         """A result where engines take it: in place, or a copy where its address is no multiple of 256."""
         address, shape = value.data_ptr(), tuple(value.shape())
-        if address % DEVICE_ALIGNMENT:
-            size = value.tensor_size_in_bytes()
-            target = self._copied[name].fit(size)
+        size = value.tensor_size_in_bytes()
+        if address % DEVICE_ALIGNMENT and size:
+            target = self._buffers[name].fit(size)
             self._lane.device.driver.memcpy_dtod_async(target, address, size, self._lane.stream)
             address = target
         return address, shape

@@ -117,14 +117,18 @@ class TensorRtBackend:
             BackendMissingError: A part of the installation is missing.
             EngineRejectedError: TensorRT refuses the bytes, or their bindings are not the envelope's.
         """
-        trt, lanes = _library(), self._lanes()
+        trt, lanes = _library(), self.lanes()
         with lanes.device:
             plan = deserialize(trt, engine, envelope)
         return TensorRtEngine(plan, lanes, envelope.inputs, envelope.outputs)
 
     @functools.cache  # noqa: B019  (one backend a process)
-    def _lanes(self) -> Lanes:
-        """The lanes that all models share; CUDA starts with the first engine that is loaded."""
+    def lanes(self) -> Lanes:
+        """The lanes that all models share; CUDA starts with the first engine that is loaded.
+
+        Raises:
+            BackendMissingError: pycuda or a GPU is missing.
+        """
         return Lanes(open_device())
 
 

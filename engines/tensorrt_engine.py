@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -26,7 +25,7 @@ class TensorRtEngine:
         self.lanes = lanes
         self.narrowed: Mapping[str, np.dtype] = {b.name: b.dtype for b in (*plan.inputs, *plan.outputs) if b.narrowed}
         self._plan = plan
-        self._alone = _Alone(self)
+        self._alone: list[LanePrograms] = []  # what forks share, made when one of them first runs by itself
         self._feeds: Sequence[Buffer] = ()
         self._results: Sequence[Buffer] | None = None
 
@@ -42,7 +41,9 @@ class TensorRtEngine:
             ExecutionError: TensorRT or CUDA failed.
         """
         feeds = {spec.name: buffer for spec, buffer in zip(self.inputs, self._feeds, strict=True)}
-        results = self._alone.programs.run(feeds)
+        if not self._alone:
+            self._alone.append(open_alone(self))
+        results = self._alone[0].run(feeds)
         if self._results is None:
             return [results[spec.name] for spec in self.outputs]
         for spec, buffer in zip(self.outputs, self._results, strict=True):
@@ -58,15 +59,3 @@ class TensorRtEngine:
     def on_lane(self, lane: Lane, inputs: Sequence[str], outputs: Sequence[str]) -> LaneStage:
         """Execution contexts of this engine on one lane, as a stage of a model."""
         return TensorRtStage(self._plan, lane, inputs, outputs)
-
-
-class _Alone:
-    """What an engine needs to run by itself, made when it first does: engines of a model run as its stages."""
-
-    def __init__(self, engine: TensorRtEngine) -> None:
-        self._engine = engine
-
-    @functools.cached_property
-    def programs(self) -> LanePrograms:
-        """The engine as the only stage of a model."""
-        return open_alone(self._engine)

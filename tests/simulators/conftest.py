@@ -9,7 +9,10 @@ from typing import Any
 import onnx
 import pytest
 
+from engines import tensorrt_backend
+from engines.tensorrt_build import BuildSettings
 from engines.tensorrt_parser import make_logger
+from lanes import Machine
 from simulated_tensorrt import Faults, Simulation, make_tensorrt
 
 
@@ -30,3 +33,14 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
     return path
+
+
+@pytest.fixture
+def machine(
+    simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> Iterator[Machine]:
+    """A machine with a simulated GPU, on which nothing was misused when the test ends."""
+    machine = Machine(simulate(), tmp_path)
+    monkeypatch.setattr(tensorrt_backend, "BuildSettings", lambda: BuildSettings(profiles=machine.profiles))
+    yield machine
+    assert "pushed contexts" not in machine.gpu.leaks()

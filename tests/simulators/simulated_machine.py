@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from engines import registry, tensorrt_backend
+from engines import pycuda_backend, registry, tensorrt_backend
 from engines.cuda_devices import DRIVER, Gpu
 from engines.tensorrt_parser import make_logger
 from simulated_cuda import make_pycuda
@@ -65,6 +65,7 @@ def install(monkeypatch: pytest.MonkeyPatch, simulation: Simulation) -> dict[str
     gpu = Gpu(name=simulation.gpu.name, compute_capability=f"{major}.{minor}")
     monkeypatch.setattr(tensorrt_backend, "tensorrt", found["tensorrt"])
     monkeypatch.setattr(tensorrt_backend, "LOAD_PROBLEM", "")
+    monkeypatch.setattr(pycuda_backend, "driver", found["pycuda.driver"])
     monkeypatch.setattr(tensorrt_backend, "find_gpu", lambda: gpu)
     forget()
     return found
