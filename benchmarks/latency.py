@@ -51,7 +51,8 @@ class Latencies:
 
     def over(self, other: Latencies) -> np.ndarray:
         """What this candidate takes longer than another of the same race, in ms, round by round: drift cancels."""
-        return self.round_medians() - other.round_medians()
+        longer: np.ndarray = self.round_medians() - other.round_medians()
+        return longer
 
 
 class Race(Generic[Name]):
