@@ -76,6 +76,6 @@ def check_rules(graph: Graph, rules: Sequence[PrecisionRule]) -> None:
     for rule in rules:
         if rule.op is not None and rule.op not in graph.op_types and not onnx.defs.has(rule.op):
             known = ", ".join(sorted(graph.op_types)) or "(none)"
-            raise UnknownOptionError("precision_rules", rule.op, f"the operators {known}")
+            raise UnknownOptionError("precision rule", rule.op, f"the operators {known}")
         if not any(rule.fits(node) for node in graph.nodes):
             logger.warning("The precision rule %s fits no node of the model, so it has no effect", rule)

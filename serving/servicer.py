@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -47,8 +47,17 @@ STREAM_RPC = "ModelStreamInfer"
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
 
-OnCancel = Callable[[Callable[[], None]], bool]
-"""Registers what to call when the client leaves; returns False if it has left already."""
+
+class CallContext(Protocol):
+    """What an inference request needs of the call that it came with, be it one of its own or a stream's."""
+
+    def add_callback(self, leave: Callable[[], None]) -> bool:
+        """Register what to call when the client leaves; return False if it has left already."""
+        ...
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        """Return the call's metadata."""
+        ...
 
 
 class GrpcServicer:
@@ -119,10 +128,10 @@ class GrpcServicer:
         servables = self._service.find_all(request.name, request.version)
         return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
 
-    def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
+    def model_infer(self, request: ModelInferRequest, context: "CallContext") -> ModelInferResponse:
         """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
         response = ModelInferResponse()
-        self._infer(request, response, on_cancel)
+        self._infer(request, response, context)
         return response
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
@@ -137,10 +146,13 @@ class GrpcServicer:
         """Refuse a request of a stream whatever it asks for."""
         return self._answer_streamed(self._refuse, request, context)
 
-    def _infer(self, request: ModelInferRequest, response: ModelInferResponse, on_cancel: OnCancel) -> None:
+    def _infer(self, request: ModelInferRequest, response: ModelInferResponse, context: "CallContext") -> None:
         memory = self._service.shared_memory
-        with self._service.call(request.model_name, request.model_version) as call:
-            terms = QueueTerms(*_wishes(request.parameters), on_cancel, self._waiting)
+        headers = context.invocation_metadata
+        with self._service.call(
+            request.model_name, request.model_version, request_id=request.id, headers=headers
+        ) as call:
+            terms = QueueTerms(*_wishes(request.parameters), context.add_callback, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
             windows = tensors.output_windows(request, memory)
             outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
@@ -148,22 +160,22 @@ class GrpcServicer:
             response.id = request.id
             tensors.write_outputs(response, outputs, arrays, windows)
 
-    def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _on_cancel: OnCancel) -> None:
+    def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _context: "CallContext") -> None:
         raise self._service.refuse(request.model_name)
 
     def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
-        infer = functools.partial(self.model_infer, on_cancel=context.add_callback)
+        infer = functools.partial(self.model_infer, context=context)
         return _answer("ModelInfer", infer, request, context)
 
     def _answer_streamed(
         self,
-        fill: Callable[[ModelInferRequest, ModelInferResponse, OnCancel], None],
+        fill: Callable[[ModelInferRequest, ModelInferResponse, "CallContext"], None],
         request: ModelInferRequest,
         context: StreamedRequest,
     ) -> ModelStreamInferResponse:
         answer = ModelStreamInferResponse()
         try:
-            fill(request, answer.infer_response, context.add_callback)
+            fill(request, answer.infer_response, context)
         except Exception as error:
             code, details = status_of(error, STREAM_RPC)
             context.set_code(code)

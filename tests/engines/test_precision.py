@@ -450,7 +450,7 @@ def test_a_precision_without_use_on_this_processor_is_told(
 
 
 def test_a_rule_about_an_unknown_operator_is_an_error(workshop: Any, pair: pathlib.Path) -> None:
-    with pytest.raises(UnknownOptionError, match="precision_rules: 'Sofmax'"):
+    with pytest.raises(UnknownOptionError, match="precision rule: 'Sofmax'"):
         workshop.compile(pair, precision=wishes("bf16", "op=Sofmax:fp32"))
 
 

@@ -61,7 +61,7 @@ def test_a_fall_back_is_never_less_exact_than_itself() -> None:
 
 
 def test_an_operator_that_there_is_not_is_an_error(graph: Graph) -> None:
-    with pytest.raises(UnknownOptionError, match="precision_rules: 'Sofmax' matches nothing in this model"):
+    with pytest.raises(UnknownOptionError, match="precision rule: 'Sofmax' matches nothing in this model"):
         check_rules(graph, [PrecisionRule.parse("op=Sofmax:fp32")])
 
 
