@@ -20,7 +20,7 @@ from benchmarks.environment import describe_environment
 from benchmarks.latency import measure
 from engines.envelope import Device, Envelope
 from engines.lane_programs import Interface, LanePrograms
-from engines.lanes import Lanes
+from engines.lanes import LANES, Lanes
 from engines.pycuda_backend import CudaDevice
 from engines.tensorrt_engine import TensorRtEngine
 from engines.tensorrt_plan import TensorRtPlan
@@ -38,7 +38,7 @@ def main() -> int:
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
     feeds = {"x0": np.zeros(SHAPE, np.float32)}
-    lanes = Lanes(CudaDevice(_driver()))
+    lanes = Lanes(CudaDevice(_driver()), LANES)
     programs = {str(length): _chain(lanes, length) for length in LENGTHS}
     runs = {name: _runner(program, feeds) for name, program in programs.items()}
     times = measure(runs, rounds=40, seconds_per_round=0.05)
@@ -67,7 +67,12 @@ def _chain(lanes: Lanes, length: int) -> LanePrograms:
     names = [f"x{index}" for index in range(length + 1)]
     float32 = np.dtype(np.float32)
     interface = Interface(
-        inputs=(names[0],), outputs=(names[-1],), constants={}, declared=dict.fromkeys(names, float32), narrowed={}
+        stages=tuple((f"engine_{index}", True) for index in range(length)),
+        inputs=(names[0],),
+        outputs=(names[-1],),
+        constants={},
+        declared=dict.fromkeys(names, float32),
+        narrowed={},
     )
     makers = [_maker(engine, one, other) for one, other in itertools.pairwise(names)]
     return LanePrograms(lanes, makers, interface)

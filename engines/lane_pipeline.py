@@ -38,6 +38,7 @@ def open_on_lanes(pipeline: Pipeline, native: Mapping[str, onnx.ModelProto]) -> 
         return None
     narrowed = _narrowed(pipeline)
     interface = Interface(
+        stages=tuple((stage.name, stage.is_engine) for stage in pipeline.stages),
         inputs=tuple(s.name for s in pipeline.inputs),
         outputs=tuple(s.name for s in pipeline.outputs),
         constants=pipeline.constants,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from engines.errors import DeviceLostError, ExecutionError
 from engines.lanes import DeviceTensors, HostTensors, Lane, LaneEngine, Lanes, LaneStage
+from engines.stage_times import StageTime
 from engines.transfers import Download, Upload, plan_copies
 
 MakeStage = Callable[[Lane], LaneStage]
@@ -44,8 +46,15 @@ class LanePrograms:
             for program in self._programs:
                 program.attach()
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Run on checked inputs, when a lane is idle. The results belong to the caller.
+    def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
+        """Run on checked inputs, when a lane is idle.
+
+        Args:
+            feeds: Arrays by name.
+            times: Gets when each stage ran. Stages overlap with the host's work unless this asks for their times.
+
+        Returns:
+            Results by name. They belong to the caller.
 
         Raises:
             OutOfRangeError: The engines can't compute with these inputs.
@@ -59,7 +68,7 @@ class LanePrograms:
                     lane.sweep()
                 if self._closed:
                     raise ExecutionError("The model is closed.")
-                return self._programs[lane.index].run(feeds)
+                return self._programs[lane.index].run(feeds, times)
         finally:
             self._lanes.give_back(lane)
 
@@ -76,6 +85,7 @@ class Interface:
     """What a model takes and gives, and the types of the tensors between its stages.
 
     Attributes:
+        stages: Name of each stage, and whether it is an engine.
         inputs: Names.
         outputs: Names, in order.
         constants: Values of outputs, and defaults of inputs, that no stage computes.
@@ -83,6 +93,7 @@ class Interface:
         narrowed: Another element type in the GPU's memory, where engines lack the declared one.
     """
 
+    stages: tuple[tuple[str, bool], ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, np.ndarray]
@@ -105,6 +116,7 @@ class LaneProgram:
         self.lane = lane
         self._stages: list[LaneStage] = []
         self._steps: list[LaneStage | Upload | Download] = []
+        self._names = interface.stages
         self._constants = interface.constants
         try:
             self._stages.extend(make(lane) for make in make_stages)
@@ -120,13 +132,16 @@ class LaneProgram:
         for stage in self._stages:
             stage.attach()
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None) -> dict[str, Any]:
         """Run once. The results belong to the caller."""
         host: HostTensors = {**self._constants, **feeds}
         device: DeviceTensors = {}
         try:
-            for step in self._steps:
-                step(host, device)
+            if times is None:
+                for step in self._steps:
+                    step(host, device)
+            else:
+                self._run_timed(host, device, times)
         except BaseException:
             self.lane.stream.synchronize()  # what is on the stream already must not meet the next run
             raise
@@ -138,6 +153,17 @@ class LaneProgram:
             step.free()
         self._stages.clear()
         self._steps.clear()
+
+    def _run_timed(self, host: HostTensors, device: DeviceTensors, times: list[StageTime]) -> None:
+        """Wait for each stage to end."""
+        names = iter(self._names)
+        for step in self._steps:
+            began = time.perf_counter_ns()
+            step(host, device)
+            if step in self._stages:
+                self.lane.stream.synchronize()
+                name, is_engine = next(names)
+                times.append(StageTime(name, is_engine, began, time.perf_counter_ns()))
 
     def _add_steps(self, interface: Interface) -> None:
         on_host = {*interface.inputs, *interface.constants}
@@ -168,6 +194,7 @@ def open_alone(engine: LaneEngine) -> LanePrograms:
     """
     inputs, outputs = (tuple(spec.name for spec in specs) for specs in (engine.inputs, engine.outputs))
     interface = Interface(
+        stages=(("engine", True),),
         inputs=inputs,
         outputs=outputs,
         constants={},

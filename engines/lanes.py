@@ -117,7 +117,7 @@ class Lane:
 class Lanes:
     """The lanes of one GPU, for all models. Thread-safe."""
 
-    def __init__(self, device: CudaDevice, count: int = LANES) -> None:
+    def __init__(self, device: CudaDevice, count: int) -> None:
         self.device = device
         with device:
             self.all = tuple(Lane(index, device) for index in range(count))

@@ -68,7 +68,9 @@ class NativeOnGpu:
         self._options = asynchronous_run()
         self._bound: list[DeviceTensor] | None = None
         self._buffers = {name: DeviceBuffer(lane.device.driver) for name in self.writes_device}
-        self._fixed = {s.name: self._bind_fixed(s) for s in outputs if s.name in self._buffers and s.static_shape is not None}
+        self._fixed = {
+            s.name: self._bind_fixed(s) for s in outputs if s.name in self._buffers and s.static_shape is not None
+        }
         self._revealed = tuple(s.name for s in outputs if s.name not in self._fixed)
         self._order = tuple(s.name for s in outputs)
         self._held: dict[str, Any] = {}

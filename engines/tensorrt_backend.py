@@ -16,7 +16,7 @@ from engines.base import PrecisionSupport
 from engines.cuda_devices import Gpu, find_gpu
 from engines.envelope import Device, Envelope
 from engines.errors import BackendMissingError
-from engines.lanes import Lanes
+from engines.lanes import LANES, Lanes
 from engines.options import BuildOptions
 from engines.pycuda_backend import has_driver, open_device
 from engines.tensorrt_build import BuildSettings, build_plan
@@ -129,7 +129,7 @@ class TensorRtBackend:
         Raises:
             BackendMissingError: pycuda or a GPU is missing.
         """
-        return Lanes(open_device())
+        return Lanes(open_device(), LANES)
 
 
 def missing_part(library: Any, *, load_problem: str, gpu: Gpu | None) -> str | None:

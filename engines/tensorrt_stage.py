@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from engines.cuda_graphs import Recorder
 from engines.errors import ExecutionError, OutOfRangeError
 from engines.lane_memory import DeviceBuffer
 from engines.lanes import DeviceTensor, DeviceTensors, HostTensors, Lane
@@ -54,6 +55,7 @@ class TensorRtStage:
         self._allocators = {name: new_allocator(plan.trt, buffer) for name, buffer in self._buffers.items()}
         self._contexts = [self._new_context() for _ in plan.profiles]
         self._execute = self._contexts[0].execute_async_v3
+        self._recorder = Recorder(lane)
         self._bound: list[DeviceTensor] | None = None
         self._shapes_read: dict[str, np.ndarray] = {}
         self._shapes_written: dict[str, np.ndarray] = {}
@@ -67,7 +69,7 @@ class TensorRtStage:
             ExecutionError: TensorRT failed.
         """
         for index, context in enumerate(self._contexts):
-            place = functools.partial(_set_scratch, context)
+            place = functools.partial(self._set_scratch, context)
             self._lane.arena.attach((id(self), index), self._plan.scratch_bytes[index], place)
             if index:  # a new context has the first one
                 with self._guarded():
@@ -99,6 +101,7 @@ class TensorRtStage:
         for index in range(len(self._plan.profiles)):
             self._lane.arena.detach((id(self), index))
         self._bound = None
+        self._recorder.drop()
         self._execute = None
         self._contexts.clear()
         self._allocators.clear()
@@ -118,6 +121,7 @@ class TensorRtStage:
     def _bind(self, bound: list[DeviceTensor], host: HostTensors) -> None:
         """Choose the profile, and tell its context all shapes and addresses."""
         self._bound = None
+        self._recorder.drop()
         context = self._contexts[self._choose_profile(bound, host)]
         with self._guarded():
             for (_, name), (address, shape) in zip(self._data, bound, strict=True):
@@ -127,7 +131,8 @@ class TensorRtStage:
             missing = context.infer_shapes()
             self._check(not missing, f"shapes are missing for {', '.join(missing)}")
             self._bind_outputs(context)
-        self._execute = context.execute_async_v3
+        varies = self._revealed or self._shapes or self._shapes_written
+        self._execute = context.execute_async_v3 if varies else self._recorder.wrap(context.execute_async_v3)
         self._bound = bound
 
     def _choose_profile(self, bound: Sequence[DeviceTensor], host: HostTensors) -> int:
@@ -172,6 +177,10 @@ class TensorRtStage:
             self._check(shape is not None, f"the shape of output {name!r} was not told")
             device[name] = (self._buffers[name].address, shape)
 
+    def _set_scratch(self, context: Any, address: int, size: int) -> None:
+        context.set_device_memory(address, size)
+        self._bound = None  # what was recorded has the old address
+
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         """Turn exceptions of the library into ours."""
@@ -192,7 +201,3 @@ class TensorRtStage:
             if error is not None:
                 raise error
         raise ExecutionError(f"TensorRT: {problem}: {self._logger.told()}")
-
-
-def _set_scratch(context: Any, address: int, size: int) -> None:
-    context.set_device_memory(address, size)

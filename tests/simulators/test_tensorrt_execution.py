@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import gc
 import pathlib
 import random
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
+from engines import BuildOptions
+from engines.base import Engine
+from engines.errors import OutOfRangeError
 from engines.lanes import LANES
+from engines.plan import specs
+from engines.registry import get_backend
+from engines.stage_times import StageTime
 from engines.tensorrt_build import ShapeRange
 from lanes import NOTHING, between, numbers
-from partitioner import Allowance
+from partitioner import Allowance, Graph
 
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 HYBRID = """g (float[2, 8] x) => (float[2, 8] y, float[2, 8] z) {
@@ -167,6 +176,16 @@ def test_constant_outputs_and_passed_on_inputs_belong_to_the_caller(machine) -> 
     assert model.check(x=numbers(2))["w"].tolist() == [1, 2]
 
 
+def test_times_of_stages_are_told_to_whoever_asks(machine) -> None:
+    model = machine.load(HYBRID, native_ops=("Softsign",))
+    times: list[StageTime] = []
+
+    model.executable.run({"x": numbers(2, 8)}, times=times)
+
+    assert [stage.is_engine for stage in times] == [True, False, True, False, True]
+    assert times == sorted(times, key=lambda stage: stage.began_ns)
+
+
 def test_results_stay_when_the_next_request_runs(machine) -> None:
     model = machine.load(HYBRID, native_ops=("Softsign",))
 
@@ -188,6 +207,41 @@ def test_engine_runs_by_itself_on_the_buffers_that_it_is_bound_to(machine) -> No
 
     np.testing.assert_allclose(y, np.exp(np.maximum(x, 0)), rtol=1e-6)
     assert np.array_equal(fork.run()[0], y)
+
+
+def test_inputs_that_are_shapes_are_read_on_the_host(machine, monkeypatch, tmp_path) -> None:
+    engine = reshaping_engine(machine, monkeypatch, tmp_path / "reshape.onnx")
+    x, results = numbers(6, 4), []
+
+    for sizes in ([4, 6], [24, 1], [24, 1], [1, 24]):
+        engine.bind([x, np.array(sizes)], None)
+        results.append(engine.run()[0])
+
+    assert [result.shape for result in results] == [(4, 6), (24, 1), (24, 1), (1, 24)]
+    assert all(np.array_equal(result.ravel(), np.maximum(x, 0).ravel()) for result in results)
+    engine.bind([x, np.array([48, 1])], None)
+    with pytest.raises(OutOfRangeError, match="built for other shapes"):
+        engine.run()
+
+
+def reshaping_engine(machine, monkeypatch, path: pathlib.Path) -> Engine:
+    """An engine whose second input, of 1 to 24 in each element, is a shape."""
+    text = "g (float[N, 4] x, int64[2] s) => (float[A, B] y) { a = Relu(x) y = Reshape(a, s) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    new_profile = machine.tensorrt.Builder.create_optimization_profile
+
+    def with_values(builder):
+        profile = new_profile(builder)
+        profile.set_shape_input("s", (1, 1), (4, 6), (24, 24))
+        return profile
+
+    monkeypatch.setattr(machine.tensorrt.Builder, "create_optimization_profile", with_values)
+    machine.profiles = [{"x": between((1, 4), (8, 4))}]
+    backend = get_backend("tensorrt")
+    machine.engine("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    graph = Graph.of(ir.load(path))
+    envelope = dataclasses.replace(machine.envelope, inputs=specs(graph.inputs), outputs=specs(graph.outputs))
+    return backend.load(backend.build(path, BuildOptions()), envelope)
 
 
 def test_arena_of_several_models_is_the_largest_need_and_not_their_sum(machine) -> None:

@@ -64,6 +64,13 @@ class StreamQueue:
             awaited = [w.waits_for for w in self._waiting if w.waits_for is not None]
             return any(w.stream is work.stream and w.number > work.number for w in awaited)
 
+    def take(self) -> list[Work]:
+        """Take off what waits, as the end of a recording does."""
+        with self._gpu.lock:
+            taken = list(self._waiting)
+            self._waiting.clear()
+            return taken
+
     def step(self) -> None:
         """Do the next piece of work, if there is one. After an error nothing is done."""
         with self._gpu.lock:
