@@ -150,7 +150,8 @@ def deserialize(trt: Any, engine: bytes, envelope: Envelope) -> TensorRtPlan:
     logger = make_logger(trt)
     logger.take()
     try:
-        loaded = trt.Runtime(logger).deserialize_cuda_engine(engine)
+        runtime = trt.Runtime(logger)
+        loaded = runtime.deserialize_cuda_engine(engine)
     except (RuntimeError, TypeError) as error:  # TypeError: the library gave no runtime
         raise EngineRejectedError("TensorRT", logger.told(str(error))) from error
     if loaded is None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from engines import tensorrt_build, tensorrt_parser
+from engines import tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage
 from engines.tensorrt_parser import CODES
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -40,6 +40,18 @@ PROPERTIES = [
     "ITensor.shape",
     "OnnxParser.num_errors",
 ]
+SOURCES = (tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage)
+OWNERS = {
+    "trt.": "",
+    "self.trt.": "",
+    "plan.trt.": "",
+    "context.": "IExecutionContext.",
+    "engine.": "ICudaEngine.",
+    "self._engine.": "ICudaEngine.",
+    "runtime.": "Runtime.",
+}
+"""What our source calls an object of the library, and its class."""
+
 DOWNLOAD_S, ASK_S = 60, 60
 
 CHILD = """
@@ -68,10 +80,13 @@ print(json.dumps({
 
 def used_names() -> set[str]:
     """What the source takes from the library, for example ``ILogger.Severity.WARNING``."""
-    sources = (pathlib.Path(str(module.__file__)) for module in (tensorrt_build, tensorrt_parser))
+    sources = (pathlib.Path(str(module.__file__)) for module in SOURCES)
     trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
-    chains = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return {chain.removeprefix("trt.") for chain in chains if chain.startswith("trt.")}
+    texts = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    chains = [text for text in texts if "(" not in text]
+    return {
+        f"{kind}{chain[len(start) :]}" for chain in chains for start, kind in OWNERS.items() if chain.startswith(start)
+    }
 
 
 def methods(module: Any) -> dict[str, list[str]]:
