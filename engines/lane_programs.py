@@ -39,12 +39,11 @@ class LanePrograms:
         self._programs: list[LaneProgram] = []
         self._closed = False
         self._retire = weakref.finalize(self, _retire, self._programs)
-        with lanes.device:
-            for lane in lanes.all:
-                self._programs.append(LaneProgram(lane, stages, interface))
-        with lanes.stopped():
-            for program in self._programs:
-                program.attach()
+        try:
+            self._open(stages, interface)
+        except BaseException:
+            self._retire()  # whoever keeps the error keeps this object
+            raise
 
     def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
         """Run on checked inputs, when a lane is idle.
@@ -78,6 +77,15 @@ class LanePrograms:
         self._retire()
         with contextlib.suppress(DeviceLostError):  # nothing of a lost context can be freed
             self._lanes.sweep()
+
+    def _open(self, stages: Sequence[MakeStage], interface: Interface) -> None:
+        self._lanes.sweep()
+        with self._device:
+            for lane in self._lanes.all:
+                self._programs.append(LaneProgram(lane, stages, interface))
+        with self._lanes.stopped():
+            for program in self._programs:
+                program.attach()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
