@@ -189,8 +189,7 @@ class LaneProgram:
 
 def _retire(programs: list[LaneProgram]) -> None:
     """Leave programs to whoever has their lane next: this may be called anywhere, by the garbage collector too."""
-    while programs:
-        program = programs.pop()
+    for program in programs:
         program.lane.retired.put(program)
 
 

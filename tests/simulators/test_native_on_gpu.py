@@ -59,11 +59,13 @@ def test_results_of_any_shape_are_handed_on_in_place_or_aligned(shift, machine, 
 
 
 def test_results_without_elements_send_the_request_to_the_native_path(machine, provider) -> None:
-    graph = "g (float[6] x) => (int64[1, M] y) { a = Relu(x) b = NonZero(a) c = Abs(b) y = Neg(c) }"
+    graph = """g (float[6] x) => (int64[1, M] y) <float five = {5}> {
+        a = Add(x, five) b = NonZero(a) c = Abs(b) y = Neg(c)
+    }"""
     machine.profiles = [{"b": between((1, 1), (1, 6))}]
     model = machine.load(graph, native_ops=("NonZero",))
 
-    model.check(x=np.zeros(6, np.float32))
+    model.check(x=np.full(6, -5, np.float32))
     model.check(x=np.ones(6, np.float32))
 
     assert model.fallbacks == ["empty_tensor"]
