@@ -36,7 +36,7 @@ class LanePrograms:
         """
         self._lanes = lanes
         self._device = lanes.device
-        self._programs: list[LaneProgram] = []
+        self._programs: dict[int, LaneProgram] = {}
         self._closed = False
         self._retire = weakref.finalize(self, _retire, self._programs)
         try:
@@ -79,13 +79,11 @@ class LanePrograms:
             self._lanes.sweep()
 
     def _open(self, stages: Sequence[MakeStage], interface: Interface) -> None:
-        self._lanes.sweep()
-        with self._device:
-            for lane in self._lanes.all:
-                self._programs.append(LaneProgram(lane, stages, interface))
-        with self._lanes.stopped():
-            for program in self._programs:
-                program.attach()
+        def open_on(lane: Lane) -> None:
+            program = self._programs[lane.index] = LaneProgram(lane, stages, interface)
+            program.attach()
+
+        self._lanes.on_each(open_on)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +185,9 @@ class LaneProgram:
         return Download(self.lane, [(n, interface.on_device(n), interface.declared[n]) for n in names])
 
 
-def _retire(programs: list[LaneProgram]) -> None:
+def _retire(programs: Mapping[int, LaneProgram]) -> None:
     """Leave programs to whoever has their lane next: this may be called anywhere, by the garbage collector too."""
-    for program in programs:
+    for program in programs.values():
         program.lane.retired.put(program)
 
 
