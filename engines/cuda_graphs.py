@@ -28,11 +28,13 @@ class Recorder:
     """Makes replays for one engine on one lane, as long as recording works.
 
     Attributes:
+        driver: The module ``cuda.bindings.driver``.
         works: Whether nothing has failed so far.
     """
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
+        self.driver: Any = cuda_bindings
         self.works = cuda_bindings is not None
         self._replay: Replay | None = None
 
@@ -63,6 +65,7 @@ class Replay:
 
     def __init__(self, recorder: Recorder, enqueue: Enqueue) -> None:
         self._recorder = recorder
+        self._driver = recorder.driver
         self._enqueue = enqueue
         self._ran = False
         self._graph: Any = None
@@ -71,13 +74,13 @@ class Replay:
     def __call__(self, handle: int) -> bool:
         """Put the execution on the stream."""
         if self._executable is not None:
-            return _succeeds(cuda_bindings.cuGraphLaunch(self._executable, handle))
+            return _succeeds(self._driver.cuGraphLaunch(self._executable, handle))
         if not self._ran or not self._recorder.works:
             self._ran = True
             return self._enqueue(handle)
         self._recorder.lane.stream.synchronize()
         if self._record(handle):
-            return _succeeds(cuda_bindings.cuGraphLaunch(self._executable, handle))
+            return _succeeds(self._driver.cuGraphLaunch(self._executable, handle))
         self.free()
         return self._enqueue(handle)
 
@@ -85,22 +88,22 @@ class Replay:
         """Destroy the graph."""
         graph, executable, self._graph, self._executable = self._graph, self._executable, None, None
         if executable is not None:
-            cuda_bindings.cuGraphExecDestroy(executable)
+            self._driver.cuGraphExecDestroy(executable)
         if graph is not None:
-            cuda_bindings.cuGraphDestroy(graph)
+            self._driver.cuGraphDestroy(graph)
 
     def _record(self, handle: int) -> bool:
-        mode = cuda_bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        if not _succeeds(begun := cuda_bindings.cuStreamBeginCapture(handle, mode)):
+        mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        if not _succeeds(begun := self._driver.cuStreamBeginCapture(handle, mode)):
             self._recorder.give_up(begun[0])
             return False
         enqueued = self._enqueue(handle)
-        ended, self._graph = cuda_bindings.cuStreamEndCapture(handle)  # also what failed must be ended
+        ended, self._graph = self._driver.cuStreamEndCapture(handle)  # also what failed must be ended
         if not enqueued or int(ended):
             self._graph = self._graph if not int(ended) else None
             self._recorder.give_up(ended if int(ended) else "TensorRT can't be recorded here")
             return False
-        made, executable = cuda_bindings.cuGraphInstantiate(self._graph, 0)
+        made, executable = self._driver.cuGraphInstantiate(self._graph, 0)
         if int(made):
             self._recorder.give_up(made)
             return False

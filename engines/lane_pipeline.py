@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 
+from engines.errors import ModelLoadError
 from engines.lane_programs import Interface, LanePrograms, MakeStage
-from engines.lanes import LaneEngine
+from engines.lanes import Lane, LaneEngine, LaneStage
 from engines.native_on_lane import NativeOnGpu, NativeOnHost
 from engines.onnxruntime_backend import has_cuda, runs_as_array
 from engines.pipeline import Pipeline
 from engines.plan import Stage, specs
 from partitioner import TensorSpec
+
+logger = logging.getLogger(__name__)
 
 
 def open_on_lanes(pipeline: Pipeline, native: Mapping[str, onnx.ModelProto]) -> LanePrograms | None:
@@ -64,7 +68,15 @@ def _native_maker(
     """On the GPU where this ONNX Runtime computes there, else on the host."""
     if not has_cuda():
         return lambda _: NativeOnHost(pipeline.sessions[stage.name])
-    return lambda lane: NativeOnGpu(lane, native[stage.name], stage, narrowed)
+
+    def make(lane: Lane) -> LaneStage:
+        try:
+            return NativeOnGpu(lane, native[stage.name], stage, narrowed)
+        except ModelLoadError as error:
+            logger.warning("%s runs on the CPU, between copies: %s", stage.name, error)
+            return NativeOnHost(pipeline.sessions[stage.name])
+
+    return make
 
 
 def _narrowed(pipeline: Pipeline) -> dict[str, np.dtype]:

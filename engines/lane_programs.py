@@ -36,15 +36,14 @@ class LanePrograms:
         """
         self._lanes = lanes
         self._device = lanes.device
-        self._programs: list[LaneProgram] = []
+        self._programs: dict[int, LaneProgram] = {}
         self._closed = False
         self._retire = weakref.finalize(self, _retire, self._programs)
-        with lanes.device:
-            for lane in lanes.all:
-                self._programs.append(LaneProgram(lane, stages, interface))
-        with lanes.stopped():
-            for program in self._programs:
-                program.attach()
+        try:
+            self._open(stages, interface)
+        except BaseException:
+            self._retire()  # whoever keeps the error keeps this object
+            raise
 
     def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
         """Run on checked inputs, when a lane is idle.
@@ -78,6 +77,13 @@ class LanePrograms:
         self._retire()
         with contextlib.suppress(DeviceLostError):  # nothing of a lost context can be freed
             self._lanes.sweep()
+
+    def _open(self, stages: Sequence[MakeStage], interface: Interface) -> None:
+        def open_on(lane: Lane) -> None:
+            program = self._programs[lane.index] = LaneProgram(lane, stages, interface)
+            program.attach()
+
+        self._lanes.on_each(open_on)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +185,9 @@ class LaneProgram:
         return Download(self.lane, [(n, interface.on_device(n), interface.declared[n]) for n in names])
 
 
-def _retire(programs: list[LaneProgram]) -> None:
+def _retire(programs: Mapping[int, LaneProgram]) -> None:
     """Leave programs to whoever has their lane next: this may be called anywhere, by the garbage collector too."""
-    while programs:
-        program = programs.pop()
+    for program in programs.values():
         program.lane.retired.put(program)
 
 

@@ -10,7 +10,7 @@ import contextlib
 import queue
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -125,7 +125,7 @@ class Lanes:
         self._idle: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         for lane in self.all:
             self._idle.put(lane)
-        self._stopping = threading.Lock()
+        self._turns = threading.Lock()  # two threads that want several lanes could wait for each other
         weakref.finalize(self, _free_lanes, device, self.all)
 
     def take(self) -> Lane:
@@ -136,32 +136,40 @@ class Lanes:
         """Let others use a lane. All work on its stream must be done."""
         self._idle.put(lane)
 
+    def on_each(self, work: Callable[[Lane], None]) -> None:
+        """Do work on every lane in turn, while the others serve. The context is current, and the lane idle.
+
+        Raises:
+            DeviceLostError: The context is lost.
+            ExecutionError: CUDA failed.
+        """
+        with self._turns:
+            waiting = set(self.all)
+            while waiting:
+                lane = self._take_one_of(waiting)
+                try:
+                    with self.device:
+                        lane.sweep()
+                        work(lane)
+                finally:
+                    self.give_back(lane)
+                waiting.remove(lane)
+
     def sweep(self) -> None:
         """Free what models have left.
 
         Raises:
             DeviceLostError: The context is lost.
         """
-        with self.stopped():
-            for lane in self.all:
-                lane.sweep()
+        self.on_each(lambda _: None)
 
-    @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Keep all lanes idle, with the context current; for changes that must not meet a run.
-
-        Raises:
-            DeviceLostError: The context is lost.
-            ExecutionError: CUDA failed.
-        """
-        with self._stopping:
-            taken = [self.take() for _ in self.all]
-            try:
-                with self.device:
-                    yield
-            finally:
-                for lane in taken:
-                    self.give_back(lane)
+    def _take_one_of(self, wanted: Container[Lane]) -> Lane:
+        aside: list[Lane] = []
+        while (lane := self.take()) not in wanted:
+            aside.append(lane)
+        for other in aside:
+            self.give_back(other)
+        return lane
 
 
 def _free_lanes(device: CudaDevice, lanes: Sequence[Lane]) -> None:

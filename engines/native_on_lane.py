@@ -72,7 +72,7 @@ class NativeOnGpu:
             s.name: self._bind_fixed(s) for s in outputs if s.name in self._buffers and s.static_shape is not None
         }
         self._revealed = tuple(s.name for s in outputs if s.name not in self._fixed)
-        self._order = tuple(s.name for s in outputs)
+        self._order = (*self._fixed, *self._revealed)  # as they are bound, which is how the binding lists them
         self._held: dict[str, Any] = {}
 
     def attach(self) -> None:

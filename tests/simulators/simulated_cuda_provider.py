@@ -20,6 +20,7 @@ class Provider:
     Attributes:
         sessions: Those that were opened.
         shift: Bytes by which the addresses of results miss their alignment.
+        refuses: Message with which sessions can't be opened; empty where they can.
         fails: Message of the next run, which fails; empty for none.
     """
 
@@ -27,6 +28,7 @@ class Provider:
         self.gpu = gpu
         self.sessions: list[Session] = []
         self.shift = 0
+        self.refuses = ""
         self.fails = ""
 
 
@@ -37,6 +39,8 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: SimulatedGpu) -> Provider:
     def open_session(model: Any, options: Any = None, providers: Sequence[Any] = (), **rest: Any) -> Any:
         if not providers or providers[0] == "CPUExecutionProvider":
             return real(model, options, providers=providers or None, **rest)
+        if provider.refuses:
+            raise RuntimeError(provider.refuses)
         provider.sessions.append(Session(provider, real(model, options, providers=["CPUExecutionProvider"]), providers))
         return provider.sessions[-1]
 
@@ -67,7 +71,7 @@ class Session:
         self.falls_back = False
 
     def io_binding(self) -> Binding:
-        return Binding([v.name for v in self._session.get_outputs()])
+        return Binding()
 
     def run_with_iobinding(self, binding: Binding, run_options: Any) -> None:
         """Read inputs when the stream is there; results are written later."""
@@ -80,7 +84,8 @@ class Session:
         stream.finish()
         feeds = {name: self._input(*bound) for name, bound in binding.inputs.items()}
         binding.results = []
-        for name, result in zip(binding.names, self._session.run(binding.names, feeds), strict=True):
+        names = list(binding.outputs)  # in the order in which they were bound first
+        for name, result in zip(names, self._session.run(names, feeds), strict=True):
             value = Value(provider, result, *binding.outputs[name])
             binding.results.append(value)
             if value.address:
@@ -94,8 +99,7 @@ class Session:
 
 
 class Binding:
-    def __init__(self, names: list[str]) -> None:
-        self.names = names
+    def __init__(self) -> None:
         self.inputs: dict[str, tuple[str, Any, Any, Any]] = {}
         self.outputs: dict[str, tuple[str, Any, int]] = {}
         self.results: list[Value] = []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simulated_cuda_provider
+from engines import load_executable
 from lanes import NOTHING, between, numbers
 from partitioner import Allowance
 from simulated_cuda_provider import PROVIDER
@@ -59,11 +60,13 @@ def test_results_of_any_shape_are_handed_on_in_place_or_aligned(shift, machine, 
 
 
 def test_results_without_elements_send_the_request_to_the_native_path(machine, provider) -> None:
-    graph = "g (float[6] x) => (int64[1, M] y) { a = Relu(x) b = NonZero(a) c = Abs(b) y = Neg(c) }"
+    graph = """g (float[6] x) => (int64[1, M] y) <float five = {5}> {
+        a = Add(x, five) b = NonZero(a) c = Abs(b) y = Neg(c)
+    }"""
     machine.profiles = [{"b": between((1, 1), (1, 6))}]
     model = machine.load(graph, native_ops=("NonZero",))
 
-    model.check(x=np.zeros(6, np.float32))
+    model.check(x=np.full(6, -5, np.float32))
     model.check(x=np.ones(6, np.float32))
 
     assert model.fallbacks == ["empty_tensor"]
@@ -76,6 +79,29 @@ def test_narrowed_tensors_pass_through_the_host(machine, provider) -> None:
     model.check(x=numbers(2, 3).astype(np.float64))
 
     assert model.fallbacks == []
+
+
+def test_results_of_fixed_and_of_other_shapes_are_told_apart(machine, provider) -> None:
+    graph = """g (float[6] x) => (int64[1, M] y, float[6] z) <float five = {5}> {
+        a = Relu(x) c = Add(a, five) b = NonZero(c) d = Softsign(c) y = Abs(b) z = Exp(d)
+    }"""
+    machine.profiles = [{"b": between((1, 1), (1, 6))}]
+    model = machine.load(graph, native_ops=("NonZero", "Softsign"))
+
+    model.check(x=numbers(6))
+
+    assert model.executable.description["segments"] > 1
+    assert model.fallbacks == []
+
+
+def test_stage_that_the_provider_refuses_runs_on_the_host(machine, provider, caplog) -> None:
+    _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
+    provider.refuses = "CUDA failure 100: no CUDA-capable device"
+
+    results = load_executable(compiled).run({"x": numbers(2, 4)})
+
+    assert results["y"].shape == (2, 4)
+    assert "native_1 runs on the CPU, between copies" in caplog.text
 
 
 def test_run_that_fails_is_answered_natively_and_the_next_works(machine, provider, caplog) -> None:

@@ -87,6 +87,7 @@ def test_gpu_without_room_for_a_model_runs_it_natively_and_the_others_on(machine
     small = machine.load(ROWS.replace("N", "2"))
     small.check(x=numbers(2, 4))
     _, compiled = machine.compile("g (float[4096] x) => (float[4096] y) { a = Relu(x) b = Exp(a) y = Tanh(b) }")
+    machine.clean()
     machine.gpu.total_bytes = machine.gpu.memory.size + 4096
 
     executable = load_executable(compiled)
@@ -100,6 +101,7 @@ def test_gpu_without_room_for_a_request_answers_it_natively(machine) -> None:
     machine.profiles = [{"x": between((1, 4), (1 << 16, 4))}]
     model = machine.load(ROWS)
     model.check(x=numbers(2, 4))
+    machine.clean()
     machine.gpu.total_bytes = machine.gpu.memory.size + 1024
 
     model.check(x=numbers(1 << 14, 4))
@@ -141,7 +143,8 @@ def test_request_without_a_native_path_fails_with_the_librarys_own_words(machine
 
 def test_memory_that_an_output_lacks_is_told_as_the_cause_and_the_next_request_works(machine, caplog) -> None:
     model = machine.load(REVEALED, allow=(Allowance.DATA_DEPENDENT,))
-    room, machine.gpu.total_bytes = machine.gpu.total_bytes, machine.gpu.memory.size + 600
+    machine.clean()
+    room, machine.gpu.total_bytes = machine.gpu.total_bytes, machine.gpu.memory.size + 300
 
     model.check(x=np.ones(6, np.float32))  # room for the input alone
     machine.gpu.total_bytes = room

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simulated_cuda.errors import ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, OUT_OF_MEMORY, CudaError
-from simulated_cuda.streams import StreamQueue
+from simulated_cuda.streams import StreamQueue, Work
 
 ALIGNMENT = 512
 """Bytes; what the driver aligns device memory to."""
@@ -117,6 +117,7 @@ class SimulatedGpu:
         self._local = threading.local()
         self._error: int | None = None
         self._default = StreamQueue(self)
+        self._claims: list[tuple[Work, int, int]] = []
 
     @property
     def stack(self) -> list[Any]:
@@ -183,6 +184,15 @@ class SimulatedGpu:
         """Finish all work, as the default stream does before its own."""
         for stream in [*self.streams.values(), self._default]:
             stream.finish()
+
+    def claim(self, work: Work, address: int, size: int) -> None:
+        """Note that work uses scratch memory, and whether other work that nothing keeps apart does."""
+        with self.lock:
+            self._claims = [claim for claim in self._claims if not claim[0].done]
+            for other, start, length in self._claims:
+                if start < address + size and address < start + length and not work.stream.comes_after(other):
+                    self.misuses.append("two streams use the same scratch memory at once")
+            self._claims.append((work, address, size))
 
     def leaks(self) -> dict[str, int]:
         """How much of what was created is still there, by kind; kinds of which nothing is left are not listed."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from typing import Any
-
-from onnx import ModelProto, TensorProto, numpy_helper
 
 from simulated_tensorrt.config import IBuilderConfig
 from simulated_tensorrt.graphs import scratch_bytes
 from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.plan import Plan
 from simulated_tensorrt.simulation import swallow
-from simulated_tensorrt.values import IHostMemory, ILogger, Speaks
+from simulated_tensorrt.values import IHostMemory, ILogger, ShowsLogger
+from simulated_tensorrt.weights import strip
 
 PHASE = "Building Engine"
 
@@ -23,16 +21,17 @@ class BuildStoppedError(Exception):
     """A build that ends without an engine; the text goes to the log."""
 
 
-class Builder(Speaks):
+class Builder(ShowsLogger):
     """Builds one engine at a time."""
+
+    max_threads = 1
+    error_recorder: Any = None
+    gpu_allocator: Any = None
 
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
         if self._sim.faults.builder_missing:
             raise TypeError("pybind11::init(): factory function returned nullptr")
-        self.max_threads = 1
-        self.error_recorder = None
-        self.gpu_allocator = None
 
     def create_network(self, flags: int = 0) -> INetworkDefinition:
         network: INetworkDefinition = self._trt.INetworkDefinition(self, flags)
@@ -80,7 +79,8 @@ class Builder(Speaks):
         limit = config._workspace_limit
         if limit is not None and max(scratch) > limit:
             raise BuildStoppedError(f"Workspace of {limit} bytes is too small: {max(scratch)} bytes are needed.")
-        model, stripped = _strip(network, config._flag_names())
+        flags = config._flag_names()
+        model, stripped = strip(network._model) if "STRIP_PLAN" in flags else (network._model, {})
         return Plan(
             version=self._sim.version,
             compute_capability=self._sim.gpu.compute_capability,
@@ -89,7 +89,7 @@ class Builder(Speaks):
             profiles=profiles,
             scratch=scratch,
             layers=[node.name or node.output[0] for node in model.graph.node],
-            flags=config._flag_names(),
+            flags=flags,
             stripped=stripped,
             settings={**config._settings(), "strongly_typed": network._strongly_typed},
             model=model.SerializeToString(),
@@ -113,22 +113,3 @@ class Builder(Speaks):
 
 def _largest(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: shapes[-1] for name, shapes in p["shapes"].items()} for p in profiles] or [{}]
-
-
-def _strip(network: INetworkDefinition, flags: list[str]) -> tuple[ModelProto, dict[str, str]]:
-    """Leave out the weights that can be put back."""
-    model = ModelProto()
-    model.CopyFrom(network._model)
-    if "STRIP_PLAN" not in flags:
-        return model, {}
-    weights = [t for t in model.graph.initializer if t.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)]
-    hashes = {t.name: hash_weights(t) for t in weights}
-    for tensor in weights:
-        kept = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        tensor.CopyFrom(kept)
-    return model, hashes
-
-
-def hash_weights(tensor: TensorProto) -> str:
-    """Of the values alone, however they are stored."""
-    return hashlib.sha256(numpy_helper.to_array(tensor).tobytes()).hexdigest()

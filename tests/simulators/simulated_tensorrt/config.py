@@ -19,8 +19,9 @@ CACHE_MAGIC = b"simulated timing cache\n"
 class IOptimizationProfile(Bound):
     """Least, best and most shapes of inputs; of inputs on the host, values."""
 
+    extra_memory_target = 1.0
+
     def __init__(self) -> None:
-        self.extra_memory_target = 1.0
         self._shapes: dict[str, list[list[int]]] = {}
         self._values: dict[str, list[list[int]]] = {}
 
@@ -67,17 +68,20 @@ class ITimingCache(Bound):
 
 
 class IBuilderConfig(Speaks):
+    builder_optimization_level = 3
+    avg_timing_iterations = 1
+    max_num_tactics = -1
+    max_aux_streams = -1
+    progress_monitor: Any = None
+    flags: int
+    hardware_compatibility_level: Any
+    profiling_verbosity: Any
+
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
-        self.builder_optimization_level = 3
-        self.avg_timing_iterations = 1
-        self.max_num_tactics = -1
-        self.max_aux_streams = -1
         self.flags = 1 << int(self._trt.BuilderFlag.TF32)
         self.hardware_compatibility_level = self._trt.HardwareCompatibilityLevel.NONE
         self.profiling_verbosity = self._trt.ProfilingVerbosity.LAYER_NAMES_ONLY
-        self.progress_monitor: Any = None
-        self.plugins_to_serialize: list[str] = []
         self._limits: dict[str, int] = {}
         self._profiles: list[IOptimizationProfile] = []
         self._cache: ITimingCache | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -12,22 +13,25 @@ from simulated_tensorrt.executable import Executable
 from simulated_tensorrt.graphs import Tensor, by_name
 from simulated_tensorrt.plan import Plan, PlanError
 from simulated_tensorrt.simulation import Bound
-from simulated_tensorrt.values import Dims, IHostMemory, ILogger, Speaks
+from simulated_tensorrt.values import Dims, IHostMemory, ILogger, ShowsLogger, Speaks
+from simulated_tensorrt.weights import size_bytes, strip
 
 AMPERE = (8, 0)
+EXCLUDE_WEIGHTS = 0
 
 
-class Runtime(Speaks):
+class Runtime(ShowsLogger):
     """Gives None for whatever it can't read; why is in the log."""
+
+    engine_host_code_allowed = False
+    max_threads = 1
+    error_recorder: Any = None
+    gpu_allocator: Any = None
 
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
         if self._sim.faults.builder_missing:
             raise TypeError("pybind11::init(): factory function returned nullptr")
-        self.engine_host_code_allowed = False
-        self.max_threads = 1
-        self.error_recorder = None
-        self.gpu_allocator = None
 
     def deserialize_cuda_engine(self, serialized_engine: Any) -> ICudaEngine | None:
         problem = self._sim.faults.deserialize_fails
@@ -65,6 +69,8 @@ class Runtime(Speaks):
 class ICudaEngine(Speaks):
     """Read-only but for its weights. Several threads may ask it at once."""
 
+    error_recorder: Any = None
+
     def __init__(self, logger: ILogger, plan: Plan) -> None:
         super().__init__(logger)
         self._plan = plan
@@ -72,7 +78,6 @@ class ICudaEngine(Speaks):
         self._missing_weights = dict(plan.stripped)
         self._weights = onnx.ModelProto.FromString(plan.model)
         self._loaded: Executable | None = None
-        self.error_recorder = None
 
     @property
     def _executable(self) -> Executable:
@@ -177,11 +182,47 @@ class ICudaEngine(Speaks):
         config: IRuntimeConfig = self._trt.IRuntimeConfig()
         return config
 
+    def get_engine_stat(self, stat: Any = None) -> int:
+        """Bytes of all weights, or of those that were left out."""
+        stripped = stat is not None and stat.name == "STRIPPED_WEIGHTS_SIZE"
+        weights = onnx.ModelProto.FromString(self._plan.model).graph.initializer
+        return sum(size_bytes(t) for t in weights if not stripped or t.name in self._plan.stripped)
+
     def create_engine_inspector(self) -> Any:
         return self._trt.EngineInspector(self)
 
+    def create_serialization_config(self) -> ISerializationConfig:
+        config: ISerializationConfig = self._trt.ISerializationConfig()
+        return config
+
     def serialize(self) -> IHostMemory:
-        return IHostMemory(self._plan.to_bytes())
+        return self._serialized(ISerializationConfig())
+
+    def serialize_with_config(self, arg0: ISerializationConfig, /) -> IHostMemory:
+        return self._serialized(arg0)
+
+    def _serialized(self, config: ISerializationConfig) -> IHostMemory:
+        """A plan of the weights that the engine has now, or of none."""
+        model, stripped = self._weights, self._missing_weights
+        if config.flags >> EXCLUDE_WEIGHTS & 1:
+            model, stripped = strip(model)
+        plan = dataclasses.replace(self._plan, stripped=dict(stripped), model=model.SerializeToString())
+        return IHostMemory(plan.to_bytes())
+
+
+class ISerializationConfig(Bound):
+    flags = 0
+
+    def set_flag(self, flag: Any) -> bool:
+        self.flags |= 1 << int(flag)
+        return True
+
+    def clear_flag(self, flag: Any) -> bool:
+        self.flags &= ~(1 << int(flag))
+        return True
+
+    def get_flag(self, flag: Any) -> bool:
+        return bool(self.flags >> int(flag) & 1)
 
 
 class IRuntimeConfig(Bound):
@@ -198,9 +239,10 @@ class IRuntimeConfig(Bound):
 class EngineInspector(Bound):
     """Tells layers by name alone, as it does for engines that were not built in detail."""
 
+    execution_context: Any = None
+
     def __init__(self, engine: ICudaEngine) -> None:
         self._engine = engine
-        self.execution_context: Any = None
 
     def get_engine_information(self, format: Any) -> str:  # noqa: A002  (the library's name)
         layers, tensors = self._engine._plan.layers, list(self._engine._tensors)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -44,6 +45,7 @@ SHAPE_ARITHMETIC = frozenset(
     "Add Cast Concat Div Gather Identity Max Min Mod Mul ReduceProd Reshape Slice Squeeze Sub Unsqueeze Where".split()
 )
 
+QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 SCRATCH_ALIGNMENT = 256
 Shape = tuple[int, ...]
 
@@ -125,23 +127,43 @@ def data_dependent_values(graph: onnx.GraphProto) -> set[str]:
 
 
 def narrow_doubles(model: onnx.ModelProto) -> None:
-    """Make float64 inputs and outputs float32, as the parser does."""
-    for value in model.graph.input:
-        if value.type.tensor_type.elem_type == TensorProto.DOUBLE:
-            inner = f"{value.name}:double"
-            for node in model.graph.node:
-                node.input[:] = [inner if name == value.name else name for name in node.input]
-            cast = onnx.helper.make_node("Cast", [value.name], [inner], to=TensorProto.DOUBLE)
-            model.graph.node.insert(0, cast)
-            value.type.tensor_type.elem_type = TensorProto.FLOAT
-    for value in model.graph.output:
-        if value.type.tensor_type.elem_type == TensorProto.DOUBLE:
-            inner = f"{value.name}:double"
-            for node in model.graph.node:
-                node.input[:] = [inner if name == value.name else name for name in node.input]
-                node.output[:] = [inner if name == value.name else name for name in node.output]
-            model.graph.node.append(onnx.helper.make_node("Cast", [inner], [value.name], to=TensorProto.FLOAT))
-            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    """Make float64 inputs and outputs float32, as the parser does without a word."""
+    graph, double = model.graph, TensorProto.DOUBLE
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type != double:
+            continue
+        inner = f"{value.name}:double"
+        for node in graph.node:
+            node.input[:] = [inner if name == value.name else name for name in node.input]
+            node.output[:] = [inner if name == value.name else name for name in node.output]
+        if value in graph.input:
+            graph.node.insert(0, onnx.helper.make_node("Cast", [value.name], [inner], to=double))
+        else:
+            graph.node.append(onnx.helper.make_node("Cast", [inner], [value.name], to=TensorProto.FLOAT))
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+def misread_uint8(model: onnx.ModelProto) -> bool:
+    """Read uint8 quantization from zero up as int8 with the same scale, as the parser does: half of it is clipped.
+
+    Returns:
+        Whether there was any.
+    """
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    found = False
+    for node in model.graph.node:
+        zero = weights.get(node.input[2]) if node.op_type in QUANTIZERS and len(node.input) > 2 else None
+        if zero is not None and zero.data_type == TensorProto.UINT8:
+            found = True
+            name = f"{zero.name}:int8"
+            if name not in weights:
+                centred = onnx.numpy_helper.to_array(zero).astype(np.int8)
+                weights[name] = onnx.numpy_helper.from_array(centred, name)
+                model.graph.initializer.append(weights[name])
+            node.input[2] = name
+    if found:
+        del model.graph.value_info[:]
+    return found
 
 
 def scratch_bytes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> int:

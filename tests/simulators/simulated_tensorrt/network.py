@@ -12,10 +12,12 @@ from simulated_tensorrt.values import Dims
 
 
 class ITensor(Bound):
+    name: str
+    allowed_formats = 0xFFFF
+
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
         self.name = tensor.name
-        self.allowed_formats = 0xFFFF
 
     @property
     def shape(self) -> Dims:
@@ -50,6 +52,8 @@ class ITensor(Bound):
 
 
 class ILayer(Bound):
+    name: str
+
     def __init__(self, node: onnx.NodeProto) -> None:
         self.name = node.name or node.output[0]
 
@@ -61,10 +65,11 @@ class ILayer(Bound):
 class INetworkDefinition(Bound):
     """Empty until a parser has filled it."""
 
+    name = ""
+
     def __init__(self, builder: Any, flags: int) -> None:
         self._builder = builder
         self._flags = flags
-        self.name = ""
         self._model: onnx.ModelProto | None = None
         self._tensors: tuple[Tensor, ...] = ()
         self._wrapped: list[ITensor] = []

@@ -17,6 +17,10 @@ VARIABLE = "SIMULATED_TENSORRT"
 """Of the environment: the simulation that a child process is to load, as JSON."""
 
 
+class UsageError(Exception):
+    """What the library refuses; the text goes to the log."""
+
+
 @dataclasses.dataclass(kw_only=True)
 class Faults:
     """What goes wrong. All of it can be sent to a child process."""
@@ -71,6 +75,22 @@ class Simulation:
         """Major and minor version."""
         major, minor = self.version.split(".")[:2]
         return int(major), int(minor)
+
+    def count_enqueue(self) -> None:
+        """Note that an execution is asked for.
+
+        Raises:
+            UsageError: This is the one that a test lets fail.
+        """
+        with self.lock:
+            self.enqueues += 1
+            if self.faults.enqueue_fails_after is None:
+                return
+            self.faults.enqueue_fails_after -= 1
+            if self.faults.enqueue_fails_after >= 0:
+                return
+            self.faults.enqueue_fails_after = None
+        raise UsageError(self.faults.enqueue_fails)
 
     def to_json(self) -> str:
         """What a child process needs to have the same simulation."""

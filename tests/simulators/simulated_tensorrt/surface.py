@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from simulated_tensorrt import builder, config, context, engine, network, parser, values
+from simulated_tensorrt import builder, config, context, engine, network, parser, reader, refit, values
 from simulated_tensorrt.enums import Release, make_enums
 from simulated_tensorrt.simulation import Bound, Simulation
 
@@ -18,12 +18,15 @@ CLASSES: tuple[type, ...] = (
     engine.EngineInspector,
     engine.ICudaEngine,
     engine.IRuntimeConfig,
+    engine.ISerializationConfig,
     engine.Runtime,
     network.ILayer,
     network.INetworkDefinition,
     network.ITensor,
     parser.OnnxParser,
-    parser.ParserError,
+    reader.ParserError,
+    refit.OnnxParserRefitter,
+    refit.Refitter,
 )
 """Tied to a simulation."""
 
@@ -44,11 +47,15 @@ FIRST: dict[str, Release] = {
     "Builder.build_engine_with_config": (10, 9),
     "IBuilderConfig.max_num_tactics": (10, 9),
     "ICudaEngine.create_runtime_config": (10, 13),
+    "ICudaEngine.get_engine_stat": (10, 16),
     "ILayer.num_ranks": (10, 16),
     "IRuntimeConfig": (10, 13),
     "OnnxParser.load_initializer": (10, 13),
     "OnnxParser.load_model_proto": (10, 13),
     "OnnxParser.parse_model_proto": (10, 13),
+    "OnnxParserRefitter.load_initializer": (10, 13),
+    "OnnxParserRefitter.load_model_proto": (10, 13),
+    "OnnxParserRefitter.refit_model_proto": (10, 13),
 }
 """The first release, of those since 10.3, that has a class or member."""
 

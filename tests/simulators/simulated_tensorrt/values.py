@@ -50,10 +50,10 @@ class IHostMemory(bytes):
 class NeedsInit:
     """A base that a subclass must initialize."""
 
-    started = False
+    _started = False
 
     def __init__(self) -> None:
-        self.started = True
+        self._started = True
 
 
 def started(value: Any, kind: type) -> Any:
@@ -62,7 +62,7 @@ def started(value: Any, kind: type) -> Any:
     Raises:
         TypeError: As the bindings do.
     """
-    if not isinstance(value, kind) or not getattr(value, "started", True):
+    if not isinstance(value, kind) or not getattr(value, "_started", True):
         raise TypeError(f"incompatible function arguments: {type(value).__name__} is no {kind.__name__}")
     return value
 
@@ -88,7 +88,7 @@ class Logger(ILogger):
 
 
 class IErrorRecorder(NeedsInit):
-    MAX_DESC_LENGTH = 127
+    pass
 
 
 class IGpuAllocator(NeedsInit):
@@ -125,12 +125,16 @@ class Speaks(Bound):
     def __init__(self, logger: ILogger) -> None:
         self._logger = started(logger, ILogger)
 
-    @property
-    def logger(self) -> ILogger:
-        return self._logger
-
     def _error(self, text: str) -> None:
         swallow(self._logger.log, Severity.ERROR, text)
 
     def _warn(self, text: str) -> None:
         swallow(self._logger.log, Severity.WARNING, text)
+
+
+class ShowsLogger(Speaks):
+    """One that tells which logger it has."""
+
+    @property
+    def logger(self) -> ILogger:
+        return self._logger
