@@ -26,6 +26,7 @@ from serving.shared_memory import SharedMemory
 from serving.signature import Signature, WireTensor
 
 SERVER_NAME = "trtnode"
+STOPPING = "the server is stopping"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server always has."""
 OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
@@ -57,6 +58,8 @@ class InferenceService:
     def __init__(self, repository: ModelRepository, metrics: Metrics, config: ServerConfig) -> None:
         self.draining = False
         """Set once, when the server begins to stop."""
+        self.obstacle = ""
+        """Why the server isn't ready though its models may be; requests are answered all the same."""
         self.version = _installed_version()
         self.extensions = (
             *EXTENSIONS,
@@ -70,14 +73,18 @@ class InferenceService:
         self._metrics = metrics
 
     def ready(self) -> bool:
-        """Whether every required model can answer and the server isn't stopping."""
-        return not self.draining and self._repository.ready()
+        """Whether every required model can answer and nothing else keeps the server from being ready."""
+        return not self.draining and not self.obstacle and self._repository.ready()
 
     def not_ready(self) -> list[str]:
         """Say what the server waits for, one line a reason."""
-        reasons = ["the server is stopping"] if self.draining else []
+        reasons = [STOPPING] if self.draining else []
+        return [*reasons, *filter(None, [self.obstacle]), *self.models_not_ready()]
+
+    def models_not_ready(self) -> list[str]:
+        """Say which required models can't answer, one line a model."""
         models = [model for model in self._repository.models() if model.config.required and not model.ready]
-        return [*reasons, *(f"model {model.config.name!r} is {_state_of(model)}" for model in models)]
+        return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
 
     def model_ready(self, name: str, version: str) -> bool:
         """Whether a model can answer; an unknown one can't, which is no error.

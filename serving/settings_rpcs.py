@@ -22,7 +22,7 @@ def settings_methods(service: InferenceService) -> dict[str, Callable[[Any], Any
         off = TraceSettingResponse.SettingValue(value=["OFF"])
         return TraceSettingResponse(settings={"trace_level": off})
 
-    return {"TraceSetting": trace, "LogSettings": _log}
+    return {"TraceSetting": trace, "LogSettings": answer_log_settings}
 
 
 def _check_trace_levels(levels: Iterable[str]) -> None:
@@ -33,7 +33,13 @@ def _check_trace_levels(levels: Iterable[str]) -> None:
             raise UnsupportedError("this server doesn't trace requests")
 
 
-def _log(request: LogSettingsRequest) -> LogSettingsResponse:
+def answer_log_settings(request: LogSettingsRequest) -> LogSettingsResponse:
+    """Change what the process logs, and say what is in effect.
+
+    Raises:
+        InvalidRequestError: A value is of another type, or the switches contradict each other.
+        UnsupportedError: The request changes the file or the format of the log.
+    """
     if request.settings:
         change_log_settings({key: _value(setting) for key, setting in request.settings.items()})
     value = LogSettingsResponse.SettingValue
