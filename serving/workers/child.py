@@ -121,9 +121,7 @@ class Child:
                 self._process.wait(END_S)
         self._process.kill()
         code = self._process.wait()
-        self.end = (
-            ("died", _how(code)) if closed else ("silent", f"gave no sign of life for {SILENCE_S:g} s and was killed")
-        )
+        self.end = ("died", _how(code)) if closed else ("silent", f"gave no sign of life for {SILENCE_S:g} s")
         self.joined = False
         self._settled.set()
         self._ended.set()

@@ -1,5 +1,6 @@
 """The metrics of a server out of those of its processes."""
 
+import itertools
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,9 @@ from prometheus_client.registry import Collector
 
 Families = Sequence[prometheus_client.Metric]
 
-JOINS: Mapping[str, Callable[[float, float], float]] = {
+_Join = Callable[[float, float], float]
+
+JOINS: Mapping[str, _Join] = {
     "trtnode_model_ready": min,
     "trtnode_model_precision": max,
     "trtnode_engines_rejected": max,
@@ -54,17 +57,12 @@ class MergedMetrics(Collector):
 
     def collect(self) -> Iterator[prometheus_client.Metric]:
         """Yield every family."""
-        answers = self._ask()
-        with self._lock:
-            self._known.update(answers)
+        with self._lock:  # no worker is taken for living that ends meanwhile
+            self._known.update(self._ask())
             families = merged([*self._known.values(), self._ended])
-            restarts = CounterMetricFamily(
-                "trtnode_worker_restarts",
-                "Worker processes that ended and were replaced, by reason.",
-                labels=["reason"],
-            )
+            restarts = CounterMetricFamily("trtnode_worker_restarts", "Workers that were replaced, by reason.")
             for reason, count in self._restarts.items():
-                restarts.add_metric([reason], count)
+                restarts.add_sample("trtnode_worker_restarts_total", {"reason": reason}, count)
         yield from families
         yield GaugeMetricFamily("trtnode_workers", "Worker processes that can answer.", self._serving())
         yield restarts
@@ -72,13 +70,14 @@ class MergedMetrics(Collector):
 
 def merged(sources: Iterable[Families]) -> Families:
     """Return each family once, with one value for each set of labels."""
-    values: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], float]] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     families: dict[str, prometheus_client.Metric] = {}
-    for family in (family for source in sources for family in source):
+    for family in itertools.chain.from_iterable(sources):
         families.setdefault(family.name, prometheus_client.Metric(family.name, family.documentation, family.type))
-        join, known = JOINS.get(family.name, operator.add), values.setdefault(family.name, {})
+        join: _Join = JOINS.get(family.name, operator.add)
+        known = values.setdefault(family.name, {})
         for sample in family.samples:
-            key = sample.name, frozenset(sample.labels.items())
+            key = sample.name, tuple(sample.labels.items())
             known[key] = join(known[key], sample.value) if key in known else sample.value
     for name, family in families.items():
         for (sample_name, labels), value in values[name].items():

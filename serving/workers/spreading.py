@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
 from serving.servicer import messages_of
@@ -20,7 +19,8 @@ logger = logging.getLogger(__name__)
 READ_S = 3.0
 """How long workers may take to tell about themselves. Those that take longer are left out."""
 
-_Answers = Mapping[Child, Future[bytes]]
+Answers = Mapping[Child, "Future[bytes]"]
+"""What workers answer, or will."""
 
 
 class Spreading:
@@ -76,14 +76,12 @@ class Spreading:
         while True:
             with self._joining:
                 newcomers = [child for child in self._joined() if child not in answers]
-                if answers and not newcomers:
+                if not newcomers:
                     return self._conclude(rpc, request, answers)
             answers.update((child, child.channel.ask("apply", rpc, request)) for child in newcomers)
             concurrent.futures.wait(answers.values())
-            if not answers:
-                raise _no_worker()
 
-    def _conclude(self, rpc: str, request: bytes, answers: _Answers) -> bytes:
+    def _conclude(self, rpc: str, request: bytes, answers: Answers) -> bytes:
         failures = {child.number: error for child, error in _failures(answers)}
         done = [child.number for child, answer in answers.items() if answer.exception() is None]
         if failures and done:
@@ -99,7 +97,7 @@ class Spreading:
         return [child for child in self._children() if child.joined]
 
 
-def _failures(answers: _Answers) -> Iterable[tuple[Child, ServingError]]:
+def _failures(answers: Answers) -> Iterable[tuple[Child, ServingError]]:
     """Yield what workers say that have not just ended."""
     for child, answer in answers.items():
         error = answer.exception()
@@ -107,7 +105,7 @@ def _failures(answers: _Answers) -> Iterable[tuple[Child, ServingError]]:
             yield child, error
 
 
-def _results(answers: _Answers) -> Sequence[Any]:
+def _results(answers: Answers) -> Sequence[bytes]:
     """Return the answers of the workers that could give one.
 
     Raises:

@@ -126,7 +126,7 @@ class Supervisor:
         children = [child for child in self._children.values() if child.end is None]
         joined = [child for child in children if child.joined]
         drains = [child.channel.ask("drain", grace_s) for child in joined]
-        drained = all([_drained(drain, deadline) for drain in drains])
+        outcomes = [_drained(drain, deadline) for drain in drains]
         left_s = max(0.0, deadline - time.monotonic())
         concurrent.futures.wait([child.channel.ask("close", left_s) for child in joined], left_s + CLOSE_S)
         for child in children:
@@ -137,7 +137,7 @@ class Supervisor:
             self._reserved.close()
         self._turn.close()
         self.at_rest = True
-        return drained
+        return all(outcomes)
 
     def _keep(self, number: int, config: ServableConfig) -> None:
         """Have a worker in a place until the server stops."""
