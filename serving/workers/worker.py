@@ -63,7 +63,9 @@ def main(descriptor: int, turn: int) -> None:
         Worker(orders.config, connection, turn).run()
     except ServingError as error:
         logger.error("%s", error)
-    os._exit(1)  # whoever waits for an answer of this server waits in vain
+    else:
+        logger.error("The supervisor process is gone, and this one ends with it")
+    os._exit(1)  # without waiting for threads at work
 
 
 class Worker:
