@@ -26,7 +26,7 @@ from serving.gate import Gate
 from serving.logs import logged
 from serving.schema import ServerConfig
 from serving.service import InferenceService
-from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler
+from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
 from serving.streams import Stream, Streams, parse_request
 from serving.tls import Certificates
 
@@ -45,10 +45,31 @@ class GrpcFront:
 
     Attributes:
         port: The port that it listens on, once started.
+        methods: What answers each unary RPC but ModelInfer for this process, by its name: request to response.
     """
 
-    def __init__(self, config: ServerConfig, service: InferenceService, access: Access, instances: int) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        service: InferenceService,
+        access: Access,
+        instances: int,
+        spread: Spread | None = None,
+    ) -> None:
+        """Read the certificates.
+
+        Args:
+            config: Of the port.
+            service: Answers.
+            access: Decides about calls.
+            instances: Executions that run at the same time.
+            spread: Where several processes share the port, answers ``SPREAD_RPCS`` for all of them.
+
+        Raises:
+            TlsError: The certificates can't be used.
+        """
         self.port = 0
+        self._shares_port = spread is not None
         self._config = config.grpc
         self._certificates = Certificates(config.grpc.tls) if config.grpc.tls else None
         self._pool = InferencePool(inference_threads(instances))
@@ -57,14 +78,17 @@ class GrpcFront:
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
         self._health = health.HealthService()
-        servicer = GrpcServicer(service, self._pool.waiting)
+        servicer = GrpcServicer(service, self._pool.waiting, spread)
+        self.methods = servicer.methods
         self._stream_answer = logged(STREAM_RPC, servicer.stream_infer)
         self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
         self._streams = Streams(self._accept_streamed, config.limits.streams)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
         self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
-            self._control, interceptors=(Gate(access), self._admission), options=_channel_options(config)
+            self._control,
+            interceptors=(Gate(access), self._admission),
+            options=_channel_options(config, self._shares_port),
         )
         self._add_services(servicer.handlers())
         self.show_ready(False)
@@ -82,7 +106,8 @@ class GrpcFront:
         """
         host, port = self._config.host, self._config.port
         try:
-            _probe(host, port)
+            if not self._shares_port:
+                probe(host, port)
             self.port = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except (OSError, RuntimeError) as error:
             raise AddressError("grpc", host, port, error) from None
@@ -150,7 +175,7 @@ def inference_threads(instances: int) -> int:
     return min(64, 2 * instances + 2)
 
 
-def _probe(host: str, port: int) -> None:
+def probe(host: str, port: int) -> None:
     """Open and close the port once: the operating system says why it can't be had, gRPC only prints a stack of lines.
 
     Raises:
@@ -165,8 +190,7 @@ def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
 
 
 def _codec(name: str) -> dict[str, Any]:
-    method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
-    request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
+    request, response = messages_of(name)
     return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
 
 
@@ -185,12 +209,13 @@ def _described_files() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
+def _channel_options(config: ServerConfig, shares_port: bool) -> list[tuple[str, int]]:
     size = config.grpc.max_message_mb << 20
     return [
         ("grpc.max_receive_message_length", size),
         ("grpc.max_send_message_length", size),
         ("grpc.max_concurrent_streams", config.limits.connection_requests),
-        ("grpc.so_reuseport", 0),  # else a second server on this port starts without a word and takes connections
+        # Where it isn't meant, a second server on this port would start without a word and take connections.
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
     ]

@@ -1,5 +1,7 @@
 """Loads a configured model with the engines package."""
 
+import os
+
 from engines import (
     AccuracyBudget,
     Calibration,
@@ -19,12 +21,22 @@ from serving.servable import Loader
 def engine_loader(config: ServableConfig) -> Loader:
     """Return a loader that keeps built engines in the configured cache."""
     cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9))
+    usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
 
     def load(model: ModelConfig) -> Executable:
+        threads = model.threads or usual_threads
         # The cores are always shared, with the threads that talk to clients if with nothing else.
-        return prepare_model(model.path, compile_options(model), cache, threads=model.threads, shares_cores=True)
+        return prepare_model(model.path, compile_options(model), cache, threads=threads, shares_cores=True)
 
     return load
+
+
+def threads_a_worker(workers: int, cores: int) -> int | None:
+    """Return the threads of an execution where none are configured: the cores are divided among the workers.
+
+    None leaves it to the libraries, which take all cores.
+    """
+    return None if workers == 1 else max(1, cores // workers)
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

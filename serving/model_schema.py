@@ -194,7 +194,7 @@ class ModelConfig(Section):
     instances: PositiveInt = 1
     """Requests that run at the same time."""
     threads: PositiveInt | None = None
-    """Threads of one execution; null lets the engine choose."""
+    """Threads of one execution; null lets the engine choose, or divides the cores among several workers."""
     warmup: int = Field(default=2, ge=0)
     """Executions before the model is ready; unless 0, likely batch sizes are executed once on zeros, too."""
     warmup_inputs: ConfigPath | None = None

@@ -16,9 +16,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from serving.access import Access
 from serving.errors import AddressError, UnauthenticatedError
-from serving.metrics import Metrics
 from serving.schema import HttpConfig
-from serving.service import InferenceService
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +54,28 @@ class OpsHttpServer:
         self._thread.join()
 
 
-def ops_app(service: InferenceService, metrics: Metrics, access: Access, notes: Callable[[], Sequence[str]]) -> WsgiApp:
-    """Return the WSGI application; ``notes`` are lines for /readyz about what should be mended."""
-    metrics_app = prometheus_client.make_wsgi_app(metrics.registry)
+def ops_app(
+    not_ready: Callable[[], Sequence[str]],
+    registry: prometheus_client.CollectorRegistry,
+    access: Access,
+    notes: Callable[[], Sequence[str]],
+) -> WsgiApp:
+    """Return the WSGI application.
+
+    Args:
+        not_ready: Says what the server waits for, one line a reason; nothing if it is ready.
+        registry: The metrics.
+        access: Decides about calls.
+        notes: Lines for /readyz about what should be mended.
+    """
+    metrics_app = prometheus_client.make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/livez":
             return _text(start_response, "200 OK", "live")
         if path == "/readyz":
-            reasons = service.not_ready()
+            reasons = not_ready()
             status = "503 Service Unavailable" if reasons else "200 OK"
             return _text(start_response, status, *(reasons or ["ready"]), *notes())
         try:

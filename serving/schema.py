@@ -31,8 +31,8 @@ class GrpcConfig(Section):
     """Port to listen on; 0 for any free one."""
     max_message_mb: int = Field(default=64, ge=1, le=2047)
     """Largest request and response, in MiB."""
-    workers: Annotated[PositiveInt, NotBuilt("more than one server process is")] = 1
-    """Server processes."""
+    workers: PositiveInt = 1
+    """Processes that share the port; each connection stays with one of them. Limits hold in each."""
     tls: TlsConfig | None = None
     """Certificates; null serves in the clear."""
 

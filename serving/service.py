@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from serving.tracing import Headers, RequestTrace, Tracing
 
 SERVER_NAME = "trtnode"
+STOPPING = "the server is stopping"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server always has."""
 OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
@@ -67,6 +68,8 @@ class InferenceService:
         """
         self.draining = False
         """Set once, when the server begins to stop."""
+        self.obstacle = ""
+        """Why the server isn't ready though its models may be; requests are answered all the same."""
         self.version = _installed_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""
@@ -88,14 +91,18 @@ class InferenceService:
             self.tracing.close()
 
     def ready(self) -> bool:
-        """Whether every required model can answer and the server isn't stopping."""
-        return not self.draining and self._repository.ready()
+        """Whether every required model can answer and nothing else keeps the server from being ready."""
+        return not self.draining and not self.obstacle and self._repository.ready()
 
     def not_ready(self) -> list[str]:
         """Say what the server waits for, one line a reason."""
-        reasons = ["the server is stopping"] if self.draining else []
+        reasons = [STOPPING] if self.draining else []
+        return [*reasons, *filter(None, [self.obstacle]), *self.models_not_ready()]
+
+    def models_not_ready(self) -> list[str]:
+        """Say which required models can't answer, one line a model."""
         models = [model for model in self._repository.models() if model.config.required and not model.ready]
-        return [*reasons, *(f"model {model.config.name!r} is {_state_of(model)}" for model in models)]
+        return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
 
     def model_ready(self, name: str, version: str) -> bool:
         """Whether a model can answer; an unknown one can't, which is no error.

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import grpc
 
+import protos
 from protos import (
     DESCRIPTOR,
     InferParameter,
@@ -29,6 +30,7 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
+from serving.access import ADMIN_RIGHTS
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
 from serving.parameters import check_request_parameters, count_parameter
@@ -47,6 +49,15 @@ STREAM_RPC = "ModelStreamInfer"
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
 
+Spread = Callable[[str, Any], Any]
+"""Answers an RPC, given its name and request, for all processes that share a port."""
+
+SPREAD_RPCS = (*ADMIN_RIGHTS, "ModelStatistics", "RepositoryIndex")
+"""RPCs whose effect or answer is about all processes that share a port."""
+
+Message = Any
+"""The class of a protocol message."""
+
 
 class CallContext(Protocol):
     """What an inference request needs of the call that it came with, be it one of its own or a stream's."""
@@ -60,16 +71,36 @@ class CallContext(Protocol):
         ...
 
 
-class GrpcServicer:
-    """The RPCs of ``inference.GRPCInferenceService``."""
+def messages_of(rpc: str) -> tuple[Message, Message]:
+    """Return the classes of an RPC's request and response."""
+    method = DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[rpc]
+    return getattr(protos, method.input_type.name), getattr(protos, method.output_type.name)
 
-    def __init__(self, service: InferenceService, waiting: contextlib.AbstractContextManager[None]) -> None:
+
+class GrpcServicer:
+    """The RPCs of ``inference.GRPCInferenceService``.
+
+    Attributes:
+        methods: What answers each unary RPC but ModelInfer for this process, by its name: request to response.
+    """
+
+    def __init__(
+        self,
+        service: InferenceService,
+        waiting: contextlib.AbstractContextManager[None],
+        spread: Spread | None = None,
+    ) -> None:
+        """Serve a service.
+
+        Args:
+            service: Answers.
+            waiting: Is entered while a request waits for others.
+            spread: Where several processes share the port, answers ``SPREAD_RPCS`` for all of them.
+        """
         self._service = service
         self._waiting = waiting
-
-    def handlers(self) -> dict[str, Handler]:
-        """Return what answers each unary RPC, by its name; errors become statuses."""
-        methods: dict[str, Callable[[Any], Any]] = {
+        self._spread = spread
+        self.methods: Mapping[str, Callable[[Any], Any]] = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
             "ServerMetadata": self.server_metadata,
@@ -81,6 +112,12 @@ class GrpcServicer:
             **memory_methods(self._service.shared_memory),
             **settings_methods(self._service),
         }
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each unary RPC, by its name; errors become statuses."""
+        methods = dict(self.methods)
+        if self._spread is not None:
+            methods.update((name, functools.partial(self._spread, name)) for name in SPREAD_RPCS)
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
         }

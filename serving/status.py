@@ -13,6 +13,7 @@ from serving.errors import (
     InvalidRequestError,
     ModelChangeError,
     NotFoundError,
+    PartlyDoneError,
     SharedMemoryError,
     UnauthenticatedError,
     UnavailableError,
@@ -34,6 +35,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
     (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model
     (SharedMemoryError, grpc.StatusCode.INTERNAL),
+    (PartlyDoneError, grpc.StatusCode.INTERNAL),
 )
 """The status of each error; the first entry whose class fits counts."""
 
