@@ -12,19 +12,24 @@ from engines import (
 )
 from partitioner import PartitionOptions
 from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
-from serving.schema import ServableConfig
+from serving.schema import CacheConfig, ServableConfig
 from serving.servable import Loader
 
 
 def engine_loader(config: ServableConfig) -> Loader:
     """Return a loader that keeps built engines in the configured cache."""
-    cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9))
+    cache = engine_cache(config.cache)
 
     def load(model: ModelConfig) -> Executable:
         # The cores are always shared, with the threads that talk to clients if with nothing else.
         return prepare_model(model.path, compile_options(model), cache, threads=model.threads, shares_cores=True)
 
     return load
+
+
+def engine_cache(config: CacheConfig) -> EngineCache:
+    """Return the configured cache."""
+    return EngineCache(config.dir, int(config.max_gb * 1e9))
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

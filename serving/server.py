@@ -5,14 +5,18 @@ import threading
 import time
 
 from serving.access import Access
+from serving.admission import InferencePool, inference_threads
 from serving.errors import ModelLoadFailedError
 from serving.exposure import warn_of_open_ports
 from serving.front import GrpcFront
+from serving.http_app import HttpApp
+from serving.http_front import HttpFront
+from serving.loader import engine_cache
 from serving.metrics import Metrics
-from serving.ops_http import OpsHttpServer, ops_app
 from serving.repository import ModelRepository
 from serving.schema import ServableConfig
 from serving.servable import Loader
+from serving.served_explanation import Explanations
 from serving.service import InferenceService
 from serving.tokens import Tokens
 
@@ -45,10 +49,20 @@ class Server:
         self._repository = ModelRepository(config.models, loader, self.metrics, config.server.startup)
         self._service = InferenceService(self._repository, self.metrics, config.server)
         auth = config.server.auth
-        self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
+        access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
         instances = sum(model.instances for model in config.models)
-        self._front = GrpcFront(config.server, self._service, self._access, instances)
-        self._http: OpsHttpServer | None = None
+        self._pool = InferencePool(inference_threads(instances), config.server.limits.max_requests)
+        self._front = GrpcFront(config.server, self._service, access, self._pool)
+        app = HttpApp(
+            self._service,
+            access,
+            self._pool,
+            metrics=self.metrics,
+            max_bytes=config.server.grpc.max_message_mb << 20,
+            notes=self._notes,
+            explain=Explanations(engine_cache(config.cache)).page,
+        )
+        self._http = HttpFront(config.server.http, app)
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
         self._shown_ready = False
@@ -62,13 +76,12 @@ class Server:
     @property
     def http_port(self) -> int:
         """The HTTP port, once started."""
-        assert self._http is not None, "start() opens it"
         return self._http.port
 
     @property
     def in_flight(self) -> int:
         """Inference requests that are accepted and not answered yet."""
-        return self._front.in_flight
+        return self._pool.in_flight
 
     def start(self) -> None:
         """Open both ports, then load the models in the background. Until they are there, the server isn't ready.
@@ -79,8 +92,7 @@ class Server:
         warn_of_open_ports(self._config.server)
         self._front.start()
         try:
-            app = ops_app(self._service, self.metrics, self._access, self._front.notes)
-            self._http = OpsHttpServer(self._config.server.http, app)
+            self._http.start()
         except BaseException:
             self._front.stop(0)
             raise
@@ -108,14 +120,18 @@ class Server:
         deadline = time.monotonic() + grace_s
         self._service.draining = True
         self._show_readiness()
-        drained = self._front.drain(grace_s)
+        self._pool.draining = True
+        drained = self._pool.wait_idle(grace_s)
         if not drained:
-            logger.warning("%d requests are cut off: they did not finish within %g s", self._front.in_flight, grace_s)
+            logger.warning("%d requests are cut off: they did not finish within %g s", self.in_flight, grace_s)
         self._front.stop(max(0.0, deadline - time.monotonic()))
-        if self._http is not None:
-            self._http.close()
+        self._http.stop()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self.at_rest = self._repository.close(LOAD_END_S) if drained else False
         return drained
+
+    def _notes(self) -> list[str]:
+        return [*self._front.notes(), *self._http.notes()]
 
     def _models_changed(self) -> None:
         """Follow the models' states; runs in whatever thread changes them."""

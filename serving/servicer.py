@@ -2,14 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
 
 from protos import (
     DESCRIPTOR,
-    InferParameter,
     ModelConfigRequest,
     ModelConfigResponse,
     ModelInferRequest,
@@ -31,7 +30,7 @@ from protos import (
 from serving import tensors
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
-from serving.parameters import check_request_parameters, count_parameter
+from serving.parameters import queue_wishes
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
 from serving.service import SERVER_NAME, InferenceService
@@ -58,9 +57,9 @@ class GrpcServicer:
         self._service = service
         self._waiting = waiting
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return what answers each unary RPC, by its name; errors become statuses."""
-        methods: dict[str, Callable[[Any], Any]] = {
+    def methods(self) -> dict[str, Callable[[Any], Any]]:
+        """Return what answers each unary RPC but ModelInfer, by its name: request to response."""
+        return {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
             "ServerMetadata": self.server_metadata,
@@ -72,8 +71,11 @@ class GrpcServicer:
             **memory_methods(self._service.shared_memory),
             **settings_methods(self._service),
         }
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each unary RPC, by its name; errors become statuses."""
         handlers: dict[str, Handler] = {
-            name: functools.partial(_answer, name, method) for name, method in methods.items()
+            name: functools.partial(_answer, name, method) for name, method in self.methods().items()
         }
         return {**handlers, "ModelInfer": self._answer_infer}
 
@@ -140,9 +142,9 @@ class GrpcServicer:
     def _infer(self, request: ModelInferRequest, response: ModelInferResponse, on_cancel: OnCancel) -> None:
         memory = self._service.shared_memory
         with self._service.call(request.model_name, request.model_version) as call:
-            terms = QueueTerms(*_wishes(request.parameters), on_cancel, self._waiting)
+            terms = QueueTerms(*queue_wishes(request.parameters), on_cancel, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
-            windows = tensors.output_windows(request, memory)
+            windows = tensors.output_windows(((one.name, one.parameters) for one in request.outputs), memory)
             outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
             response.model_name, response.model_version = request.model_name, call.servable.version
             response.id = request.id
@@ -180,15 +182,6 @@ def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc
     except Exception as error:
         code, details = status_of(error, name)
     return context.abort(code, details)  # raises; gRPC sends the status
-
-
-def _wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
-    """Return a request's priority and timeout in microseconds, each 0 where it has none."""
-    if not parameters:
-        return 0, 0
-    check_request_parameters(parameters)
-    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
-    return priority, count_parameter(parameters, "timeout", "int64_param")
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:
