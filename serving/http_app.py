@@ -85,7 +85,7 @@ class HttpApp:
         routes += [Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS]
         infer = self._guarded(INFER_RPC, self._infer)
         routes += [Route(path + "/infer", infer, methods=["POST"]) for path in (MODEL, VERSION)]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        return Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
 
     def close(self) -> None:
         """Let the threads end."""
@@ -145,6 +145,18 @@ class HttpApp:
         facts = await _in(self._control, functools.partial(server_facts, self._service, grant))
         return JSONResponse(facts, headers=NOT_STORED)
 
+    async def _no_route(self, request: Request, error: Exception) -> Response:
+        """Answer a request that no route takes, also only to those who may come in."""
+        assert isinstance(error, HTTPException), "registered for it alone"
+        path, status = request.url.path[:255], error.status_code
+        known = "/v2/..., /metrics, /livez, /readyz and the status page /"
+        text = f"{path} doesn't take {request.method}" if status == 405 else f"there is no {path}; there are {known}"
+
+        async def refuse(_request: Request, _grant: Grant) -> Response:
+            return JSONResponse({"error": text}, status, error.headers)
+
+        return await self._guarded(path, refuse)(request)
+
     async def _show_explanation(self, request: Request, _grant: Grant) -> Response:
         names = request.path_params
         servable = self._service.find(names["model"], names.get("version", ""))
@@ -161,14 +173,6 @@ async def _livez(_request: Request) -> Response:
 
 async def _page(_request: Request) -> Response:
     return HTMLResponse(render_status_page(), headers=NOT_STORED)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "registered for it alone"
-    if error.status_code == 405:
-        return JSONResponse({"error": f"{request.url.path[:255]} doesn't take {request.method}"}, 405, error.headers)
-    known = "/v2/..., /metrics, /livez, /readyz and the status page /"
-    return JSONResponse({"error": f"there is no {request.url.path[:255]}; there are {known}"}, error.status_code)
 
 
 def _failed(error: Exception, what: str) -> Response:
