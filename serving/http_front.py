@@ -68,6 +68,7 @@ class HttpFront:
         if self._thread is not None:
             self._server.ask_to_stop()
             self._thread.join()
+            self._thread = None
         self._app.close()
 
 

@@ -21,7 +21,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # gevent's, at import
     triton = importlib.import_module("tritonclient.http")
     triton_aio = importlib.import_module("tritonclient.http.aio")
-del triton.InferenceServerClient.__del__  # a fixture closes clients; the collector may run in a thread where gevent fails
+del (
+    triton.InferenceServerClient.__del__
+)  # a fixture closes clients; the collector may run in a thread where gevent fails
 
 ROW = np.array([[1, 2, 3]], np.float32)
 DTYPES = {
