@@ -7,7 +7,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -18,10 +18,11 @@ from starlette.routing import Route
 
 from serving.access import MODEL_FIELDS, Access
 from serving.admission import InferencePool
-from serving.errors import ForbiddenError, UnauthenticatedError
+from serving.errors import ForbiddenError, UnauthenticatedError, UnavailableError
+from serving.logs import logged
 from serving.metrics import Metrics
 from serving.rest_body import read_body
-from serving.rest_infer import INFER_RPC, RestInference, error_answer, peer_of
+from serving.rest_infer import INFER_RPC, Answer, Client, RestInference, error_answer, failed_answer, peer_of
 from serving.rest_methods import METHODS, MODEL, VERSION, RestMethod
 from serving.servable import Servable
 from serving.service import InferenceService
@@ -100,6 +101,8 @@ class HttpApp:
                 return await handler(request, self._admit(what, request))
             except ClientDisconnect:
                 return Response(status_code=499)  # which nobody reads
+            except asyncio.CancelledError:  # the port closes, and waits no longer
+                return _failed(UnavailableError("the server is stopping; send the request to another one"), what)
             except (UnauthenticatedError, ForbiddenError) as error:
                 self._access.count_refusal(error, what, peer_of(request))
                 return _failed(error, what)
@@ -119,13 +122,19 @@ class HttpApp:
         rpc = self._rpcs[method.rpc]
         threads = self._loading if method.rpc == "RepositoryModelLoad" else self._control
 
-        def call(names: dict[str, str], body: bytes) -> Response:
-            status, facts = method.answer(rpc(method.request(names, body)))
+        def answer(message: Any, client: Client) -> Response | Answer:
+            try:
+                status, facts = method.answer(rpc(message))
+            except Exception as error:
+                return failed_answer(error, method.rpc, client)
             return JSONResponse(facts, status)
+
+        answer_logged = logged(method.rpc, answer)
 
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
-            return await _in(threads, lambda: call(request.path_params, body.unpacked()))
+            names, client = request.path_params, Client(peer_of(request))
+            return await _in(threads, lambda: answer_logged(method.request(names, body.unpacked()), client))
 
         return self._guarded(method.rpc, handle)
 

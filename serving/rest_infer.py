@@ -109,6 +109,13 @@ def error_answer(code: grpc.StatusCode, details: str) -> Answer:
     return Answer(HTTP_STATUSES[code], json.dumps({"error": details}).encode())
 
 
+def failed_answer(error: Exception, rpc: str, client: Client) -> Answer:
+    """Return what a client gets instead of an answer, and note for the log how its request failed."""
+    code, details = status_of(error, rpc)
+    client.set_code(code)
+    return error_answer(code, details)
+
+
 class RestInference:
     """Answers inference requests."""
 
@@ -147,10 +154,10 @@ class RestInference:
         try:
             return self._run(call, client)
         except Exception as error:
-            return _failed(error, client)
+            return failed_answer(error, INFER_RPC, client)
 
     def _refuse(self, call: RestCall, client: Client) -> Answer:
-        return _failed(self._service.refuse(call.model_name), client)
+        return failed_answer(self._service.refuse(call.model_name), INFER_RPC, client)
 
     def _run(self, call: RestCall, client: Client) -> Answer:
         memory = self._service.shared_memory
@@ -173,12 +180,6 @@ class RestInference:
 def peer_of(request: Request) -> str:
     """Return a client's address."""
     return f"{request.client.host}:{request.client.port}" if request.client else "unknown"
-
-
-def _failed(error: Exception, client: Client) -> Answer:
-    code, details = status_of(error, INFER_RPC)
-    client.set_code(code)
-    return error_answer(code, details)
 
 
 async def _unless_gone(

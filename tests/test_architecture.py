@@ -46,8 +46,10 @@ LIBRARIES = {
     "pytest",
     "rich",
     "sklearn",
+    "starlette",
     "tensorrt",
     "tritonclient",
+    "uvicorn",
     "yaml",
 }
 

@@ -85,7 +85,6 @@ function history(model) {
 
 function where(model) {
   const runs = model.runs;
-  if (!runs) return make("div", [make("h3", "Where nodes run"), make("p", "–")], {class: "where"});
   const all = runs.engine_nodes + runs.native_nodes, share = make("i", "");
   share.style.width = `${all ? 100 * runs.engine_nodes / all : 0}%`;
   const link = make("a", "why", {href: `models/${encodeURIComponent(model.name)}/versions/${model.version}/explain`});
@@ -108,7 +107,8 @@ function batches(model) {
     bar.style.height = `${60 * count / most}%`;
     return make("li", [number(count), bar, `${rows}`], {title: `${rows} rows: ${count} executions`});
   });
-  return make("div", [make("h3", "Executions by rows"), bars.length ? make("ol", bars, {class: "batches"}) : make("p", "–")]);
+  const drawing = bars.length ? make("ol", bars, {class: "batches"}) : make("p", "none yet", {class: "note"});
+  return make("div", [make("h3", "Executions by rows"), drawing]);
 }
 
 const TONES = {READY: "good", LOADING: "busy", UNLOADING: "busy", UNAVAILABLE: "bad"};
@@ -119,8 +119,9 @@ function card(model) {
     make("p", model.state.toLowerCase(), {class: `state ${TONES[model.state]}`}),
   ];
   if (model.reason) heading.push(make("p", model.reason, {class: "reason"}));
-  const parts = make("div", [numbers(model), where(model), batches(model)], {class: "parts"});
-  return make("section", [make("header", heading), parts]);
+  const section = make("section", make("header", heading));
+  if (model.runs) section.append(make("div", [numbers(model), where(model), batches(model)], {class: "parts"}));
+  return section;
 }
 
 function show() {

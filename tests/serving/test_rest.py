@@ -21,9 +21,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # gevent's, at import
     triton = importlib.import_module("tritonclient.http")
     triton_aio = importlib.import_module("tritonclient.http.aio")
-del (
-    triton.InferenceServerClient.__del__
-)  # a fixture closes clients; the collector may run in a thread where gevent fails
+# A fixture closes clients; the collector, which may run in any thread, must not: gevent fails there.
+del triton.InferenceServerClient.__del__
 
 ROW = np.array([[1, 2, 3]], np.float32)
 DTYPES = {
