@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import pathlib
+from typing import Any
+
+import onnx_ir as ir
 
 from engines.cache import EngineCache
 from engines.compiler import compile_model
@@ -62,17 +66,26 @@ def prepare_model(
     model = load_model(path)
     engine = resolve_engine(options.engine)
     check_engine(engine, options)
-    built = 0
+    built, report = 0, _embedded_report(model)
     is_compiled_file = is_compiled(model)
     if engine != NATIVE and not is_compiled_file:
         compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
-        built = compiled.engines_built
+        built, report = compiled.engines_built, compiled.report.as_json()
         if compiled.engine != NATIVE:
             model = view_model(compiled.model, path)
     executable = open_executable(
         model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE
     )
-    executable.description["engines_built"] = built
+    executable.description |= {"engines_built": built, "report": report}
     if not is_compiled_file:
         executable.description["precision"]["asked"] = options.precision.asked
     return executable
+
+
+def _embedded_report(model: ir.Model) -> dict[str, Any] | None:
+    """Return what a compiled file says about itself; None where there is nothing, or nothing that can be read."""
+    try:
+        report = json.loads(model.metadata_props.get("trtnode.report", ""))
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) else None

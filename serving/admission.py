@@ -3,12 +3,18 @@
 import collections
 import functools
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
+
+
+def inference_threads(instances: int) -> int:
+    """Return how many threads run inference: enough to read and write some requests while all instances compute."""
+    return min(64, 2 * instances + 2)
 
 
 class InferencePool(ThreadPoolExecutor):
@@ -21,12 +27,15 @@ class InferencePool(ThreadPoolExecutor):
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
 
-    def __init__(self, at_work: int) -> None:
+    def __init__(self, at_work: int, max_requests: int = sys.maxsize) -> None:
         super().__init__(at_work)
         self.in_flight = 0
         """Requests that were accepted and are not answered yet, whether they run or wait for a thread."""
+        self.draining = False
+        """Whether no request may come in any more."""
         self.waiting = _Waiting(self._begin_to_wait, self._end_wait)
         """Enter this while a request waits for others."""
+        self._max_requests = max_requests
         self._most_at_work = at_work
         self._at_work = 0
         self._closed = False
@@ -34,6 +43,15 @@ class InferencePool(ThreadPoolExecutor):
         self._resting: list[queue.SimpleQueue[_Task | None]] = []
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
+
+    def admits(self) -> bool:
+        """Whether one more request may come in now.
+
+        Each port asks in the one thread that takes requests off its wire, so a count that it reads doesn't rise before
+        the request that it lets through is submitted. At worst each open stream, and each port, takes the count one
+        beyond the limit.
+        """
+        return not self.draining and self.in_flight < self._max_requests
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Accept a request."""
@@ -100,7 +118,7 @@ class InferencePool(ThreadPoolExecutor):
 
 
 class _Task:
-    """One request and the future that gRPC watches."""
+    """One request and the future that its port watches."""
 
     __slots__ = ("_call", "future")
 
@@ -110,11 +128,11 @@ class _Task:
 
     def run(self) -> None:
         try:
-            self._call()
+            result = self._call()
         except BaseException as error:
             self.future.set_exception(error)
         else:
-            self.future.set_result(None)
+            self.future.set_result(result)
 
 
 class _Waiting:
@@ -134,19 +152,11 @@ class _Waiting:
 
 
 class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
-    """Refuses inference requests on arrival, before they wait for a thread.
+    """Refuses inference requests of the gRPC port on arrival, before they wait for a thread."""
 
-    gRPC calls it in the one thread that takes new calls off the wire, so a count that it reads doesn't rise before
-    the request that it lets through is submitted. Requests of streams come in threads of their own: at worst each open
-    stream takes the count one beyond the limit.
-    """
-
-    def __init__(self, pool: InferencePool, method: str, max_requests: int, refusal: grpc.RpcMethodHandler) -> None:
-        self.closed = False
-        """Whether to refuse every request."""
+    def __init__(self, pool: InferencePool, method: str, refusal: grpc.RpcMethodHandler) -> None:
         self._pool = pool
         self._method = method
-        self._max_requests = max_requests
         self._refusal = refusal
 
     def intercept_service(
@@ -155,10 +165,6 @@ class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no 
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         """Return the request's handler, or the refusal."""
-        if handler_call_details.method == self._method and not self.admits():
+        if handler_call_details.method == self._method and not self._pool.admits():
             return self._refusal
         return continuation(handler_call_details)
-
-    def admits(self) -> bool:
-        """Whether one more request may come in now."""
-        return not self.closed and self._pool.in_flight < self._max_requests

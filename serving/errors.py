@@ -68,8 +68,8 @@ class TlsError(ServingError):
 
     exit_code = 2
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"server.grpc.tls: {problem}.")
+    def __init__(self, section: str, problem: str) -> None:
+        super().__init__(f"server.{section}.tls: {problem}.")
 
 
 class ModelLoadFailedError(ServingError):
@@ -126,6 +126,13 @@ class CommandLoadError(ServingError):
 
 class InvalidRequestError(ServingError):
     """The request is at fault; sending it again can't help."""
+
+
+class TooLargeError(ServingError):
+    """A request is larger than the server takes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the request has more than {most} bytes (server.grpc.max_message_mb); send less at a time")
 
 
 class NotFoundError(ServingError):

@@ -53,7 +53,7 @@ class GrpcFront:
         config: ServerConfig,
         service: InferenceService,
         access: Access,
-        instances: int,
+        pool: InferencePool,
         spread: Spread | None = None,
     ) -> None:
         """Read the certificates.
@@ -62,7 +62,7 @@ class GrpcFront:
             config: Of the port.
             service: Answers.
             access: Decides about calls.
-            instances: Executions that run at the same time.
+            pool: The threads that run models.
             spread: Where several processes share the port, answers ``SPREAD_RPCS`` for all of them.
 
         Raises:
@@ -71,8 +71,8 @@ class GrpcFront:
         self.port = 0
         self._shares_port = spread is not None
         self._config = config.grpc
-        self._certificates = Certificates(config.grpc.tls) if config.grpc.tls else None
-        self._pool = InferencePool(inference_threads(instances))
+        self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
+        self._pool = pool
         self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
@@ -84,19 +84,13 @@ class GrpcFront:
         self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
         self._streams = Streams(self._accept_streamed, config.limits.streams)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
-        self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
             self._control,
-            interceptors=(Gate(access), self._admission),
+            interceptors=(Gate(access), Admission(self._pool, INFER_METHOD, refusal)),
             options=_channel_options(config, self._shares_port),
         )
         self._add_services(servicer.handlers())
         self.show_ready(False)
-
-    @property
-    def in_flight(self) -> int:
-        """Inference requests that are accepted and not answered yet."""
-        return self._pool.in_flight
 
     def start(self) -> None:
         """Open the port.
@@ -122,19 +116,13 @@ class GrpcFront:
         problem = self._certificates and self._certificates.problem()
         return [problem] if problem else []
 
-    def drain(self, timeout_s: float) -> bool:
-        """Refuse new inference requests and wait for those in flight; return False if that takes longer."""
-        self._admission.closed = True
-        drained = self._pool.wait_idle(timeout_s)
-        self._streams.end()
-        return drained
-
     def stop(self, timeout_s: float) -> None:
         """Close the port; streams that clients hold open end."""
+        self._streams.end()
         grace_s = min(FLUSH_S, timeout_s)
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._pool, self._control, self._reflection, self._streams.pool, self._loading):
+        for pool in (self._control, self._reflection, self._streams.pool, self._loading):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -164,15 +152,10 @@ class GrpcFront:
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
     def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest) -> None:
-        if self._admission.admits():
+        if self._pool.admits():
             self._pool.submit(stream.run, self._stream_answer, request)
         else:
             stream.run(self._stream_refusal, request)
-
-
-def inference_threads(instances: int) -> int:
-    """Return how many threads run inference: enough to read and write some requests while all instances compute."""
-    return min(64, 2 * instances + 2)
 
 
 def probe(host: str, port: int) -> None:

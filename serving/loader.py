@@ -14,13 +14,13 @@ from engines import (
 )
 from partitioner import PartitionOptions
 from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
-from serving.schema import ServableConfig
+from serving.schema import CacheConfig, ServableConfig
 from serving.servable import Loader
 
 
 def engine_loader(config: ServableConfig) -> Loader:
     """Return a loader that keeps built engines in the configured cache."""
-    cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9))
+    cache = engine_cache(config.cache)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
 
     def load(model: ModelConfig) -> Executable:
@@ -37,6 +37,11 @@ def threads_a_worker(workers: int, cores: int) -> int | None:
     None leaves it to the libraries, which take all cores.
     """
     return None if workers == 1 else max(1, cores // workers)
+
+
+def engine_cache(config: CacheConfig) -> EngineCache:
+    """Return the configured cache."""
+    return EngineCache(config.dir, int(config.max_gb * 1e9))
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

@@ -15,12 +15,20 @@ EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 it has no effect; perf_analyzer sets it on every request."""
 
 
-def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
-    """Refuse parameters of a request that nothing here knows.
+def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
+    """Return a request's priority and timeout in microseconds, each 0 where it has none.
 
     Raises:
-        InvalidRequestError: A name is reserved for the server, or its value isn't of its type.
+        InvalidRequestError: The name of a parameter is reserved for the server, or its value isn't of its type.
     """
+    if not parameters:
+        return 0, 0
+    _check_names(parameters)
+    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
+    return priority, count_parameter(parameters, "timeout", "int64_param")
+
+
+def _check_names(parameters: Mapping[str, InferParameter]) -> None:
     for key, value in parameters.items():
         if key == EMPTY_FINAL_RESPONSE:
             if value.WhichOneof("parameter_choice") != "bool_param":

@@ -12,7 +12,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class TlsConfig(Section):
-    """Certificates of the gRPC port."""
+    """Certificates of a port."""
 
     cert: ConfigPath
     """Certificate chain (PEM); like the other two, followed while the server runs."""
@@ -30,7 +30,7 @@ class GrpcConfig(Section):
     port: Port = 8001
     """Port to listen on; 0 for any free one."""
     max_message_mb: int = Field(default=64, ge=1, le=2047)
-    """Largest request and response, in MiB."""
+    """Largest request of either port, and largest response of this one, in MiB."""
     workers: PositiveInt = 1
     """Processes that share the port; each connection stays with one of them. Limits hold in each."""
     tls: TlsConfig | None = None
@@ -38,12 +38,14 @@ class GrpcConfig(Section):
 
 
 class HttpConfig(Section):
-    """The HTTP port: /metrics, /livez and /readyz."""
+    """The HTTP port: KServe V2 as REST, /metrics, /livez, /readyz and the status page."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on; 0.0.0.0 for all."""
     port: Port = 8002
     """Port to listen on; 0 for any free one."""
+    tls: TlsConfig | None = None
+    """Certificates, also for probes and scrapers; null serves in the clear."""
 
 
 class AuthConfig(Section):

@@ -115,6 +115,16 @@ class Servable:
         """How requests are joined; None if they run one by one."""
         return self._config.batching if self._batcher is not None else None
 
+    @property
+    def config(self) -> ModelConfig:
+        """How it is served; the path is that of its file."""
+        return self._config
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the executable says about itself; empty until it is loaded."""
+        return self._facts
+
     def parameters(self) -> dict[str, str]:
         """What an engineer wants to know about the loaded model, for its configuration on the wire."""
         facts = self._facts

@@ -6,9 +6,12 @@ import time
 
 from serving.errors import ModelLoadFailedError
 from serving.exposure import warn_of_open_ports
-from serving.ops_http import OpsHttpServer, ops_app
+from serving.http_app import HttpApp
+from serving.http_front import HttpFront
+from serving.loader import engine_cache
 from serving.schema import ServableConfig
 from serving.servable import Loader
+from serving.served_explanation import Explanations
 from serving.station import Station
 
 logger = logging.getLogger(__name__)
@@ -33,9 +36,18 @@ class Server:
         self.failure: ModelLoadFailedError | None = None
         self.at_rest = False
         self._config = config
-        self._station = Station(config, loader)
-        self.metrics = self._station.metrics
-        self._http: OpsHttpServer | None = None
+        self._station = station = Station(config, loader)
+        self.metrics = station.metrics
+        app = HttpApp(
+            station.service,
+            station.access,
+            station.pool,
+            registry=station.metrics.registry,
+            max_bytes=config.server.grpc.max_message_mb << 20,
+            notes=self._notes,
+            explain=Explanations(engine_cache(config.cache)).page,
+        )
+        self._http = HttpFront(config.server.http, app)
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
 
@@ -47,13 +59,12 @@ class Server:
     @property
     def http_port(self) -> int:
         """The HTTP port, once started."""
-        assert self._http is not None, "start() opens it"
         return self._http.port
 
     @property
     def in_flight(self) -> int:
         """Inference requests that are accepted and not answered yet."""
-        return self._station.front.in_flight
+        return self._station.pool.in_flight
 
     def start(self) -> None:
         """Open both ports, then load the models in the background. Until they are there, the server isn't ready.
@@ -65,8 +76,7 @@ class Server:
         station = self._station
         station.front.start()
         try:
-            app = ops_app(station.service.not_ready, self.metrics.registry, station.access, station.front.notes)
-            self._http = OpsHttpServer(self._config.server.http, app)
+            self._http.start()
         except BaseException:
             station.front.stop(0)
             raise
@@ -93,10 +103,13 @@ class Server:
         """
         deadline = time.monotonic() + grace_s
         drained = self._station.drain(grace_s)
-        self.at_rest = self._station.close(drained, deadline)
-        if self._http is not None:
-            self._http.close()
+        self._station.front.stop(max(0.0, deadline - time.monotonic()))
+        self._http.stop()
+        self.at_rest = self._station.close(drained)
         return drained
+
+    def _notes(self) -> list[str]:
+        return [*self._station.front.notes(), *self._http.notes()]
 
     def _models_changed(self) -> None:
         """Follow the models' states; runs in whatever thread changes them."""

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,6 +137,10 @@ class InferenceService:
             NotFoundError: There is no such model, or no such version of it.
         """
         return self._repository.find(name, version)
+
+    def models(self) -> Iterable[ServedModel]:
+        """All models, whatever their state."""
+        return self._repository.models()
 
     def find_all(self, name: str, version: str) -> list[Servable]:
         """Return the model versions that statistics are asked for: all those that an empty name or version stands for.

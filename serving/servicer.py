@@ -10,7 +10,6 @@ import grpc
 import protos
 from protos import (
     DESCRIPTOR,
-    InferParameter,
     ModelConfigRequest,
     ModelConfigResponse,
     ModelInferRequest,
@@ -33,7 +32,7 @@ from serving import tensors
 from serving.access import ADMIN_RIGHTS
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
-from serving.parameters import check_request_parameters, count_parameter
+from serving.parameters import queue_wishes
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
 from serving.service import SERVER_NAME, InferenceService
@@ -189,9 +188,9 @@ class GrpcServicer:
         with self._service.call(
             request.model_name, request.model_version, request_id=request.id, headers=headers
         ) as call:
-            terms = QueueTerms(*_wishes(request.parameters), context.add_callback, self._waiting)
+            terms = QueueTerms(*queue_wishes(request.parameters), context.add_callback, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
-            windows = tensors.output_windows(request, memory)
+            windows = tensors.output_windows(((one.name, one.parameters) for one in request.outputs), memory)
             outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
             response.model_name, response.model_version = request.model_name, call.servable.version
             response.id = request.id
@@ -229,15 +228,6 @@ def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc
     except Exception as error:
         code, details = status_of(error, name)
     return context.abort(code, details)  # raises; gRPC sends the status
-
-
-def _wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
-    """Return a request's priority and timeout in microseconds, each 0 where it has none."""
-    if not parameters:
-        return 0, 0
-    check_request_parameters(parameters)
-    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
-    return priority, count_parameter(parameters, "timeout", "int64_param")
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:

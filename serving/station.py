@@ -2,10 +2,10 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from serving.access import Access
+from serving.admission import InferencePool, inference_threads
 from serving.errors import ModelLoadFailedError
 from serving.front import GrpcFront
 from serving.metrics import Metrics
@@ -29,6 +29,7 @@ class Station:
         metrics: What happened so far.
         service: What the port answers with.
         access: Who may call.
+        pool: The threads that run models.
         front: The gRPC port.
     """
 
@@ -50,7 +51,8 @@ class Station:
         auth = config.server.auth
         self.access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
         instances = sum(model.instances for model in config.models)
-        self.front = GrpcFront(config.server, self.service, self.access, instances, spread)
+        self.pool = InferencePool(inference_threads(instances), config.server.limits.max_requests)
+        self.front = GrpcFront(config.server, self.service, self.access, self.pool, spread)
         self._shown_ready = False
         self._showing = threading.Lock()
 
@@ -76,22 +78,22 @@ class Station:
         """Become not ready, refuse new requests, and wait for those in flight; return False if that takes longer."""
         self.service.draining = True
         self.show_readiness()
-        drained = self.front.drain(grace_s)
+        self.pool.draining = True
+        drained = self.pool.wait_idle(grace_s)
         if not drained:
-            logger.warning("%d requests are cut off: they did not finish within %g s", self.front.in_flight, grace_s)
+            logger.warning("%d requests are cut off: they did not finish within %g s", self.pool.in_flight, grace_s)
         return drained
 
-    def close(self, drained: bool, deadline: float) -> bool:
-        """Close the port and free the models.
+    def close(self, drained: bool) -> bool:
+        """Free the models, once the ports are closed.
 
         Args:
             drained: Whether no request is in flight.
-            deadline: When the port should be closed, by ``time.monotonic``.
 
         Returns:
             Whether no thread is at work any more.
         """
-        self.front.stop(max(0.0, deadline - time.monotonic()))
+        self.pool.shutdown(wait=False, cancel_futures=True)
         at_rest = self._repository.close(LOAD_END_S) if drained else False
         self.service.close()
         return at_rest

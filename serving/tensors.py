@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
+from protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
 from serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
 from serving.parameters import tensor_place
 from serving.shared_memory import SharedMemory, Window
@@ -29,15 +29,9 @@ def read_inputs(request: ModelInferRequest, signature: Signature, memory: Shared
     raw, used = request.raw_input_contents, 0
     feeds: dict[str, np.ndarray] = {}
     for wire in request.inputs:
-        name = wire.name
-        tensor = signature.inputs.get(name)
-        if tensor is None:
-            raise signature.unknown_input(name)
-        if name in feeds:
-            raise InvalidRequestError(f"{tensor.label} stands twice in the request")
+        name, shape = wire.name, tuple(wire.shape)
+        tensor = declared_input(signature, feeds, name, wire.datatype, shape)
         place = tensor_place(name, wire.parameters) if wire.parameters else None
-        shape = tuple(wire.shape)
-        _check_declared(tensor, wire.datatype, shape)
         if place is not None:
             feeds[name] = from_raw(tensor, shape, memory.open(place).view.toreadonly())
         elif not raw:
@@ -54,8 +48,40 @@ def read_inputs(request: ModelInferRequest, signature: Signature, memory: Shared
     return feeds
 
 
-def output_windows(request: ModelInferRequest, memory: SharedMemory) -> dict[str, Window]:
+def declared_input(
+    signature: Signature, feeds: Mapping[str, np.ndarray], name: str, datatype: str, shape: tuple[int, ...]
+) -> WireTensor:
+    """Return the input that a request names.
+
+    Args:
+        signature: The model's.
+        feeds: What was read of the request so far.
+        name: As the request has it, like the following.
+        datatype: In the protocol's words.
+        shape: Of any rank.
+
+    Raises:
+        InvalidRequestError: It is unknown or twice there, or its type or shape don't fit.
+    """
+    tensor = signature.inputs.get(name)
+    if tensor is None:
+        raise signature.unknown_input(name)
+    if name in feeds:
+        raise InvalidRequestError(f"{tensor.label} stands twice in the request")
+    if datatype != tensor.datatype.name:
+        raise InvalidRequestError(f"{tensor.label} has type {datatype!r}, but takes {tensor.datatype.name}")
+    tensor.check_shape(shape)
+    return tensor
+
+
+def output_windows(
+    wishes: Iterable[tuple[str, Mapping[str, InferParameter]]], memory: SharedMemory
+) -> dict[str, Window]:
     """Return the shared memory of the outputs that go there, by name.
+
+    Args:
+        wishes: Name and parameters of each output that the request names.
+        memory: The regions.
 
     Raises:
         InvalidRequestError: A place isn't inside its region, or its parameters are of another type.
@@ -63,10 +89,10 @@ def output_windows(request: ModelInferRequest, memory: SharedMemory) -> dict[str
         UnsupportedError: Shared memory is off, or an output is wanted in a way that this server doesn't have.
     """
     windows = {}
-    for output in request.outputs:
-        place = tensor_place(output.name, output.parameters) if output.parameters else None
+    for name, parameters in wishes:
+        place = tensor_place(name, parameters) if parameters else None
         if place is not None:
-            windows[output.name] = memory.open(place)
+            windows[name] = memory.open(place)
     return windows
 
 
@@ -92,12 +118,17 @@ def write_outputs(
         else:
             output.parameters["shared_memory_region"].string_param = window.place.region
             output.parameters["shared_memory_offset"].int64_param = window.place.offset
-            output.parameters["shared_memory_byte_size"].int64_param = _write_window(tensor, array, window)
+            output.parameters["shared_memory_byte_size"].int64_param = write_window(tensor, array, window)
             response.raw_output_contents.append(b"")
 
 
-def _write_window(tensor: WireTensor, array: np.ndarray, window: Window) -> int:
-    """Write the array as raw contents into shared memory; return how many bytes these are."""
+def write_window(tensor: WireTensor, array: np.ndarray, window: Window) -> int:
+    """Write the array as raw contents into shared memory; return how many bytes these are.
+
+    Raises:
+        InvalidOutputError: The array isn't of the tensor's type.
+        SharedMemoryError: It is larger than the window.
+    """
     if tensor.datatype is BYTES:
         array = np.frombuffer(to_raw(tensor, array), np.uint8)
     else:
@@ -126,7 +157,7 @@ def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes | memoryvie
             f"{tensor.label} has {len(data)} bytes of data, but shape {list(shape)} of type {tensor.datatype.name} "
             f"takes {expected}"
         )
-    array = _shaped(tensor, np.frombuffer(data, dtype), shape)
+    array = shaped(tensor, np.frombuffer(data, dtype), shape)
     if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
         raise InvalidRequestError(f"{tensor.label} has a byte other than 0 and 1 in its data")
     return array if array.flags.aligned else array.copy()
@@ -145,18 +176,12 @@ def from_contents(tensor: WireTensor, shape: tuple[int, ...], contents: InferTen
         place = datatype.contents or "raw_input_contents only"
         raise InvalidRequestError(f"{tensor.label} has {filled}, but type {datatype.name} goes into {place}")
     values = getattr(contents, datatype.contents) if datatype.contents else []
-    _check_count(tensor, shape, len(values))
+    check_count(tensor, shape, len(values))
     if datatype is BYTES:
         return _text_array(tensor, shape, values)
     if datatype.contents in _NARROW_FIELDS:
-        return _shaped(tensor, _narrow(tensor, np.array(values)), shape)
-    return _shaped(tensor, np.array(values, datatype.numpy), shape)
-
-
-def _check_declared(tensor: WireTensor, datatype: str, shape: tuple[int, ...]) -> None:
-    if datatype != tensor.datatype.name:
-        raise InvalidRequestError(f"{tensor.label} has type {datatype!r}, but takes {tensor.datatype.name}")
-    tensor.check_shape(shape)
+        return shaped(tensor, _narrow(tensor, np.array(values)), shape)
+    return shaped(tensor, np.array(values, datatype.numpy), shape)
 
 
 def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:
@@ -169,6 +194,18 @@ def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:
         return b"".join(_with_lengths(array.ravel().tolist()))
     _check_type(tensor, array)
     return array.tobytes()
+
+
+def raw_view(tensor: WireTensor, array: np.ndarray) -> memoryview:
+    """Return an array's elements as raw contents, without a copy where they have that form already.
+
+    Raises:
+        InvalidOutputError: The array isn't of the tensor's type.
+    """
+    if tensor.datatype is BYTES:
+        return memoryview(to_raw(tensor, array))
+    _check_type(tensor, array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _check_type(tensor: WireTensor, array: np.ndarray) -> None:
@@ -198,17 +235,22 @@ def _split_elements(tensor: WireTensor, shape: tuple[int, ...], data: bytes) -> 
 
 
 def _text_array(tensor: WireTensor, shape: tuple[int, ...], elements: Sequence[bytes]) -> np.ndarray:
-    _check_count(tensor, shape, len(elements))
+    check_count(tensor, shape, len(elements))
     array = np.empty(len(elements), object)
     try:
         # Text, because onnxruntime turns an object of any other type into its Python repr.
         array[:] = [element.decode() for element in elements]
     except UnicodeDecodeError:
         raise InvalidRequestError(f"{tensor.label} has an element that is not UTF-8 text") from None
-    return _shaped(tensor, array, shape)
+    return shaped(tensor, array, shape)
 
 
-def _check_count(tensor: WireTensor, shape: tuple[int, ...], found: int) -> None:
+def check_count(tensor: WireTensor, shape: tuple[int, ...], found: int) -> None:
+    """Refuse another number of elements than the shape's.
+
+    Raises:
+        InvalidRequestError: It is another.
+    """
     count = math.prod(shape)
     if found != count:
         relation = "fewer" if found < count else "more"
@@ -222,7 +264,12 @@ def _narrow(tensor: WireTensor, wide: np.ndarray) -> np.ndarray:
     return narrow
 
 
-def _shaped(tensor: WireTensor, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def shaped(tensor: WireTensor, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return as many elements as the shape has, in that shape.
+
+    Raises:
+        InvalidRequestError: numpy has no such shape.
+    """
     try:
         return array.reshape(shape)
     except (ValueError, OverflowError) as error:  # numpy limits the rank, and the sizes beside a zero

@@ -53,8 +53,10 @@ LIBRARIES = {
     "pytest",
     "rich",
     "sklearn",
+    "starlette",
     "tensorrt",
     "tritonclient",
+    "uvicorn",
     "yaml",
 }
 

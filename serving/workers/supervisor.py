@@ -15,8 +15,9 @@ from typing import Any
 from serving.access import Access
 from serving.errors import ServingError, WorkerGoneError
 from serving.exposure import warn_of_open_ports
+from serving.http_front import HttpFront
 from serving.metrics import Metrics
-from serving.ops_http import OpsHttpServer, ops_app
+from serving.ops_app import OpsApp
 from serving.schema import ServableConfig
 from serving.service import STOPPING
 from serving.tls import Certificates
@@ -58,7 +59,7 @@ class Supervisor:
         self._config = config
         auth, tls = config.server.auth, config.server.grpc.tls
         if tls is not None:
-            Certificates(tls)
+            Certificates("grpc", tls)
         own = Metrics()
         self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, own)
         self._own_registry = own.registry
@@ -67,7 +68,8 @@ class Supervisor:
         self._metrics = MergedMetrics(self._collect, lambda: len(self._joined()))
         self._turn = tempfile.TemporaryFile()  # noqa: SIM115  (until the end)
         self._reserved: socket.socket | None = None
-        self._http: OpsHttpServer | None = None
+        app = OpsApp(self._access, registry=self._metrics.registry, not_ready=self.not_ready, notes=self._notes)
+        self._http = HttpFront(config.server.http, app)
         self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()
@@ -89,8 +91,7 @@ class Supervisor:
         server = self._config.server
         warn_of_open_ports(server)
         self._reserved = reserve(server.grpc)
-        app = ops_app(self.not_ready, self._metrics.registry, self._access, self._notes)
-        self._http = OpsHttpServer(server.http, app)
+        self._http.start()
         grpc = server.grpc.model_copy(update={"port": self.port})
         config = self._config.model_copy(update={"server": server.model_copy(update={"grpc": grpc})})
         for number in range(grpc.workers):
@@ -131,8 +132,7 @@ class Supervisor:
         concurrent.futures.wait([child.channel.ask("close", left_s) for child in joined], left_s + CLOSE_S)
         for child in children:
             child.finish()
-        if self._http is not None:
-            self._http.close()
+        self._http.stop()
         if self._reserved is not None:
             self._reserved.close()
         self._turn.close()

@@ -127,7 +127,8 @@ class Worker:
         return self._drained
 
     def _close(self, timeout_s: float) -> None:
-        self._station.close(self._drained, time.monotonic() + timeout_s)
+        self._station.front.stop(timeout_s)
+        self._station.close(self._drained)
 
 
 def in_turn(load: Loader, turn: int) -> Loader:

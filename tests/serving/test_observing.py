@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from engines import ExecutionError
-from serving import ops_http
+from serving import http_front
 
 
 def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
@@ -170,7 +170,7 @@ def test_metrics_are_also_there_in_the_openmetrics_form(shared) -> None:
 
 
 def test_a_connection_that_sends_no_request_disturbs_nobody(shared, capfd, monkeypatch) -> None:
-    monkeypatch.setattr(ops_http._QuietHandler, "timeout", 0.1)
+    monkeypatch.setattr(http_front, "CLIENT_TIMEOUT_S", 0.1)
     with socket.create_connection(("127.0.0.1", shared.server.http_port)) as idle:
         assert get(f"{shared.http}/livez")[0] == 200
         assert idle.recv(1) == b""  # the server has had enough
