@@ -1,5 +1,11 @@
 """Loads a configured model with the engines package."""
 
+import contextlib
+import pathlib
+import shutil
+import tempfile
+import weakref
+
 from engines import (
     AccuracyBudget,
     Calibration,
@@ -10,8 +16,10 @@ from engines import (
     PrecisionRule,
     prepare_model,
 )
+from engines.files import write_model
 from partitioner import PartitionOptions
 from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
+from serving.pipelines import chain_model, has_pipeline
 from serving.schema import ServableConfig
 from serving.servable import Loader
 
@@ -20,9 +28,22 @@ def engine_loader(config: ServableConfig) -> Loader:
     """Return a loader that keeps built engines in the configured cache."""
     cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9))
 
-    def load(model: ModelConfig) -> Executable:
+    def prepare(model: ModelConfig, path: pathlib.Path) -> Executable:
         # The cores are always shared, with the threads that talk to clients if with nothing else.
-        return prepare_model(model.path, compile_options(model), cache, threads=model.threads, shares_cores=True)
+        return prepare_model(path, compile_options(model), cache, threads=model.threads, shares_cores=True)
+
+    def load(model: ModelConfig) -> Executable:
+        if not has_pipeline(model):
+            return prepare(model, model.path)
+        with contextlib.ExitStack() as on_failure:
+            folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
+            on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+            chained = folder / model.path.name
+            write_model(chain_model(model), chained)
+            executable = prepare(model, chained)
+            on_failure.pop_all()
+        weakref.finalize(executable, shutil.rmtree, folder, ignore_errors=True)
+        return executable
 
     return load
 
