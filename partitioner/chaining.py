@@ -41,6 +41,9 @@ class Source:
     layout: Layout = "nhwc"
 
 
+Named = tuple[str, ir.Value]
+"""A value and the name by which stages know it."""
+
 AXES = {"nhwc": ("batch", "height", "width", "channels"), "nchw": ("batch", "channels", "height", "width")}
 """What the axes of images are, by layout."""
 
@@ -111,6 +114,7 @@ class _Chain:
         self._model = main
         self._graph = main.graph
         self._inputs: dict[str, ir.Value] = {}
+        self._symbols = {size for value in values_of(main.graph) for size in dimensions(value) or ()}
         self._sizes: dict[str, Dimension] = {}
         """What takes the place of a symbol, where two stages meet."""
 
@@ -141,11 +145,10 @@ class _Chain:
 
     def enter(self, place: Place) -> None:
         """Let the model take what is there."""
-        inputs = self._required()
-        for value in inputs:
+        inputs, outputs = _named(self._required()), _named(self._graph.outputs)
+        for _, value in inputs:
             self._graph.inputs.remove(value)
-        self._connect([(value.name or "", value) for value in inputs], place)
-        self._give([(value.name or "", value) for value in self._graph.outputs], place)
+        self._pass_through(inputs, outputs, place)
 
     def finished(self) -> ir.Model:
         """The whole, with its inputs and outputs."""
@@ -184,12 +187,11 @@ class _Chain:
 
     def _add_model(self, model: ir.Model, place: Place) -> None:
         graph = model.graph
-        inputs = [(value.name or "", value) for value in graph.inputs if not value.is_initializer()]
-        outputs = [(value.name or "", value) for value in graph.outputs]
+        inputs = _named(value for value in graph.inputs if not value.is_initializer())
+        outputs = _named(graph.outputs)
         set_apart(graph, prefix_of(place))
         self._absorb(model, place)
-        self._connect(inputs, place)
-        self._give(outputs, place)
+        self._pass_through(inputs, outputs, place)
 
     def _absorb(self, model: ir.Model, place: Place) -> None:
         """Move all that a model has into this one; its inputs' defaults become constants."""
@@ -216,8 +218,12 @@ class _Chain:
         for value in constants:
             self._graph.register_initializer(value)
 
-    def _connect(self, inputs: Sequence[tuple[str, ir.Value]], place: Place) -> None:
-        """Feed inputs with the tensors that are there; what none is for becomes an input of the whole."""
+    def _pass_through(self, inputs: Sequence[Named], outputs: Sequence[Named], place: Place) -> None:
+        fed = self._feed(inputs, place)
+        self._give([(name, fed.get(value, value)) for name, value in outputs], place)
+
+    def _feed(self, inputs: Sequence[Named], place: Place) -> dict[ir.Value, ir.Value]:
+        """Put the tensors that are there in the place of inputs; what none is for becomes an input of the whole."""
         names = [name for name, _ in inputs]
         sources = {name: name for name in names if name in self.tensors}
         if self.tensors and not sources:
@@ -225,17 +231,20 @@ class _Chain:
                 taken = f"what follows takes {_quoted(names)}; give them the same names"
                 raise PipelineError(place, f"gives {_quoted(self.tensors)}, but {taken}")
             sources = dict(zip(names, self.tensors, strict=True))
+        fed = {}
         for name, value in inputs:
             if name in sources:
                 tensor = self.tensors.pop(sources[name])
                 self._check(tensor, name, value, place)
                 ir.convenience.replace_all_uses_with(value, tensor.value, replace_graph_outputs=True)
+                fed[value] = tensor.value
             elif name in self._inputs:
                 raise PipelineError(place, f"its input {name!r} has the name of another stage's; rename one")
             else:
                 self._inputs[name] = value
+        return fed
 
-    def _give(self, outputs: Iterable[tuple[str, ir.Value]], place: Place) -> None:
+    def _give(self, outputs: Iterable[Named], place: Place) -> None:
         for name, value in outputs:
             if name in self.tensors:
                 raise PipelineError(place, f"there is a tensor {name!r} already, which no stage has taken; rename one")
@@ -245,7 +254,7 @@ class _Chain:
         """Refuse a tensor that doesn't fit an input, and make sizes equal where one of them is unknown."""
         given, taken = TensorSpec.of(tensor.value), TensorSpec.of(wanted)
         if None not in (given.dtype, taken.dtype) and given.dtype != taken.dtype:
-            advice = "" if taken.dtype is None else f"; add {{cast: {taken.dtype.name.lower()}}}"
+            advice = "" if taken.dtype in (None, ir.DataType.STRING) else f"; add {{cast: {taken.dtype.numpy()}}}"
         elif given.shape is None or taken.shape is None or self._equal(given.shape, taken.shape):
             return
         else:
@@ -257,11 +266,15 @@ class _Chain:
 
     def _same_size(self, given: Dimension, taken: Dimension) -> bool:
         given, taken = self._size(given), self._size(taken)
-        if given != taken and isinstance(given, str):
-            self._sizes[given] = taken
-        elif given != taken and isinstance(taken, str):
-            self._sizes[taken] = given
-        return None in (given, taken) or given == taken or not (isinstance(given, int) and isinstance(taken, int))
+        if given == taken or given is None or taken is None:
+            return True
+        # Where both are symbols, that of the model stays.
+        pairs = sorted(((given, taken), (taken, given)), key=lambda pair: pair[0] in self._symbols)
+        for symbol, size in pairs:
+            if isinstance(symbol, str):
+                self._sizes[symbol] = size
+                return True
+        return False
 
     def _size(self, size: Dimension) -> Dimension:
         while isinstance(size, str) and size in self._sizes:
@@ -276,6 +289,10 @@ class _Chain:
         copy = write.node("Identity", [value], value.dtype or ir.DataType.UNDEFINED, dimensions(value))
         copy.type = value.type
         return copy
+
+
+def _named(values: Iterable[ir.Value]) -> list[Named]:
+    return [(value.name or "", value) for value in values]
 
 
 def _chosen(stage: Stage, names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def at_opset(model: ir.Model, opset: int, place: Place) -> ir.Model:
     try:
         proto = onnx.version_converter.convert_version(embed_engines(Graph.of(model), (), {}), opset)
     except Exception as error:  # its C++ part raises RuntimeError and others
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = str(error).strip().splitlines()[0].rpartition("failed: ")[2].rstrip(".")
         text = f"can't be raised from opset {own} to the pipeline's, {opset} ({reason}); export it for opset {opset}"
         raise PipelineError(place, text) from error
     return view_model(proto, pathlib.Path(prefix_of(place)))

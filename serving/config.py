@@ -120,7 +120,7 @@ def structure_text(error: ErrorDetails) -> str:
 def _count_text(bounds: Mapping[str, int]) -> str:
     least, found = bounds.get("min_length"), bounds["actual_length"]
     bound = f"most {bounds['max_length']}" if least is None else f"least {least}"
-    return f"should have at {bound} of them, not {found}"
+    return f"should have at {bound} values, not {found}"
 
 
 def _contrast(error: ErrorDetails) -> str:

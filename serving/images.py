@@ -63,7 +63,7 @@ class ImageDecoder:
         left = self.max_pixels
         decoded = []
         for index, content in enumerate(files):
-            place = f"{label}, image {index},"
+            place = f"{label}: image {index}"
             image = _open(place, content)
             left -= image.width * image.height
             if left < 0:
@@ -105,7 +105,7 @@ def _open(place: str, content: bytes) -> "Image.Image":
     try:
         return Image.open(io.BytesIO(content), formats=FORMATS)
     except Exception:  # as above
-        raise InvalidRequestError(f"{place} is no JPEG or PNG file; send the file's bytes as they are") from None
+        raise InvalidRequestError(f"{place} is no JPEG or PNG file, or not a whole one; send the file's bytes") from None
 
 
 def _plain(image: "Image.Image") -> "Image.Image":
