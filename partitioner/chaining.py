@@ -15,6 +15,7 @@ from partitioner.node_writer import BlockError, Layout, NodeWriter, Tensor
 from partitioner.stage_models import (
     PATH,
     Place,
+    absorb,
     at_opset,
     give_names,
     load_stage,
@@ -151,7 +152,16 @@ class _Chain:
         self._pass_through(inputs, outputs, place)
 
     def finished(self) -> ir.Model:
-        """The whole, with its inputs and outputs."""
+        """The whole, with its inputs and outputs.
+
+        Raises:
+            PipelineError: An input and an output have one name.
+        """
+        shared = self._inputs.keys() & self.tensors.keys()
+        if shared:
+            raise PipelineError(
+                PATH, f"the pipeline has an input and an output {min(shared)!r}; rename one in its file"
+            )
         outputs = {name: self._as_output(name, tensor.value) for name, tensor in self.tensors.items()}
         self._graph.outputs[:] = outputs.values()
         self._graph.inputs[:] = [*self._inputs.values(), *self._graph.inputs]
@@ -166,7 +176,7 @@ class _Chain:
         return [value for value in self._graph.inputs if not value.is_initializer()]
 
     def _open(self, name: str, source: Source, place: Place) -> None:
-        if name in self.tensors:
+        if name in self.tensors or name in self._inputs:
             raise PipelineError(place, f"must stand before all other stages of {name!r}")
         axes = AXES[source.layout] if len(source.shape) == 4 else [f"axis{n}" for n in range(len(source.shape))]
         sizes = [f"{name}.{axis}" if size is None else size for axis, size in zip(axes, source.shape, strict=True)]
@@ -190,33 +200,8 @@ class _Chain:
         inputs = _named(value for value in graph.inputs if not value.is_initializer())
         outputs = _named(graph.outputs)
         set_apart(graph, prefix_of(place))
-        self._absorb(model, place)
+        absorb(self._model, model, place)
         self._pass_through(inputs, outputs, place)
-
-    def _absorb(self, model: ir.Model, place: Place) -> None:
-        """Move all that a model has into this one; its inputs' defaults become constants."""
-        for domain, version in model.opset_imports.items():
-            if self._model.opset_imports.setdefault(domain, version) != version:
-                raise PipelineError(
-                    place,
-                    f"needs version {version} of the operators of {domain!r}, and another stage or the model version "
-                    f"{self._model.opset_imports[domain]}; export both for one version",
-                )
-        clash = model.functions.keys() & self._model.functions.keys()
-        if clash:
-            raise PipelineError(place, f"its function {min(clash)[1]!r} has the name of another one; rename it")
-        self._model.functions.update(model.functions)
-        self._model.ir_version = max(self._model.ir_version, model.ir_version)
-        graph = model.graph
-        constants = list(graph.initializers.values())
-        nodes = list(graph)
-        graph.inputs.clear()
-        graph.outputs.clear()
-        graph.initializers.clear()
-        graph.remove(nodes)
-        self._graph.extend(nodes)
-        for value in constants:
-            self._graph.register_initializer(value)
 
     def _pass_through(self, inputs: Sequence[Named], outputs: Sequence[Named], place: Place) -> None:
         fed = self._feed(inputs, place)

@@ -66,8 +66,6 @@ class PipelineError(PartitionError):
         problem: What is wrong, and what to do.
     """
 
-    exit_code = 2
-
     def __init__(self, place: Sequence[str | int], problem: str) -> None:
         field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
         super().__init__(f"{field}: {problem}")

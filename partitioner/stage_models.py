@@ -92,6 +92,31 @@ def set_apart(graph: ir.Graph, prefix: str) -> None:
             op.name = f"{prefix}/{op.name}"
 
 
+def absorb(whole: ir.Model, part: ir.Model, place: Place) -> None:
+    """Move what a stage's model has into the whole; the defaults of its inputs become constants.
+
+    Raises:
+        PipelineError: Both import a domain in different versions, or have functions of one name.
+    """
+    for domain, version in part.opset_imports.items():
+        known = whole.opset_imports.setdefault(domain, version)
+        if known != version:
+            text = f"needs version {version} of the operators of {domain!r}, another stage or the model version {known}"
+            raise PipelineError(place, f"{text}; export both for one version")
+    clash = part.functions.keys() & whole.functions.keys()
+    if clash:
+        raise PipelineError(place, f"its function {min(clash)[1]!r} has the name of another one; rename it")
+    whole.functions.update(part.functions)
+    whole.ir_version = max(whole.ir_version, part.ir_version)
+    nodes, constants = list(part.graph), list(part.graph.initializers.values())
+    for owned in (part.graph.inputs, part.graph.outputs, part.graph.initializers):
+        owned.clear()
+    part.graph.remove(nodes)
+    whole.graph.extend(nodes)
+    for value in constants:
+        whole.graph.register_initializer(value)
+
+
 def give_names(graph: ir.Graph, wanted: Mapping[str, ir.Value]) -> None:
     """Name values, and rename others that have their names."""
     values = list(values_of(graph))

@@ -60,31 +60,33 @@ class ImageDecoder:
         """
         if not len(files):
             raise InvalidRequestError(f"{label} has no image; send at least one")
-        left = self.max_pixels
-        decoded = []
-        for index, content in enumerate(files):
-            place = f"{label}: image {index}"
-            image = _open(place, content)
-            left -= image.width * image.height
-            if left < 0:
+        opened = [_open(f"{label}: image {index}", content) for index, content in enumerate(files)]
+        self._check_pixels(label, opened)
+        decoded = [self._pixels(f"{label}: image {index}", image) for index, image in enumerate(opened)]
+        for index, pixels in enumerate(decoded):
+            if pixels.shape != decoded[0].shape:
+                sizes = f"has {_size(pixels)} pixels, the first one {_size(decoded[0])}"
                 raise InvalidRequestError(
-                    f"{place} has {image.width} x {image.height} pixels; the images of a request may have "
-                    f"{self.max_pixels} together (max_pixels)"
-                )
-            decoded.append(self._pixels(place, image))
-            if decoded[0].shape != decoded[-1].shape:
-                raise InvalidRequestError(
-                    f"{place} has {_size(decoded[-1])} pixels, the first one {_size(decoded[0])}; send images of one "
-                    "size, or let decode have a size"
+                    f"{label}: image {index} {sizes}; send images of one size, or let decode have a size"
                 )
         return np.stack(decoded)
 
+    def _check_pixels(self, label: str, opened: "Sequence[Image.Image]") -> None:
+        pixels = sum(image.width * image.height for image in opened)
+        if pixels > self.max_pixels:
+            raise InvalidRequestError(
+                f"{label}: the images of the request have {pixels} pixels; together they may have {self.max_pixels} "
+                "(max_pixels)"
+            )
+
     def _pixels(self, place: str, image: "Image.Image") -> np.ndarray:
         try:
-            upright = ImageOps.exif_transpose(image)
-            pixels = np.asarray(self._resized(_plain(upright).convert(MODES[self.channels])))
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels = np.asarray(self._resized(_plain(image).convert(MODES[self.channels])))
         except Exception as error:  # Pillow raises whatever damaged content makes it raise
             raise InvalidRequestError(f"{place} can't be decoded ({error}); check that the file is whole") from None
+        finally:
+            image.close()
         return pixels.reshape(*pixels.shape[:2], self.channels)
 
     def _resized(self, image: "Image.Image") -> "Image.Image":
@@ -105,7 +107,9 @@ def _open(place: str, content: bytes) -> "Image.Image":
     try:
         return Image.open(io.BytesIO(content), formats=FORMATS)
     except Exception:  # as above
-        raise InvalidRequestError(f"{place} is no JPEG or PNG file, or not a whole one; send the file's bytes") from None
+        raise InvalidRequestError(
+            f"{place} is no JPEG or PNG file, or not a whole one; send the file's bytes"
+        ) from None
 
 
 def _plain(image: "Image.Image") -> "Image.Image":

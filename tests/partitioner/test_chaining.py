@@ -12,6 +12,7 @@ import pytest
 from partitioner import Graph, ModelFileError, PipelineError, Source, Stage, TensorSpec, chain_stages, describe
 from partitioner import embed_engines as write
 from partitioner.blocks import Block, Cast, ChangeLayout, Normalize, Softmax, TopK
+from partitioner.chaining import DEFAULT_SOURCE
 
 HEAD = '<ir_version: 10, opset_import: ["": 18]>'
 DOUBLE = "g (float[N, 3] x) => (float[N, 3] y) <float two = {2}> { y = Mul(x, two) }"
@@ -236,6 +237,12 @@ def test_tensors_that_can_not_be_told_apart_are_refused(file: Any) -> None:
             ("preprocess", 1),
             "must stand before all other stages of 'a'",
         ),
+        (
+            [(Source(ir.DataType.FLOAT, (None, 3)), "a"), (Cast(ir.DataType.FLOAT), "b"), (DEFAULT_SOURCE, "b")],
+            [],
+            ("preprocess", 2),
+            "must stand before all other stages of 'b'",
+        ),
     ],
 )
 def test_a_stage_must_be_for_one_tensor(file: Any, before: Any, after: Any, place: Any, problem: str) -> None:
@@ -252,7 +259,24 @@ def test_two_versions_of_one_domain_are_refused(file: Any) -> None:
     place, problem = refused(files[0], [], stages("postprocess", files[1]))
 
     assert place == ("postprocess", 0)
-    assert problem.startswith("needs version 2 of the operators of 'mine', and another stage or the model version 1")
+    assert problem.startswith("needs version 2 of the operators of 'mine', another stage or the model version 1")
+
+
+def test_functions_of_one_name_are_refused(file: Any) -> None:
+    text = """<ir_version: 10, opset_import: ["": 18, "mine": 1]> g (float[N, 3] p) => (float[N, 3] q) { q = mine.f(p) }
+    <domain: "mine", opset_import: ["": 17]> f (a) => (b) { b = Neg(a) }"""
+
+    place, problem = refused(file(text, head=""), [], stages("postprocess", file(text, head="")))
+
+    assert (place, problem) == (("postprocess", 0), "its function 'f' has the name of another one; rename it")
+
+
+def test_an_input_and_an_output_of_one_name_are_refused(file: Any) -> None:
+    stage = file("g (float[N, 3] y) => (float[N, 3] z) { z = Neg(y) }")
+
+    _, problem = refused(file(DOUBLE), stages("preprocess", stage), [])
+
+    assert problem == "the pipeline has an input and an output 'y'; rename one in its file"
 
 
 def test_a_stage_that_is_no_model_is_refused(file: Any, tmp_path: pathlib.Path) -> None:

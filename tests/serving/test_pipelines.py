@@ -20,6 +20,7 @@ from serving import images
 from serving.config import config_schema, load_config
 from serving.errors import ConfigError
 
+ROOT = pathlib.Path(__file__).parents[2]
 COLOURS = ["red", "green", "blue"]
 BRIGHTEST = """<ir_version: 10, opset_import: ["": 18]>
 g (float[N, 3, 8, 6] image) => (float[N, 3] logits) <int64[2] axes = {2, 3}> {
@@ -84,6 +85,20 @@ def test_an_encoded_image_becomes_a_label(start: Any, entry: Any) -> None:
     scores = result.as_numpy("scores")
     assert scores.shape == (2, 2)
     assert scores[0, 0] == pytest.approx(np.exp(2) / (np.exp(2) + 2 * np.exp(-2)), rel=0.05)
+
+
+@pytest.mark.parametrize(("number", "digit"), [(0, "zero"), (4, "four"), (7, "seven")])
+def test_the_example_reads_digits(start: Any, number: int, digit: str) -> None:
+    text = (ROOT / "configs" / "images.yaml").read_text().partition("models:\n")[2]
+    address = start(text.replace("../", f"{ROOT}/")).address
+    labels = np.load(ROOT / "examples" / "digits" / "test.npz")["label"]
+    place = str(np.flatnonzero(labels == number)[0])
+
+    command = [sys.executable, str(ROOT / "examples" / "digits" / "read_picture.py"), "--url", address]
+    done = subprocess.run([*command, "--number", place], capture_output=True, text=True)
+
+    assert done.stderr == ""
+    assert done.stdout.split()[0] == digit
 
 
 def test_metadata_and_configuration_are_those_of_the_pipeline(start: Any, entry: Any) -> None:
@@ -202,7 +217,7 @@ def test_streams_take_images_too(start: Any, entry: Any) -> None:
     [
         ([b"hello"], "image 0 is no JPEG or PNG file"),
         ([encoded("red"), encoded("red")[:-40]], "image 1 can't be decoded"),
-        ([encoded("red", (300, 300))], "image 0 has 300 x 300 pixels; the images of a request may have 50000 together"),
+        ([encoded("red", (300, 300))], "the images of the request have 90000 pixels; together they may have 50000"),
     ],
 )
 def test_bad_images_are_the_clients_fault(start: Any, entry: Any, files: list[bytes], message: str) -> None:
