@@ -1,10 +1,11 @@
 """Loads a configured model with the engines package."""
 
-import contextlib
+import functools
 import pathlib
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 
 from engines import (
     AccuracyBudget,
@@ -33,19 +34,24 @@ def engine_loader(config: ServableConfig) -> Loader:
         return prepare_model(path, compile_options(model), cache, threads=model.threads, shares_cores=True)
 
     def load(model: ModelConfig) -> Executable:
-        if not has_pipeline(model):
-            return prepare(model, model.path)
-        with contextlib.ExitStack() as on_failure:
-            folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
-            on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
-            chained = folder / model.path.name
-            write_model(chain_model(model), chained)
-            executable = prepare(model, chained)
-            on_failure.pop_all()
-        weakref.finalize(executable, shutil.rmtree, folder, ignore_errors=True)
-        return executable
+        return _load_chained(model, prepare) if has_pipeline(model) else prepare(model, model.path)
 
     return load
+
+
+def _load_chained(model: ModelConfig, prepare: Callable[[ModelConfig, pathlib.Path], Executable]) -> Executable:
+    """Load a model with its pipeline, as one file that is there as long as the executable, which may open it later."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
+    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        chained = folder / model.path.name
+        write_model(chain_model(model), chained)
+        executable = prepare(model, chained)
+    except BaseException:
+        remove()
+        raise
+    weakref.finalize(executable, remove)
+    return executable
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

@@ -1,9 +1,11 @@
 """Pipelines through a real server: encoded images in, labels out, and what is refused before or at load."""
 
+import gc
 import io
 import pathlib
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -76,8 +78,9 @@ def fails_with(code: str, call: Callable[[], object]) -> str:
     return str(caught.value.message())
 
 
-def test_an_encoded_image_becomes_a_label(start: Any, entry: Any) -> None:
-    client = start(entry(PIPELINE)).client
+@pytest.mark.parametrize("startup", ["wait", "native"])
+def test_an_encoded_image_becomes_a_label(start: Any, entry: Any, startup: str) -> None:
+    client = start(entry(PIPELINE), server=f"startup: {startup}").client
 
     result = ask(client, encoded("red"), encoded("blue", (7, 90), "PNG"))
 
@@ -159,6 +162,34 @@ def test_calibration_data_are_what_the_pipeline_takes_decoded(start: Any, entry:
     assert client.get_model_config("m").config.parameters["precision"].string_value in ("int8", "fp32")
 
 
+def test_calibration_data_of_the_model_alone_are_refused(start: Any, entry: Any, tmp_path: pathlib.Path) -> None:
+    np.savez(tmp_path / "samples.npz", image=np.zeros((16, 3, 8, 6), np.float32))
+
+    running = start(
+        entry(f"precision: int8\ncalibration: {{data: samples.npz}}\n{textwrap.dedent(PIPELINE)}"), wait=False
+    )
+
+    assert not running.server.wait_ready(60)
+    assert "must be uint8[" in str(running.server.failure)
+
+
+def test_a_model_leaves_no_file_behind(start: Any, entry: Any, tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    running = start(entry(PIPELINE), server="admin: {repository: true}")
+    loaded = list(folder.glob("trtnode-pipeline-*"))
+    fails = "warmup_inputs: labels.txt\n" + textwrap.dedent(PIPELINE)
+
+    running.client.unload_model("m")
+    running.server.stop(5)
+    start(entry(fails), wait=False).server.wait_ready(60)
+    gc.collect()
+
+    assert len(loaded) == 1
+    assert list(folder.glob("trtnode-pipeline-*")) == []
+
+
 def test_warm_up_inputs_are_what_the_pipeline_takes_decoded(start: Any, entry: Any, tmp_path: pathlib.Path) -> None:
     np.savez(tmp_path / "warm.npz", image=np.zeros((1, 8, 6, 3), np.uint8))
 
@@ -216,7 +247,7 @@ def test_streams_take_images_too(start: Any, entry: Any) -> None:
     ("files", "message"),
     [
         ([b"hello"], "image 0 is no JPEG or PNG file"),
-        ([encoded("red"), encoded("red")[:-40]], "image 1 can't be decoded"),
+        ([encoded("red"), encoded("red", kind="PNG")[:-40]], "image 1 can't be decoded"),
         ([encoded("red", (300, 300))], "the images of the request have 90000 pixels; together they may have 50000"),
     ],
 )
@@ -358,12 +389,5 @@ def test_pipelines_of_arrays_need_no_pillow(entry: Any, tmp_path: pathlib.Path, 
 def test_the_schema_describes_every_block() -> None:
     definitions: Any = config_schema()["$defs"]
 
-    for name in (
-        "PreprocessConfig",
-        "PostprocessConfig",
-        "DecodeConfig",
-        "InputConfig",
-        "NormalizeConfig",
-        "TopKConfig",
-    ):
+    for name in ("Preprocess", "Postprocess", "Decode", "Input", "Normalize", "TopK"):
         assert all("description" in key or "$ref" in key for key in definitions[f"{name}Config"]["properties"].values())
