@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.errors import InvalidInputError
-from partitioner import TensorSpec
+from partitioner import TensorSpec, describe
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,16 +99,6 @@ class _Expected:
         if not (_same_type(self.spec, value) and _fits(self.spec, value.shape)):
             given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
             raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is {given}.")
-
-
-def describe(spec: TensorSpec) -> str:
-    """A tensor's type as people write it, for example ``float32[N, 3, 224, 224]``."""
-    dtype = (
-        "any type" if spec.dtype is None else str(spec.dtype.numpy()) if spec.dtype != ir.DataType.STRING else "string"
-    )
-    if spec.shape is None:
-        return f"{dtype} of any shape"
-    return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
 
 
 def _exact_inputs(inputs: Sequence[TensorSpec]) -> tuple[tuple[str, np.dtype, tuple[int, ...]], ...] | None:

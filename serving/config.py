@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from serving.errors import ConfigError, Problem
 from serving.model_files import source_problem
+from serving.pipelines import pipeline_problem
 from serving.schema import ServableConfig, ServerConfig
 from serving.schema_types import settings_not_built
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
@@ -109,11 +110,24 @@ def structure_text(error: ErrorDetails) -> str:
             return "should be a mapping"
         case "tuple_type":
             return "should be a list"
+        case "is_instance_of":
+            return "should be a path"
+        case "too_short" | "too_long":
+            return _count_text(error["ctx"])
     return error["msg"].removeprefix("Value error, ").removeprefix("Input ")
 
 
+def _count_text(bounds: Mapping[str, int]) -> str:
+    least, found = bounds.get("min_length"), bounds["actual_length"]
+    bound = f"most {bounds['max_length']}" if least is None else f"least {least}"
+    return f"should have at {bound} values, not {found}"
+
+
 def _contrast(error: ErrorDetails) -> str:
-    return "" if error["type"] in ("missing", "extra_forbidden") else f", not {_shown(error['input'])}"
+    about_keys = error["type"] == "value_error" and isinstance(error["input"], dict)
+    if about_keys or error["type"] in ("missing", "extra_forbidden", "too_short", "too_long"):
+        return ""
+    return f", not {_shown(error['input'])}"
 
 
 def _unknown_key_text(location: Location) -> str:
@@ -134,7 +148,7 @@ def _keys_beside(location: Location) -> list[str]:
 
 
 def _definition(schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> dict[str, object]:
-    choices = schema.get("anyOf")
+    choices = schema.get("anyOf") or schema.get("oneOf")
     for choice in (schema, *(choices if isinstance(choices, list) else ())):
         reference = choice.get("$ref")
         if isinstance(reference, str):
@@ -161,6 +175,10 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if problem is not None:
             key, text = problem
             yield ("models", index, key), text
+            continue
+        fault = pipeline_problem(model)
+        if fault is not None:
+            yield ("models", index, *fault.place), fault.problem
 
 
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:

@@ -1,6 +1,12 @@
 """Loads a configured model with the engines package."""
 
+import functools
 import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
 
 from engines import (
     AccuracyBudget,
@@ -12,8 +18,10 @@ from engines import (
     PrecisionRule,
     prepare_model,
 )
+from engines.files import write_model
 from partitioner import PartitionOptions
 from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
+from serving.pipelines import chain_model, has_pipeline
 from serving.schema import CacheConfig, ServableConfig
 from serving.servable import Loader
 
@@ -23,12 +31,30 @@ def engine_loader(config: ServableConfig) -> Loader:
     cache = engine_cache(config.cache)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
 
-    def load(model: ModelConfig) -> Executable:
+    def prepare(model: ModelConfig, path: pathlib.Path) -> Executable:
         threads = model.threads or usual_threads
         # The cores are always shared, with the threads that talk to clients if with nothing else.
-        return prepare_model(model.path, compile_options(model), cache, threads=threads, shares_cores=True)
+        return prepare_model(path, compile_options(model), cache, threads=threads, shares_cores=True)
+
+    def load(model: ModelConfig) -> Executable:
+        return _load_chained(model, prepare) if has_pipeline(model) else prepare(model, model.path)
 
     return load
+
+
+def _load_chained(model: ModelConfig, prepare: Callable[[ModelConfig, pathlib.Path], Executable]) -> Executable:
+    """Load a model with its pipeline, as one file that is there as long as the executable, which may open it later."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
+    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        chained = folder / model.path.name
+        write_model(chain_model(model), chained)
+        executable = prepare(model, chained)
+    except BaseException:
+        remove()
+        raise
+    weakref.finalize(executable, remove)
+    return executable
 
 
 def threads_a_worker(workers: int, cores: int) -> int | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field, PositiveInt
 
+from serving.pipeline_schema import Postprocess, Preprocess
 from serving.schema_types import CalibrationSource, ConfigPath, ListOf, NotBuilt, Section
 
 EngineName = Literal["auto", "tensorrt", "openvino", "native"]
@@ -199,9 +200,9 @@ class ModelConfig(Section):
     """Executions before the model is ready; unless 0, likely batch sizes are executed once on zeros, too."""
     warmup_inputs: ConfigPath | None = None
     """What it is executed on (.npz), and must succeed on to be served; null for zeros, on which it may fail."""
-    preprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("preprocessing is")] = ()
+    preprocess: Preprocess = ()
     """Building blocks or ONNX files in front of the model, in order."""
-    postprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("postprocessing is")] = ()
+    postprocess: Postprocess = ()
     """Building blocks or ONNX files behind the model, in order."""
     tensorrt: Annotated[TensorRtConfig, NotBuilt("the engine 'tensorrt' is")] = TensorRtConfig()
     """Options of TensorRT's builder."""

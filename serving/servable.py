@@ -15,8 +15,10 @@ from partitioner import PartitionError
 from serving.batch_axis import no_batch_axis, rows_differ_in_company
 from serving.batcher import DynamicBatcher
 from serving.errors import InvalidRequestError, ServingError, UnavailableError
+from serving.images import ImageDecoder
 from serving.metrics import Durations, Execution, ModelCounts
 from serving.model_schema import BatchingConfig, ModelConfig
+from serving.pipelines import image_decoders
 from serving.queue_terms import QueueTerms
 from serving.signature import Signature, WireTensor
 from serving.warmup import warm_up
@@ -78,6 +80,7 @@ class Servable:
         self._signature: Signature | None = None
         self._everything: Sequence[WireTensor] | None = None
         self._batcher: DynamicBatcher | None = None
+        self._images: Mapping[str, ImageDecoder] = {}
         # One token an instance. A SimpleQueue costs a tenth of a semaphore, whose waiting is written in Python.
         self._instances: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(config.instances):
@@ -181,6 +184,18 @@ class Servable:
             executable.close()
         self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
+    def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the arrays of a request with its encoded images decoded.
+
+        Raises:
+            InvalidRequestError: An image is damaged, too large, or of another size than others.
+        """
+        if not self._images:
+            return feeds
+        inputs = self.signature.inputs
+        decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
+        return {**feeds, **decoded}
+
     def infer(
         self,
         feeds: Mapping[str, np.ndarray],
@@ -248,7 +263,9 @@ class Servable:
         executable.on_fallback = self.counts.add_fallback
         if len(signature.outputs) == len(executable.outputs):
             self._everything = signature.outputs
-        self._executable, self._facts, self._signature = executable, executable.description, signature
+        self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
+        self._executable, self._facts = executable, executable.description
+        self._signature = signature.taking_images(self._images)
 
     def _open_batcher(self, executable: Executable, signature: Signature) -> DynamicBatcher | None:
         config = self._config.batching

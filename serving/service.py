@@ -251,12 +251,14 @@ class Call:
             The outputs called ``names`` (all, if it is empty) and their arrays, both in the model's order.
 
         Raises:
-            InvalidRequestError: A name is unknown or stands twice, or the model refuses an input.
+            InvalidRequestError: A name is unknown or stands twice, an image can't be decoded, or the model refuses an
+                input.
             UnavailableError: The queue is full, or the request waited too long.
             CancelledRequestError: The client left while the request waited.
             ExecutionError: The run failed.
         """
         outputs = self.signature.select(names)
+        feeds = self.servable.decode_images(feeds)
         self._asked = time.perf_counter_ns()
         self._durations.compute_input = self._asked - self._entered
         self._durations.traced = self.trace is not None

@@ -30,6 +30,8 @@ def _datatype(name: str, element: onnx_ir.DataType, contents: str | None) -> Dat
 
 
 BYTES = Datatype("BYTES", np.dtype(object), "bytes_contents")
+IMAGES = Datatype("BYTES", np.dtype(object), "bytes_contents")
+"""Like BYTES, but its elements are files, not text."""
 _ONNX = onnx_ir.DataType
 DATATYPES: Mapping[onnx_ir.DataType, Datatype] = {
     _ONNX.BOOL: _datatype("BOOL", _ONNX.BOOL, "bool_contents"),
@@ -124,6 +126,14 @@ class Signature:
             required=frozenset(spec.name for spec in inputs if not spec.optional),
             outputs=tuple(given),
         )
+
+    def taking_images(self, names: Iterable[str]) -> "Signature":
+        """Return the signature of a model whose named inputs come as encoded images, one an element."""
+        inputs = dict(self.inputs)
+        for name in names:
+            batch = (inputs[name].shape or (-1,))[:1]
+            inputs[name] = dataclasses.replace(inputs[name], datatype=IMAGES, shape=batch)
+        return dataclasses.replace(self, inputs=inputs)
 
     def check_present(self, names: Iterable[str]) -> None:
         """Refuse a request that lacks an input.

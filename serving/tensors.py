@@ -148,8 +148,8 @@ def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes | memoryvie
     Raises:
         InvalidRequestError: The size isn't that of the shape, or an element isn't valid.
     """
-    if tensor.datatype is BYTES:
-        return _text_array(tensor, shape, _split_elements(tensor, shape, bytes(data)))
+    if tensor.datatype.numpy.hasobject:
+        return _element_array(tensor, shape, _split_elements(tensor, shape, bytes(data)))
     dtype = tensor.datatype.numpy
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
@@ -177,8 +177,8 @@ def from_contents(tensor: WireTensor, shape: tuple[int, ...], contents: InferTen
         raise InvalidRequestError(f"{tensor.label} has {filled}, but type {datatype.name} goes into {place}")
     values = getattr(contents, datatype.contents) if datatype.contents else []
     check_count(tensor, shape, len(values))
-    if datatype is BYTES:
-        return _text_array(tensor, shape, values)
+    if datatype.numpy.hasobject:
+        return _element_array(tensor, shape, values)
     if datatype.contents in _NARROW_FIELDS:
         return shaped(tensor, _narrow(tensor, np.array(values)), shape)
     return shaped(tensor, np.array(values, datatype.numpy), shape)
@@ -234,12 +234,12 @@ def _split_elements(tensor: WireTensor, shape: tuple[int, ...], data: bytes) -> 
     return elements
 
 
-def _text_array(tensor: WireTensor, shape: tuple[int, ...], elements: Sequence[bytes]) -> np.ndarray:
+def _element_array(tensor: WireTensor, shape: tuple[int, ...], elements: Sequence[bytes]) -> np.ndarray:
     check_count(tensor, shape, len(elements))
     array = np.empty(len(elements), object)
     try:
         # Text, because onnxruntime turns an object of any other type into its Python repr.
-        array[:] = [element.decode() for element in elements]
+        array[:] = [element.decode() for element in elements] if tensor.datatype is BYTES else elements
     except UnicodeDecodeError:
         raise InvalidRequestError(f"{tensor.label} has an element that is not UTF-8 text") from None
     return shaped(tensor, array, shape)

@@ -1,6 +1,7 @@
 import json
 import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -161,10 +162,10 @@ def test_faults_name_file_line_and_field(write, text: str, expected: str) -> Non
 
 
 def test_every_fault_of_a_stage_is_told(write) -> None:
-    path = write("models:\n- name: a\n  path: gone.onnx\n  preprocess: [resize]\n")
+    path = write("models:\n- name: a\n  path: gone.onnx\n  tensorrt: {sparse: true}\n")
 
     assert faults(path).splitlines() == [
-        "servable.yaml:4: models[0].preprocess: preprocessing is not built yet; leave the key out",
+        "servable.yaml:4: models[0].tensorrt: the engine 'tensorrt' is not built yet; leave the key out",
         "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
     ]
 
@@ -220,7 +221,6 @@ def test_precision_keys_with_other_values_are_refused(write, extra: str, text: s
         ("  engine: tensorrt", "models[0].engine",
          "the engine 'tensorrt' is not built yet; use auto or openvino or native"),
         ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
-        ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
         ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
         ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
         ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),
@@ -236,11 +236,11 @@ def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: s
 def test_defaults_of_keys_that_are_not_built_are_accepted(write) -> None:
     path = write(
         MODEL
-        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  preprocess: []\n  tensorrt: {}\n"
+        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  shapes: []\n  tensorrt: {}\n"
         + "server: {startup: wait, grpc: {workers: 1}, log: {format: text}}\ntrust: {keys: []}\n"
     )
 
-    assert load_config(path, {}).models[0].preprocess == ()
+    assert load_config(path, {}).models[0].shapes == ()
 
 
 def test_tuning_can_be_asked_for(write) -> None:
@@ -329,7 +329,7 @@ def test_schema_covers_the_whole_tree_and_marks_what_is_not_built() -> None:
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
     assert model["required"] == ["name", "path"]
-    assert model["properties"]["preprocess"]["x-not-built-yet"] is True
+    assert model["properties"]["tensorrt"]["x-not-built-yet"] is True
     assert "x-not-built-yet" not in model["properties"]["instances"]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 
@@ -338,12 +338,13 @@ def test_schema_holds_no_path_of_this_machine() -> None:
     assert str(pathlib.Path.home()) not in json.dumps(config_schema())
 
 
-@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "secure.yaml"])
+@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "images.yaml", "secure.yaml"])
 def test_example_configurations_are_valid(name: str, tmp_path, monkeypatch) -> None:
     root = pathlib.Path(__file__).parents[2]
-    text = (root / "configs" / name).read_text().replace("../examples/digits/digits.onnx", "digits.onnx")
+    text = (root / "configs" / name).read_text().replace("../examples/digits/", "")
     for file in ("digits.onnx", "server.pem", "server.key", "tokens.yaml"):
         (tmp_path / file).touch()
+    shutil.copy(root / "examples" / "digits" / "labels.txt", tmp_path)
     (tmp_path / name).write_text(text)
 
     config = load_config(tmp_path / name, {})
