@@ -64,7 +64,7 @@ class GrpcFront:
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
         self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
-            self._control, interceptors=(Gate(access), self._admission), options=_channel_options(config)
+            self._control, interceptors=(Gate(access), self._admission), options=channel_options(config)
         )
         self._add_services(servicer.handlers())
         self.show_ready(False)
@@ -124,7 +124,7 @@ class GrpcFront:
         }
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
-            **{**_codec(STREAM_RPC), "request_deserializer": parse_request},
+            **{**codec(STREAM_RPC), "request_deserializer": parse_request},
         )
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
@@ -161,10 +161,11 @@ def _probe(host: str, port: int) -> None:
 
 
 def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
-    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **_codec(name))
+    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **codec(name))
 
 
-def _codec(name: str) -> dict[str, Any]:
+def codec(name: str) -> dict[str, Any]:
+    """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
     method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
     request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
     return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
@@ -185,7 +186,8 @@ def _described_files() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
+def channel_options(config: ServerConfig) -> list[tuple[str, int]]:
+    """Return the settings of the port in gRPC's words."""
     size = config.grpc.max_message_mb << 20
     return [
         ("grpc.max_receive_message_length", size),

@@ -172,10 +172,10 @@ class ModelCounts:
         with self._lock:
             self._pending -= 1
 
-    def begin_execution(self, requests: int = 1) -> None:
+    def begin_execution(self, leaving: int) -> None:
         """Count an execution, and the requests that it takes out of the queue."""
         with self._lock:
-            self._pending -= requests
+            self._pending -= leaving
             self._executions += 1
 
     def add_batch(self, rows: int, spent: BatchStats) -> None:

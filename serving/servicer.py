@@ -2,14 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
 
 from protos import (
     DESCRIPTOR,
-    InferParameter,
     ModelConfigRequest,
     ModelConfigResponse,
     ModelInferRequest,
@@ -31,7 +30,7 @@ from protos import (
 from serving import tensors
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
-from serving.parameters import check_request_parameters, count_parameter
+from serving.parameters import queue_wishes
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
 from serving.service import SERVER_NAME, InferenceService
@@ -75,7 +74,7 @@ class GrpcServicer:
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
         }
-        return {**handlers, "ModelInfer": self._answer_infer}
+        return {**handlers, "ModelInfer": self.model_infer}
 
     def refusal(self) -> Handler:
         """Return what answers an inference request that there is no room or time for."""
@@ -119,11 +118,16 @@ class GrpcServicer:
         servables = self._service.find_all(request.name, request.version)
         return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
 
-    def model_infer(self, request: ModelInferRequest, on_cancel: OnCancel) -> ModelInferResponse:
-        """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
+    def model_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> ModelInferResponse:
+        """Run a model once; errors become statuses."""
         response = ModelInferResponse()
-        self._infer(request, response, on_cancel)
-        return response
+        try:
+            self._infer(request, response, context.add_callback)
+        except Exception as error:
+            code, details = status_of(error, "ModelInfer")
+        else:
+            return response
+        context.abort(code, details)  # raises; gRPC sends the status
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
         """Refuse a request whatever it asks for."""
@@ -140,20 +144,17 @@ class GrpcServicer:
     def _infer(self, request: ModelInferRequest, response: ModelInferResponse, on_cancel: OnCancel) -> None:
         memory = self._service.shared_memory
         with self._service.call(request.model_name, request.model_version) as call:
-            terms = QueueTerms(*_wishes(request.parameters), on_cancel, self._waiting)
+            terms = QueueTerms(*queue_wishes(request.parameters), on_cancel, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
-            windows = tensors.output_windows(request, memory)
-            outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
-            response.model_name, response.model_version = request.model_name, call.servable.version
-            response.id = request.id
+            names, windows = tensors.read_wanted(request, memory)
+            outputs, arrays = call.infer(feeds, names, terms)
+            response.model_name, response.model_version = call.servable.name, call.servable.version
+            if request.id:
+                response.id = request.id
             tensors.write_outputs(response, outputs, arrays, windows)
 
     def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _on_cancel: OnCancel) -> None:
         raise self._service.refuse(request.model_name)
-
-    def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
-        infer = functools.partial(self.model_infer, on_cancel=context.add_callback)
-        return _answer("ModelInfer", infer, request, context)
 
     def _answer_streamed(
         self,
@@ -180,15 +181,6 @@ def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc
     except Exception as error:
         code, details = status_of(error, name)
     return context.abort(code, details)  # raises; gRPC sends the status
-
-
-def _wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
-    """Return a request's priority and timeout in microseconds, each 0 where it has none."""
-    if not parameters:
-        return 0, 0
-    check_request_parameters(parameters)
-    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
-    return priority, count_parameter(parameters, "timeout", "int64_param")
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:

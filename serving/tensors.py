@@ -1,4 +1,7 @@
-"""Wire tensors to numpy arrays and back."""
+"""Wire tensors to numpy arrays and back.
+
+Repeated fields are sliced before they are read: iterating over them directly takes three times as long.
+"""
 
 import math
 import struct
@@ -10,7 +13,7 @@ from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
 from serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
 from serving.parameters import tensor_place
 from serving.shared_memory import SharedMemory, Window
-from serving.signature import BYTES, Signature, WireTensor
+from serving.signature import BOOL, BYTES, Signature, WireTensor
 
 _LENGTH = struct.Struct("<I")
 _NARROW_FIELDS = ("int_contents", "uint_contents")
@@ -26,9 +29,9 @@ def read_inputs(request: ModelInferRequest, signature: Signature, memory: Shared
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
-    raw, used = request.raw_input_contents, 0
+    raw, used = request.raw_input_contents[:], 0
     feeds: dict[str, np.ndarray] = {}
-    for wire in request.inputs:
+    for wire in request.inputs[:]:
         name = wire.name
         tensor = signature.inputs.get(name)
         if tensor is None:
@@ -36,7 +39,7 @@ def read_inputs(request: ModelInferRequest, signature: Signature, memory: Shared
         if name in feeds:
             raise InvalidRequestError(f"{tensor.label} stands twice in the request")
         place = tensor_place(name, wire.parameters) if wire.parameters else None
-        shape = tuple(wire.shape)
+        shape = tuple(wire.shape[:])
         _check_declared(tensor, wire.datatype, shape)
         if place is not None:
             feeds[name] = from_raw(tensor, shape, memory.open(place).view.toreadonly())
@@ -54,20 +57,23 @@ def read_inputs(request: ModelInferRequest, signature: Signature, memory: Shared
     return feeds
 
 
-def output_windows(request: ModelInferRequest, memory: SharedMemory) -> dict[str, Window]:
-    """Return the shared memory of the outputs that go there, by name.
+def read_wanted(request: ModelInferRequest, memory: SharedMemory) -> tuple[list[str], dict[str, Window]]:
+    """Return the names of the outputs that the request lists, and the shared memory of those that go there, by name.
 
     Raises:
         InvalidRequestError: A place isn't inside its region, or its parameters are of another type.
         NotFoundError: A region isn't registered.
         UnsupportedError: Shared memory is off, or an output is wanted in a way that this server doesn't have.
     """
-    windows = {}
-    for output in request.outputs:
-        place = tensor_place(output.name, output.parameters) if output.parameters else None
+    names: list[str] = []
+    windows: dict[str, Window] = {}
+    for output in request.outputs[:]:
+        name, parameters = output.name, output.parameters
+        names.append(name)
+        place = tensor_place(name, parameters) if parameters else None
         if place is not None:
-            windows[output.name] = memory.open(place)
-    return windows
+            windows[name] = memory.open(place)
+    return names, windows
 
 
 def write_outputs(
@@ -127,7 +133,7 @@ def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes | memoryvie
             f"takes {expected}"
         )
     array = _shaped(tensor, np.frombuffer(data, dtype), shape)
-    if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+    if tensor.datatype is BOOL and array.view(np.uint8).max(initial=0) > 1:
         raise InvalidRequestError(f"{tensor.label} has a byte other than 0 and 1 in its data")
     return array if array.flags.aligned else array.copy()
 
