@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ FEWEST_CALLS = 3
 """Calls of a turn, however long they take."""
 
 BOOTSTRAP_SAMPLES = 1000
+
+Name = TypeVar("Name", bound=Hashable)
 
 Turn = Callable[[int, float], np.ndarray]
 """Makes at least so many calls, one after the other, for so many seconds; gives what each took in ms: float64[N]."""
@@ -46,21 +49,28 @@ class Latencies:
         """Median of each round, in ms."""
         return np.array([np.median(calls) for calls in self.steady])
 
+    def over(self, other: Latencies) -> np.ndarray:
+        """What this candidate takes longer than another of the same race, in ms, round by round: drift cancels."""
+        longer: np.ndarray = self.round_medians() - other.round_medians()
+        return longer
 
-class Race:
+
+class Race(Generic[Name]):
     """Candidates that take turns: A B C, B C A, C A B, ... What is complete can be read at any time."""
 
-    def __init__(self, turns: Mapping[str, Turn], *, seconds_per_turn: float = 0.2) -> None:
+    def __init__(self, turns: Mapping[Name, Turn], *, seconds_per_turn: float = 0.2, settle_s: float = 0.0) -> None:
         """Make the first twelve calls of each candidate.
 
         Args:
             turns: What to time, by name.
             seconds_per_turn: About how long a turn takes; it has at least three calls.
+            settle_s: Pause before each turn, in which the threads of the one before go to sleep.
         """
         self._turns = turns
         self._seconds_per_turn = seconds_per_turn
-        self._first = {name: turn(ORIGIN_DROPPED + ORIGIN_KEPT, 0.0) for name, turn in turns.items()}
-        self._rounds: list[dict[str, np.ndarray]] = []
+        self._settle_s = settle_s
+        self._first = {name: self._take_turn(name, ORIGIN_DROPPED + ORIGIN_KEPT, 0.0) for name in turns}
+        self._rounds: list[dict[Name, np.ndarray]] = []
 
     def run(self, rounds: int, *, after_round: Callable[[], object] = lambda: None) -> None:
         """Give each candidate so many turns.
@@ -72,11 +82,11 @@ class Race:
         order = list(self._turns)
         for _ in range(rounds):
             # The first call of a turn brings the weights back into the caches, so it doesn't count.
-            self._rounds.append({n: self._turns[n](FEWEST_CALLS + 1, self._seconds_per_turn)[1:] for n in order})
+            self._rounds.append({n: self._take_turn(n, FEWEST_CALLS + 1, self._seconds_per_turn)[1:] for n in order})
             order = [*order[1:], order[0]]
             after_round()
 
-    def latencies(self) -> dict[str, Latencies]:
+    def latencies(self) -> dict[Name, Latencies]:
         """Latencies by name, of the rounds that are complete; empty if none is."""
         if not self._rounds:
             return {}
@@ -84,6 +94,10 @@ class Race:
             name: Latencies(first=first, steady=[times[name] for times in self._rounds])
             for name, first in self._first.items()
         }
+
+    def _take_turn(self, name: Name, fewest: int, seconds: float) -> np.ndarray:
+        time.sleep(self._settle_s)
+        return self._turns[name](fewest, seconds)
 
 
 def measure(
@@ -124,8 +138,12 @@ def ratio_with_interval(baseline: Latencies, candidate: Latencies) -> tuple[floa
     Returns:
         The median over rounds of the ratio of their medians, and its 95 % bootstrap interval.
     """
-    ratios = baseline.round_medians() / candidate.round_medians()
+    return median_with_interval(baseline.round_medians() / candidate.round_medians())
+
+
+def median_with_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """The median of values, one a round, and its 95 % bootstrap interval."""
     rng = np.random.default_rng(0)
-    resampled = np.median(rng.choice(ratios, (BOOTSTRAP_SAMPLES, len(ratios))), axis=1)
+    resampled = np.median(rng.choice(values, (BOOTSTRAP_SAMPLES, len(values))), axis=1)
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return float(np.median(ratios)), float(low), float(high)
+    return float(np.median(values)), float(low), float(high)

@@ -14,7 +14,7 @@ from benchmarks.bars import judge, missing_conditions
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness.charts import group_rows
 from benchmarks.harness.errors import ResultFileError
-from benchmarks.harness.results import Result, Row, geometric_means, read_result
+from benchmarks.harness.results import Result, Row, geometric_means, interval_text, read_result
 from benchmarks.harness.settings import NATIVE
 from engines.errors import EngineError
 from engines.files import write_atomically
@@ -22,12 +22,14 @@ from engines.files import write_atomically
 ROOT = pathlib.Path(__file__).parents[1]
 EXPLANATION = """\
 Ratio: how many times faster than ONNX Runtime alone in float32 (`native`), in rounds in which all settings took turns,
-each in a process of its own; with a 95 % bootstrap interval. mean10: mean of ten requests after the first two. Cosine,
+each in a process of its own; with a 95 % bootstrap interval. Over process: what gRPC adds, in the same rounds; over
+native: what of that native doesn't have. mean10: mean of ten requests after the first two. Cosine,
 largest difference and top-1: the worst against native over several samples. Load and peak: of a fresh process."""
 
 HEADINGS = (
     "network", "batch", "via", "setting", "engine", "computes in", "p50 ms", "p95 ms", "p99 ms", "mean10 ms",
-    "ratio (95 %)", "over process ms", "cosine", "max abs", "top-1", "load s", "engines MB", "peak MB",
+    "ratio (95 %)", "over process ms", "over native ms (95 %)", "cosine", "max abs", "top-1", "load s",
+    "engines MB", "peak MB",
 )  # fmt: skip
 TEXT_HEADINGS = 6
 
@@ -134,7 +136,11 @@ def _full_table(rows: Sequence[Row]) -> Iterator[str]:
         yield _line(
             [row.network, str(row.batch), row.via, row.setting, row.engine, row.precision]
             + [f"{ms:.3f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms, row.mean10_ms)]
-            + [_ratio(row), _number(row.over_process_ms, "%.3f")]
+            + [
+                _ratio(row),
+                _number(row.over_process_ms, "%.3f"),
+                interval_text(row.over_native_ms) if row.over_native_ms else "",
+            ]
             + [_number(row.cosine, "%.6f"), _number(row.max_abs, "%.1e"), _number(row.top1_agreement, "%.3f")]
             + [f"{row.load_s:.2f}", f"{row.engine_bytes / 1e6:.1f}", f"{row.peak_rss_mb:.0f}"]
         )

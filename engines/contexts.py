@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -18,14 +19,15 @@ from engines.pipeline import Pipeline
 from engines.plan import Stage, last_uses, specs
 from engines.results import ResultSlot
 from engines.signature import Signature
+from engines.stage_times import StageTime
 from partitioner import TensorSpec
 
 
 class Context(Protocol):
     """Runs a pipeline, one request at a time."""
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Run on checked inputs. The results belong to the caller."""
+    def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
+        """Run on checked inputs. The results belong to the caller; ``times`` gets when each stage ran."""
         ...
 
 
@@ -70,9 +72,10 @@ class BoundContext:
         bound = {**buffers, **self._slot.buffers}
         self._stages = [_bound_stage(pipeline, stage, bound) for stage in pipeline.stages]
         self._runs = [stage.run for stage in self._stages]
+        self._plan = pipeline.stages
         self._last = [s for s in self._stages if not handed_out.isdisjoint(s.outputs)]
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
         """Run on checked inputs."""
         if self._slot_used and not self._slot.is_free():
             self._change_slot()
@@ -81,8 +84,14 @@ class BoundContext:
             if not buffer.ndim and array.ndim:
                 raise OutOfRangeError("undeclared_shape", f"{name!r} is declared as a scalar; it is {array.shape}.")
             buffer[...] = array
-        for run in self._runs:
-            run()
+        if times is None:
+            for run in self._runs:
+                run()
+        else:
+            for stage, run in zip(self._plan, self._runs, strict=True):
+                began = time.perf_counter_ns()
+                run()
+                times.append(StageTime.since(began, stage))
         results = self._slot.hand_out() if self._slot_used else {n: b.copy() for n, b in self._copied}
         return self._assemble(results) if self._assembled else results
 
@@ -134,11 +143,14 @@ class DynamicContext:
             for stage, freed in zip(pipeline.stages, last_uses(pipeline.stages, frozenset(outputs)), strict=True)
         ]
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
         """Run on checked inputs."""
         values = {**self._pipeline.constants, **feeds}
-        for step, freed in self._steps:
+        for stage, (step, freed) in zip(self._pipeline.stages, self._steps, strict=True):
+            began = time.perf_counter_ns() if times is not None else 0
             step(values)
+            if times is not None:
+                times.append(StageTime.since(began, stage))
             for name in freed:
                 values.pop(name, None)
         return {name: _owned(values[name], shared=name in self._shared) for name in self._outputs}

@@ -24,6 +24,7 @@ from engines.plan import native_stage_model, plan_stages, specs
 from engines.precision_rules import join_precisions
 from engines.registry import get_backend
 from engines.signature import Signature
+from engines.stage_times import StageTime
 from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_engine, is_trtnode
 
 logger = logging.getLogger(__name__)
@@ -64,12 +65,15 @@ class Executable:
         else:
             self._idle.append(new_context(pipeline))
 
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
+    ) -> dict[str, Any]:
         """Answer one request.
 
         Args:
             feeds: An array for each input that has no default. Strings are arrays of ``str``; sequences are lists.
             outputs: Names of the outputs to give; None gives all.
+            times: Gets when each stage ran; a model without engines has none.
 
         Returns:
             Arrays by output name, in the model's order. They belong to the caller.
@@ -87,7 +91,7 @@ class Executable:
         except IndexError:
             context = new_context(pipeline)
         try:
-            results = context.run(checked)
+            results = context.run(checked, times)
         except ExecutionError as error:
             return self._fall_back(error, checked, outputs)
         finally:

@@ -23,6 +23,7 @@ class Topology:
         producers: Node that makes a tensor, or ``GRAPH_INPUT``, by tensor.
         pins: Nodes of every tensor in a row: its producer, if there is one, then its readers.
         pin_starts: Where in ``pins`` each tensor begins, and at last their number.
+        pairs: Two nodes that stand side by side among a tensor's pins, and the tensor, ``int[3, P]``.
         sizes: Bytes of a tensor, by tensor.
         leaving: Whether a tensor is an output of the graph, by tensor.
     """
@@ -34,6 +35,7 @@ class Topology:
     producers: np.ndarray
     pins: np.ndarray
     pin_starts: np.ndarray
+    pairs: np.ndarray
     sizes: np.ndarray
     leaving: np.ndarray
 
@@ -53,6 +55,8 @@ class Topology:
                 pins[tensor].append(node)
             for predecessor in before:
                 successors[predecessor].append(node)
+        flat = np.array([node for nodes in pins for node in nodes], dtype=np.int64)
+        counts = [len(nodes) for nodes in pins]
         uses = [(node, tensor) for node, tensors in enumerate(reads) for tensor in tensors]
         edges = [(before, node) for node, nodes in enumerate(predecessors) for before in nodes]
         return cls(
@@ -61,8 +65,9 @@ class Topology:
             edges=np.array(edges, dtype=np.int64).reshape(-1, 2).T.copy(),
             uses=np.array(uses, dtype=np.int64).reshape(-1, 2).T.copy(),
             producers=np.array(producers, dtype=np.int64),
-            pins=np.array([node for nodes in pins for node in nodes], dtype=np.int64),
-            pin_starts=np.cumsum([0, *(len(nodes) for nodes in pins)], dtype=np.int64),
+            pins=flat,
+            pin_starts=np.cumsum([0, *counts], dtype=np.int64),
+            pairs=_pairs(flat, np.repeat(np.arange(len(counts)), counts)),
             sizes=np.array(sizes, dtype=np.int64),
             leaving=np.array(leaving, dtype=bool),
         )
@@ -73,11 +78,16 @@ class Topology:
         Args:
             places: Any number, by node.
         """
-        if not len(self.pins):
-            return np.zeros(0, dtype=bool)
-        at, starts = places[self.pins], self.pin_starts[:-1]
-        different: np.ndarray = np.minimum.reduceat(at, starts) != np.maximum.reduceat(at, starts)
+        one, other, tensors = self.pairs
+        different = np.zeros(len(self.producers), dtype=bool)
+        different[tensors[places[one] != places[other]]] = True
         return different
+
+
+def _pairs(pins: np.ndarray, tensors: np.ndarray) -> np.ndarray:
+    """Neighbours in ``pins`` that belong to the same of ``tensors``."""
+    same = tensors[1:] == tensors[:-1]
+    return np.stack([pins[:-1][same], pins[1:][same], tensors[1:][same]])
 
 
 def as_booleans(flags: Sequence[bool]) -> np.ndarray:

@@ -17,19 +17,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from engines import StageTime
 from serving.batch_memory import BatchMemory, Feeds, split
 from serving.batch_policy import BatchLimits, next_batch
 from serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
 from serving.latency_controller import LatencyController
-from serving.metrics import BatchStats, Durations, ModelCounts, RejectionReason
+from serving.metrics import BatchStats, Durations, Execution, ModelCounts, RejectionReason
 from serving.model_schema import BatchingConfig
 from serving.queue_terms import QueueTerms
 from serving.waiting_request import WaitingRequest, batch_key
 
 logger = logging.getLogger(__name__)
 
-Run = Callable[[Feeds, Sequence[str] | None], Mapping[str, np.ndarray]]
-"""Executes the model once: inputs and names of outputs (None for all) to results."""
+Run = Callable[[Feeds, Sequence[str] | None, list[StageTime] | None], Mapping[str, np.ndarray]]
+"""Executes the model once: inputs and names of outputs (None for all) to results; the list gets when stages ran."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,10 +187,11 @@ class DynamicBatcher:
         key, rows = batch[0].key, [one.rows for one in batch]
         assert key is not None, "a request without a key is a batch of its own"
         self._counts.begin_execution(len(batch))
+        execution = _execution(batch)
         began = time.perf_counter_ns()
         feeds = memory.join(key, [one.feeds for one in batch])
         joined = time.perf_counter_ns()
-        results = self._run(feeds, batch[0].names)
+        results = self._run(feeds, batch[0].names, execution.stages if execution else None)
         ran = time.perf_counter_ns()
         parts = split(results, rows)
         spent = BatchStats(1, joined - began, ran - joined, time.perf_counter_ns() - ran)
@@ -197,16 +199,19 @@ class DynamicBatcher:
         for one in batch:
             one.durations.compute_input += spent.compute_input
             one.durations.compute_infer = spent.compute_infer
+        _end(execution, batch)
         return parts
 
     def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Mapping[str, np.ndarray] | Exception:
         self._counts.begin_execution(leaving)
+        execution = _execution([request])
         began = time.perf_counter_ns()
         try:
-            results = self._run(request.feeds, request.names)
+            results = self._run(request.feeds, request.names, execution.stages if execution else None)
         except Exception as error:
             return error
         request.durations.compute_infer = time.perf_counter_ns() - began
+        _end(execution, [request])
         self._counts.add_batch(request.rows, BatchStats(1, compute_infer=request.durations.compute_infer))
         return results
 
@@ -231,6 +236,19 @@ class DynamicBatcher:
     def _wake_head(self) -> None:
         if self._queue:
             self._queue[0].wake()
+
+
+def _execution(batch: Sequence[WaitingRequest]) -> Execution | None:
+    """What a trace needs of an execution that begins; None if no request of it is traced."""
+    traced = any(one.durations.traced for one in batch)
+    return Execution(rows=sum(one.rows for one in batch)) if traced else None
+
+
+def _end(execution: Execution | None, batch: Sequence[WaitingRequest]) -> None:
+    if execution is not None:
+        execution.ended_ns = time.perf_counter_ns()
+        for one in batch:
+            one.durations.execution = execution
 
 
 def _controller(config: BatchingConfig, limits: BatchLimits) -> LatencyController | None:

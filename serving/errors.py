@@ -102,6 +102,15 @@ class InvalidOptionError(ServingError):
         super().__init__(f"{option}: {problem}.")
 
 
+class MissingExtraError(ServingError):
+    """An optional part of this program is configured and not installed."""
+
+    exit_code = 2
+
+    def __init__(self, field: str, library: str, extra: str) -> None:
+        super().__init__(f"{field} needs {library}, which isn't installed. Run: pip install 'trtnode[{extra}]'")
+
+
 class CommandLoadError(ServingError):
     """An installed command can't be imported."""
 

@@ -21,6 +21,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from engines import StageTime
+
 
 class FailureReason(enum.StrEnum):
     """Why a request got no answer, in the values of Triton's label ``reason``."""
@@ -55,6 +57,27 @@ class Durations:
     compute_input: int = 0
     compute_infer: int = 0
     compute_output: int = 0
+    traced: bool = False
+    """Whether somebody wants to know more than that."""
+    execution: "Execution | None" = None
+    """The execution that answered it, if it is traced."""
+
+
+@dataclasses.dataclass(slots=True)
+class Execution:
+    """One execution, as a trace shows it. Times are those of ``time.perf_counter_ns``.
+
+    Attributes:
+        rows: Size of the batch; 0 where requests run one by one.
+        began_ns: When it began, with the copies into the batch.
+        ended_ns: When it ended, with the results taken apart; 0 until then.
+        stages: When each stage of a model with engines ran.
+    """
+
+    rows: int = 0
+    began_ns: int = dataclasses.field(default_factory=time.perf_counter_ns)
+    ended_ns: int = 0
+    stages: list[StageTime] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True)

@@ -61,7 +61,7 @@ class AdminConfig(Section):
     shared_memory: bool = False
     """Allow tensors in shared memory. Clients with it are trusted."""
     settings: bool = False
-    """Allow changes of the log level."""
+    """Allow changes of the log level and of what is traced."""
 
 
 class LimitsConfig(Section):
@@ -90,7 +90,7 @@ class TracingConfig(Section):
     """Where spans go."""
 
     otlp_endpoint: str
-    """URL of an OpenTelemetry collector."""
+    """URL of an OpenTelemetry collector (OTLP over gRPC); https for an encrypted connection."""
 
 
 class ServerConfig(Section):
@@ -112,7 +112,7 @@ class ServerConfig(Section):
     """How long requests may still run after SIGTERM, in seconds."""
     log: LogConfig = LogConfig()
     """What the server writes to stderr."""
-    tracing: Annotated[TracingConfig | None, NotBuilt("tracing is")] = None
+    tracing: TracingConfig | None = None
     """Where spans go; null for nowhere."""
 
 

@@ -15,7 +15,7 @@ from partitioner import PartitionError
 from serving.batch_axis import no_batch_axis, rows_differ_in_company
 from serving.batcher import DynamicBatcher
 from serving.errors import InvalidRequestError, ServingError, UnavailableError
-from serving.metrics import Durations, ModelCounts
+from serving.metrics import Durations, Execution, ModelCounts
 from serving.model_schema import BatchingConfig, ModelConfig
 from serving.queue_terms import QueueTerms
 from serving.signature import Signature, WireTensor
@@ -216,12 +216,16 @@ class Servable:
         self._instances.get()
         started = time.perf_counter_ns()
         self.counts.begin_execution(leaving=int(waits))
+        execution = durations.execution = Execution() if durations.traced else None
         try:
-            results = executable.run(feeds, names)
+            results = executable.run(feeds, names, execution.stages if execution else None)
         finally:
             self._instances.put(None)
+        ended = time.perf_counter_ns()
         durations.queue = started - arrived
-        durations.compute_infer = time.perf_counter_ns() - started
+        durations.compute_infer = ended - started
+        if execution is not None:
+            execution.ended_ns = ended
         return results
 
     def _open(self, executable: Executable) -> None:

@@ -115,6 +115,7 @@ class Server:
         if self._http is not None:
             self._http.close()
         self.at_rest = self._repository.close(LOAD_END_S) if drained else False
+        self._service.close()
         return drained
 
     def _models_changed(self) -> None:

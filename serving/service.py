@@ -5,12 +5,14 @@ import importlib.metadata
 import time
 import types
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from serving.errors import (
     CancelledRequestError,
     InvalidRequestError,
+    MissingExtraError,
     NotFoundError,
     SharedMemoryError,
     UnavailableError,
@@ -19,11 +21,14 @@ from serving.errors import (
 from serving.metrics import Durations, FailureReason, Metrics, ModelCounts, RejectionReason
 from serving.queue_terms import QueueTerms
 from serving.repository import ModelRepository
-from serving.schema import ServerConfig
+from serving.schema import ServerConfig, TracingConfig
 from serving.servable import Servable
 from serving.served_model import ServedModel
 from serving.shared_memory import SharedMemory
 from serving.signature import Signature, WireTensor
+
+if TYPE_CHECKING:
+    from serving.tracing import Headers, RequestTrace, Tracing
 
 SERVER_NAME = "trtnode"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
@@ -55,12 +60,20 @@ class InferenceService:
     """Answers about the server and its models, and runs them. Thread-safe."""
 
     def __init__(self, repository: ModelRepository, metrics: Metrics, config: ServerConfig) -> None:
+        """Prepare.
+
+        Raises:
+            MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
+        """
         self.draining = False
         """Set once, when the server begins to stop."""
         self.version = _installed_version()
+        self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
+        """Makes the spans of requests; None where nothing is traced."""
         self.extensions = (
             *EXTENSIONS,
             *(name for key, name in OPTIONAL_EXTENSIONS.items() if getattr(config.admin, key)),
+            *(("trace",) if config.tracing and config.admin.settings else ()),
         )
         """Parts of the protocol beyond its base that this server has."""
         self.shared_memory = SharedMemory(
@@ -68,6 +81,11 @@ class InferenceService:
         )
         self._repository = repository
         self._metrics = metrics
+
+    def close(self) -> None:
+        """Send the last spans, where requests are traced."""
+        if self.tracing is not None:
+            self.tracing.close()
 
     def ready(self) -> bool:
         """Whether every required model can answer and the server isn't stopping."""
@@ -141,8 +159,14 @@ class InferenceService:
         """Serve a model no longer, see ``ModelRepository.unload``."""
         self._repository.unload(name)
 
-    def call(self, name: str, version: str) -> "Call":
+    def call(self, name: str, version: str, *, request_id: str = "", headers: "Headers" = tuple) -> "Call":
         """Open an inference request to a model; use it in a ``with`` statement, which counts how it ends.
+
+        Args:
+            name: The model's name.
+            version: Decimal; empty for the preferred one.
+            request_id: As the client chose it.
+            headers: What came with the request; it may say to which trace the request belongs.
 
         Raises:
             InvalidRequestError: The version isn't a number.
@@ -152,6 +176,8 @@ class InferenceService:
         call = self._call(name, version)
         while not call.servable.enter(call):  # another has just taken its place, and is found now
             call = self._call(name, version)
+        if self.tracing is not None:
+            call.trace = self.tracing.begin(request_id, headers)
         return call
 
     def _call(self, name: str, version: str) -> "Call":
@@ -189,15 +215,17 @@ class Call:
     Attributes:
         servable: The model.
         signature: Its inputs and outputs.
+        trace: Its trace; None if it isn't traced.
     """
 
-    __slots__ = ("_durations", "_entered", "_ran", "servable", "signature")
+    __slots__ = ("_asked", "_durations", "_entered", "_ran", "servable", "signature", "trace")
 
     def __init__(self, servable: Servable, signature: Signature) -> None:
         self.servable = servable
         self.signature = signature
+        self.trace: RequestTrace | None = None
         self._durations = Durations()
-        self._entered = self._ran = 0
+        self._entered = self._asked = self._ran = 0
 
     def __enter__(self) -> "Call":
         self._entered = time.perf_counter_ns()
@@ -218,7 +246,9 @@ class Call:
             ExecutionError: The run failed.
         """
         outputs = self.signature.select(names)
-        self._durations.compute_input = time.perf_counter_ns() - self._entered
+        self._asked = time.perf_counter_ns()
+        self._durations.compute_input = self._asked - self._entered
+        self._durations.traced = self.trace is not None
         arrays = self.servable.infer(feeds, outputs, self._durations, terms)
         self._ran = time.perf_counter_ns()
         return outputs, arrays
@@ -237,6 +267,16 @@ class Call:
         else:
             reason = next((why for kind, why in _REASONS if isinstance(error, kind)), FailureReason.BACKEND)
             self.servable.counts.add_failure(reason, now - self._entered)
+        if self.trace is not None:
+            self._end_trace(self.trace, now, error)
+
+    def _end_trace(self, trace: "RequestTrace", now: int, error: BaseException | None) -> None:
+        phases = [("read", self._entered, self._asked)] if self._asked else []
+        if error is not None:
+            trace.fail(error)
+        elif self._ran:
+            phases.append(("write", self._ran, now))
+        trace.end(self.servable.name, self.servable.version, self._durations, phases)
 
 
 _REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
@@ -251,6 +291,14 @@ _REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
 
 def _state_of(model: ServedModel) -> str:
     return model.preferred.state.lower() if model.preferred is not None else "unloaded"
+
+
+def _open_tracing(config: TracingConfig, version: str) -> "Tracing":
+    try:
+        from serving.tracing import Tracing
+    except ImportError as error:
+        raise MissingExtraError("server.tracing", "OpenTelemetry", "tracing") from error
+    return Tracing(config.otlp_endpoint, version)
 
 
 def _installed_version() -> str:

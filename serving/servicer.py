@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -46,8 +46,17 @@ STREAM_RPC = "ModelStreamInfer"
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
 
-OnCancel = Callable[[Callable[[], None]], bool]
-"""Registers what to call when the client leaves; returns False if it has left already."""
+
+class CallContext(Protocol):
+    """What an inference request needs of the call that it came with, be it one of its own or a stream's."""
+
+    def add_callback(self, leave: Callable[[], None]) -> bool:
+        """Register what to call when the client leaves; return False if it has left already."""
+        ...
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        """Return the call's metadata."""
+        ...
 
 
 class GrpcServicer:
@@ -122,7 +131,7 @@ class GrpcServicer:
         """Run a model once; errors become statuses."""
         response = ModelInferResponse()
         try:
-            self._infer(request, response, context.add_callback)
+            self._infer(request, response, context)
         except Exception as error:
             code, details = status_of(error, "ModelInfer")
         else:
@@ -141,30 +150,31 @@ class GrpcServicer:
         """Refuse a request of a stream whatever it asks for."""
         return self._answer_streamed(self._refuse, request, context)
 
-    def _infer(self, request: ModelInferRequest, response: ModelInferResponse, on_cancel: OnCancel) -> None:
+    def _infer(self, request: ModelInferRequest, response: ModelInferResponse, context: "CallContext") -> None:
         memory = self._service.shared_memory
-        with self._service.call(request.model_name, request.model_version) as call:
-            terms = QueueTerms(*queue_wishes(request.parameters), on_cancel, self._waiting)
+        name, identity, headers = request.model_name, request.id, context.invocation_metadata
+        with self._service.call(name, request.model_version, request_id=identity, headers=headers) as call:
+            terms = QueueTerms(*queue_wishes(request.parameters), context.add_callback, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
             names, windows = tensors.read_wanted(request, memory)
             outputs, arrays = call.infer(feeds, names, terms)
-            response.model_name, response.model_version = call.servable.name, call.servable.version
-            if request.id:
-                response.id = request.id
+            response.model_name, response.model_version = name, call.servable.version
+            if identity:
+                response.id = identity
             tensors.write_outputs(response, outputs, arrays, windows)
 
-    def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _on_cancel: OnCancel) -> None:
+    def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _context: "CallContext") -> None:
         raise self._service.refuse(request.model_name)
 
     def _answer_streamed(
         self,
-        fill: Callable[[ModelInferRequest, ModelInferResponse, OnCancel], None],
+        fill: Callable[[ModelInferRequest, ModelInferResponse, "CallContext"], None],
         request: ModelInferRequest,
         context: StreamedRequest,
     ) -> ModelStreamInferResponse:
         answer = ModelStreamInferResponse()
         try:
-            fill(request, answer.infer_response, context.add_callback)
+            fill(request, answer.infer_response, context)
         except Exception as error:
             code, details = status_of(error, STREAM_RPC)
             context.set_code(code)

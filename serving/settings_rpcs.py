@@ -1,36 +1,28 @@
 """The RPCs about log and trace settings. The gate has checked the rights to them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from protos import LogSettingsRequest, LogSettingsResponse, TraceSettingRequest, TraceSettingResponse
-from serving.errors import InvalidRequestError, UnsupportedError
+from serving.errors import InvalidRequestError
 from serving.log_settings import change_log_settings, log_settings
 from serving.service import InferenceService
-
-_TRACE_LEVELS = ("OFF", "TIMESTAMPS", "TENSORS")
+from serving.trace_settings import change_trace_settings, trace_settings
 
 
 def settings_methods(service: InferenceService) -> dict[str, Callable[[Any], Any]]:
     """Return what answers each of the RPCs, by its name."""
 
     def trace(request: TraceSettingRequest) -> TraceSettingResponse:
+        wanted = {key: list(setting.value) for key, setting in request.settings.items()}
         if request.model_name:
             service.find_all(request.model_name, "")
-        if "trace_level" in request.settings:
-            _check_trace_levels(request.settings["trace_level"].value)
-        off = TraceSettingResponse.SettingValue(value=["OFF"])
-        return TraceSettingResponse(settings={"trace_level": off})
+        change_trace_settings(service.tracing, request.model_name, wanted)
+        settings = trace_settings(service.tracing)
+        value = TraceSettingResponse.SettingValue
+        return TraceSettingResponse(settings={key: value(value=values) for key, values in settings.items()})
 
     return {"TraceSetting": trace, "LogSettings": _log}
-
-
-def _check_trace_levels(levels: Iterable[str]) -> None:
-    for level in levels:
-        if level not in _TRACE_LEVELS:
-            raise InvalidRequestError(f"there is no trace level {level[:100]!r}; use one of {_TRACE_LEVELS}")
-        if level != "OFF":
-            raise UnsupportedError("this server doesn't trace requests")
 
 
 def _log(request: LogSettingsRequest) -> LogSettingsResponse:

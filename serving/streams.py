@@ -7,7 +7,7 @@ where all others do. A client that doesn't read its answers stops its own reques
 import functools
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -52,6 +52,10 @@ class StreamedRequest:
         """Return the client's address."""
         return self._stream.peer
 
+    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        """Return the metadata of the stream."""
+        return self._stream.metadata
+
     def code(self) -> grpc.StatusCode | None:
         """Return how the request failed; None if it didn't."""
         return self._code
@@ -89,7 +93,7 @@ class Streams:
 
     def handle(self, requests: _Requests, context: grpc.ServicerContext) -> Iterator[ModelStreamInferResponse]:
         """Yield the answers to the requests of one stream until all are written, or the client or the server leaves."""
-        stream = Stream(self._accept, context.peer(), strict=_wants_status(context))
+        stream = Stream(self._accept, context.peer(), context.invocation_metadata(), strict=_wants_status(context))
         try:
             self._enter(stream)
             if context.add_callback(functools.partial(self._leave, stream)):
@@ -127,10 +131,14 @@ class Stream:
 
     Attributes:
         peer: The client's address.
+        metadata: What came with the call.
     """
 
-    def __init__(self, accept: "Accept", peer: str, *, strict: bool) -> None:
+    def __init__(
+        self, accept: "Accept", peer: str, metadata: Sequence[tuple[str, str | bytes]], *, strict: bool
+    ) -> None:
         self.peer = peer
+        self.metadata = metadata
         self._accept = accept
         self._strict = strict
         self._outbox: queue.SimpleQueue[ModelStreamInferResponse | Exception | None] = queue.SimpleQueue()

@@ -24,8 +24,14 @@ PARTITIONER_LIBRARIES = {"onnx", "onnx_ir", "numpy", "google.protobuf"}
 
 VENDOR_LIBRARIES = {"openvino", "onnxruntime", "tensorrt", "pycuda"}
 
-NOT_AT_THE_TOP = {("benchmarks/harness/openers.py", "openvino"), ("benchmarks/overhead.py", "openvino")}
-"""Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO."""
+NOT_AT_THE_TOP = {
+    ("benchmarks/harness/openers.py", "openvino"),
+    ("benchmarks/overhead.py", "openvino"),
+    ("serving/service.py", "serving"),
+}
+"""Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO; and
+``serving.tracing`` needs an extra.
+"""
 
 LIBRARIES = {
     "cryptography",
@@ -38,6 +44,7 @@ LIBRARIES = {
     "onnx",
     "onnx_ir",
     "onnxruntime",
+    "opentelemetry",
     "openvino",
     "prometheus_client",
     "protobuf",

@@ -20,9 +20,6 @@ from engines.worker import Worker
 
 TIMEOUT_S = 1800.0
 
-SETTLE_S = 0.02
-"""ONNX Runtime's threads spin for some milliseconds after a run; the next process's turn begins when they sleep."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -112,7 +109,6 @@ def _answer(recipe: Recipe, samples: Sequence[Feeds]) -> list[list[Any]]:
 
 
 def _take_turn(recipe: Recipe, feeds: Feeds, fewest: int, seconds: float) -> np.ndarray:
-    time.sleep(SETTLE_S)
     return time_calls(functools.partial(_opened(recipe), feeds), fewest, seconds)
 
 

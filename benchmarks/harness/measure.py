@@ -1,4 +1,4 @@
-"""Measures one model: all settings take turns, in process and over gRPC."""
+"""Measures one model: all settings take turns in one race, each in process and over gRPC."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ from benchmarks.harness.plan import Plan
 from benchmarks.harness.results import LeftOut, Result, Row
 from benchmarks.harness.settings import NATIVE
 from benchmarks.harness.subjects import Subject, write_at_batch
-from benchmarks.latency import Latencies, Race, Turn, ratio_with_interval, time_calls
+from benchmarks.latency import Latencies, Race, Turn, median_with_interval, ratio_with_interval, time_calls
 from engines import EngineError
 from serving.run_command import save_arrays
 
 QUANTILES = np.arange(0, 102.5, 2.5)
 """In %."""
+
+SETTLE_S = 0.02
+"""ONNX Runtime's threads spin for some milliseconds after a run; the next turn begins when they sleep."""
+
+Way = tuple[str, str]
+"""A setting, and how it is asked: in process or over gRPC."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +74,12 @@ class Measurement:
             recipes = self._prepare(folder)
             with contextlib.ExitStack() as running:
                 candidates = self._start(recipes, peer_recipes(recipes[0].model, self._plan), running)
+                turns: dict[Way, Turn] = {}
                 if "process" in self._plan.via:
-                    feeds = self._subject.samples[0]
-                    self._race("process", {c.recipe.setting: functools.partial(c.take_turn, feeds) for c in candidates})
-            if "grpc" in self._plan.via:
-                self._race_over_grpc(recipes, folder)
+                    turns |= self._turns_in_process(candidates)
+                if "grpc" in self._plan.via:
+                    turns |= self._turns_over_grpc(recipes, folder, running)
+                self._race(turns)
 
     def _prepare(self, folder: pathlib.Path) -> list[Recipe]:
         source, samples, calibration = (folder / name for name in ("model.onnx", "samples.npz", "calibration.npz"))
@@ -111,28 +118,33 @@ class Measurement:
             )
         return candidates
 
-    def _race_over_grpc(self, recipes: Sequence[Recipe], folder: pathlib.Path) -> None:
-        served = {r.setting: Served(file=r.model, engine=NATIVE if r.engine == NATIVE else "auto") for r in recipes}
-        with running_server(served, folder, self._plan.threads) as channel:
-            feeds = self._subject.samples[0]
-            calls = {name: inference_call(channel, name, feeds) for name in served}
-            self._race("grpc", {name: functools.partial(time_calls, call) for name, call in calls.items()})
+    def _turns_in_process(self, candidates: Sequence[Candidate]) -> dict[Way, Turn]:
+        feeds = self._subject.samples[0]
+        return {(c.recipe.setting, "process"): functools.partial(c.take_turn, feeds) for c in candidates}
 
-    def _race(self, via: str, turns: Mapping[str, Turn]) -> None:
-        race = Race(turns)
+    def _turns_over_grpc(
+        self, recipes: Sequence[Recipe], folder: pathlib.Path, running: contextlib.ExitStack
+    ) -> dict[Way, Turn]:
+        served = {r.setting: Served(file=r.model, engine=NATIVE if r.engine == NATIVE else "auto") for r in recipes}
+        channel = running.enter_context(running_server(served, folder, self._plan.threads))
+        calls = {name: inference_call(channel, name, self._subject.samples[0]) for name in served}
+        return {(name, "grpc"): functools.partial(time_calls, call) for name, call in calls.items()}
+
+    def _race(self, turns: Mapping[Way, Turn]) -> None:
+        race = Race(turns, settle_s=SETTLE_S)
         try:
-            race.run(self._plan.rounds, after_round=lambda: self._tell(f"measuring, {via}"))
+            race.run(self._plan.rounds, after_round=lambda: self._tell("measuring"))
         finally:
             latencies = race.latencies()
-            self._result.rows.extend(
-                self._row(via, self._facts[name], times, latencies[NATIVE]) for name, times in latencies.items()
-            )
+            self._result.rows.extend(self._row(way, latencies) for way in latencies)
 
-    def _row(self, via: str, facts: _Facts, times: Latencies, native: Latencies) -> Row:
-        ratio, low, high = ratio_with_interval(native, times)
+    def _row(self, way: Way, latencies: Mapping[Way, Latencies]) -> Row:
+        setting, via = way
+        facts, times = self._facts[setting], latencies[way]
+        ratio, low, high = ratio_with_interval(latencies[NATIVE, via], times)
         row = Row(
             network=self._subject.name,
-            setting=facts.recipe.setting,
+            setting=setting,
             engine=facts.recipe.engine,
             via=via,
             batch=self._subject.batch,
@@ -154,10 +166,14 @@ class Measurement:
             compile_s=facts.recipe.compile_s,
             quantiles_ms=tuple(times.percentile_ms(q) for q in QUANTILES),
         )
-        in_process = self._result.find(dataclasses.replace(row, via="process").key)
-        if via == "process" or in_process is None:
+        if via == "process" or (setting, "process") not in latencies:
             return row
-        return dataclasses.replace(row, over_process_ms=row.p50_ms - in_process.p50_ms)
+        mine, natives = (latencies[name, "grpc"].over(latencies[name, "process"]) for name in (setting, NATIVE))
+        return dataclasses.replace(
+            row,
+            over_process_ms=float(np.median(mine)),
+            over_native_ms=None if setting == NATIVE else median_with_interval(mine - natives),
+        )
 
     def _tell(self, what: str) -> None:
         self._step(f"{self._subject.name}, batch {self._subject.batch}: {what}")

@@ -30,4 +30,4 @@ class Plan:
     def steps(self) -> int:
         """How many steps a model's measurement has: compiling, loading and rounds."""
         compiled = len(self.precisions)
-        return compiled + (1 + compiled + len(self.peers)) + len(self.via) * self.rounds
+        return compiled + (1 + compiled + len(self.peers)) + self.rounds

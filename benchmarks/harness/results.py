@@ -41,7 +41,9 @@ class Row:
         peak_rss_mb: Most memory of a fresh process that has loaded the model and answered, libraries included.
         precision: What engines compute in, which may be another precision than was asked for.
         compile_s: Time to compile, tuning included; None where nothing is compiled.
-        over_process_ms: Over gRPC: its p50 less that of the same setting in process.
+        over_process_ms: Over gRPC: what it takes longer than the same setting in process, a median over rounds.
+        over_native_ms: That, less the same of native: what the server does more for this setting, a median over rounds;
+            then the ends of its 95 % bootstrap interval.
         quantiles_ms: Latencies at 0, 2.5, 5, ... 100 %.
     """
 
@@ -67,6 +69,7 @@ class Row:
     precision: str = "fp32"
     compile_s: float | None = None
     over_process_ms: float | None = None
+    over_native_ms: tuple[float, float, float] | None = None
     quantiles_ms: tuple[float, ...] = ()
 
     @property
@@ -107,6 +110,12 @@ class Result:
     def as_json(self) -> bytes:
         """One JSON object; numbers that are not finite are null."""
         return _RESULT.dump_json(self)
+
+
+def interval_text(figures: tuple[float, float, float]) -> str:
+    """A median and the ends of its interval, with their signs."""
+    median, low, high = figures
+    return f"{median:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 _RESULT = pydantic.TypeAdapter(Result)

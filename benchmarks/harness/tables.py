@@ -13,16 +13,20 @@ from rich.table import Table
 
 from benchmarks.harness.charts import group_rows
 from benchmarks.harness.comparison import Comparison
-from benchmarks.harness.results import Result, Row, geometric_means
+from benchmarks.harness.results import Result, Row, geometric_means, interval_text
 from benchmarks.harness.settings import NATIVE
 
 TEXTS = ("model", "setting", "engine", "in", "verdict")
 """Headings of columns that hold words, not figures."""
 
+LISTED = 4
+"""Rows that are named where there may be many."""
+
 LEGEND = (
     "ratio: native time over this row's, with its 95 % interval, in interleaved rounds; above 1 is faster. mean10: of "
     "ten requests after the first two. cosine, max abs, top-1: the worst against native over several samples. load, "
-    "peak: of a fresh process; in: the precision that engines compute in."
+    "peak: of a fresh process; in: the precision that engines compute in. over process: what gRPC adds, in ms; "
+    "over native: what of that native doesn't have."
 )
 
 
@@ -84,6 +88,7 @@ def _latencies(rows: Sequence[Row]) -> Table:
         "ratio",
         "95 %",
         "over process",
+        "over native (95 %)",
     )
     return _table(
         headings,
@@ -95,6 +100,7 @@ def _latencies(rows: Sequence[Row]) -> Table:
                 *(f"{ms:.3f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms, row.mean10_ms)),
                 *_ratio(row),
                 _number(row.over_process_ms, "%+.3f"),
+                interval_text(row.over_native_ms) if row.over_native_ms else "",
             )
             for title, group in group_rows(rows)
             for row in group
@@ -148,4 +154,5 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _listed(rows: Sequence[Row]) -> str:
-    return ", ".join(f"{row.network} {row.setting} {row.via} batch {row.batch}" for row in rows)
+    named = [f"{row.network} {row.setting} {row.via} batch {row.batch}" for row in rows[:LISTED]]
+    return ", ".join(named) + (f" and {len(rows) - LISTED} more" if len(rows) > LISTED else "")

@@ -80,10 +80,11 @@ def test_memory_is_that_of_a_process_of_its_own(run: tuple[Result, pathlib.Path]
 def test_grpc_rows_tell_what_the_way_adds(run: tuple[Result, pathlib.Path]) -> None:
     rows = rows_by_kind(run[0])
 
-    for setting in ("native", "fp32"):
-        expected = rows["grpc", setting].p50_ms - rows["process", setting].p50_ms
-        assert rows["grpc", setting].over_process_ms == pytest.approx(expected)
+    assert all((rows["grpc", setting].over_process_ms or 0) > 0 for setting in ("native", "fp32"))
     assert rows["process", "native"].over_process_ms is None
+    assert rows["grpc", "native"].over_native_ms is None
+    middle, low, high = rows["grpc", "fp32"].over_native_ms or (0.0, 1.0, -1.0)
+    assert low <= middle <= high
 
 
 def test_the_page_is_written_beside_the_figures(run: tuple[Result, pathlib.Path]) -> None:

@@ -179,12 +179,21 @@ def test_bars_are_judged_by_setting() -> None:
 
 
 def test_what_grpc_adds_may_not_depend_on_the_setting() -> None:
-    rows = [native(), row(), native(via="grpc", over_process_ms=1.0), row(via="grpc", over_process_ms=1.25)]
+    rows = [native(), row(), native(via="grpc"), row(via="grpc", over_native_ms=(0.25, 0.15, 0.35))]
 
     verdict = judge(result(*rows))[-1]
 
     assert not verdict.met
-    assert "0.250 ms apart" in verdict.figure
+    assert verdict.figure == "lenet5 fp32 further apart; widest: lenet5 fp32, +0.250 (+0.150 to +0.350) ms"
+
+
+def test_a_difference_that_chance_explains_breaks_no_bar() -> None:
+    rows = [native(), native(via="grpc"), row(via="grpc", over_native_ms=(-0.25, -0.6, 0.1))]
+
+    verdict = judge(result(*rows))[-1]
+
+    assert verdict.met
+    assert verdict.figure.startswith("none further apart")
 
 
 def test_bars_say_what_a_machine_lacks() -> None:

@@ -7,7 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.latency import Latencies, Race, Turn, measure, ratio_with_interval, time_calls
+from benchmarks.latency import (
+    Latencies,
+    Race,
+    Turn,
+    measure,
+    median_with_interval,
+    ratio_with_interval,
+    time_calls,
+)
 
 
 def latencies(*rounds: list[float], first: list[float] | None = None) -> Latencies:
@@ -67,6 +75,12 @@ def test_the_interval_narrows_with_more_rounds() -> None:
     )
 
     assert high_of_many - low_of_many < (high - low) / 2
+
+
+def test_what_is_added_is_seen_through_a_machine_that_slows_down() -> None:
+    baseline, candidate = latencies([1.0], [2.0], [40.0]), latencies([1.5], [2.5], [40.5])
+
+    assert median_with_interval(candidate.over(baseline)) == (0.5, 0.5, 0.5)
 
 
 def turn_of(name: str, log: list[tuple[str, int, float]], ms: float = 10.0) -> Turn:

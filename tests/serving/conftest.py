@@ -59,7 +59,9 @@ class FakeExecutable:
         self.closed = False
         self.runs = self.running = self.most_at_once = 0
 
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def run(
+        self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None
+    ) -> dict[str, np.ndarray]:
         self.runs += 1
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)

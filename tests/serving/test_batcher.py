@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from engines import StageTime
 from serving.batcher import DynamicBatcher
 from serving.errors import CancelledRequestError, QueueFullError, QueueTimeoutError
 from serving.metrics import Durations, ModelCounts
@@ -20,7 +21,9 @@ POISON = 666
 CLIENTS, REQUESTS = 24, 40
 
 
-def add_one(feeds: Mapping[str, np.ndarray], names: Sequence[str] | None) -> dict[str, np.ndarray]:
+def add_one(
+    feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, times: list[StageTime] | None
+) -> dict[str, np.ndarray]:
     time.sleep(random.uniform(0, 0.002))
     if POISON in feeds["x"]:
         raise ValueError("poisoned")

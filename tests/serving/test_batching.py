@@ -46,7 +46,9 @@ class Recorder:
         self.gate.set()
         self.started = threading.Semaphore(0)
 
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def run(
+        self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None
+    ) -> dict[str, np.ndarray]:
         x = feeds["x"]
         self.executed.append(x[:, 0].tolist())
         self.copied.append(x.flags.writeable)  # requests are read-only views of their messages
@@ -356,7 +358,9 @@ def test_a_model_without_a_batch_axis_is_served_one_by_one_and_the_log_says_so(s
 class Centred(Recorder):
     """Subtracts the mean over axis 0, so that axis is no batch axis."""
 
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def run(
+        self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None
+    ) -> dict[str, np.ndarray]:
         super().run(feeds, outputs)
         return {"y": feeds["x"] - feeds["x"].mean(0)}
 
