@@ -241,9 +241,9 @@ class ModelCounts:
         yield "nv_inference_count", self.labels, now.rows
         yield "nv_inference_exec_count", self.labels, now.executions
         yield "nv_inference_pending_request_count", self.labels, now.pending
-        for phase, nanoseconds in dataclasses.asdict(now.durations).items():
+        for phase in ("total", "queue", "compute_input", "compute_infer", "compute_output"):
             name = "request" if phase == "total" else phase
-            yield f"nv_inference_{name}_duration_us", self.labels, nanoseconds // 1000
+            yield f"nv_inference_{name}_duration_us", self.labels, getattr(now.durations, phase) // 1000
         for reason, count in now.rejections.items():
             yield "trtnode_rejected_requests", {**self.labels, "reason": reason}, count
         for reason, count in now.fallbacks.items():
