@@ -1,0 +1,53 @@
+"""Serves an ONNX file with KServe: ``kserve_model.py MODEL.onnx NAME GRPC_PORT HTTP_PORT``, in KServe's own Python."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import grpc.aio
+import onnxruntime
+import uvicorn
+from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
+
+HOST = "127.0.0.1"
+
+
+class OnnxModel(Model):
+    """An ONNX file."""
+
+    def __init__(self, name: str, file: str) -> None:
+        super().__init__(name)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(file, options)
+        self.ready = True
+
+    async def predict(self, payload: InferRequest, headers: Any = None, response_headers: Any = None) -> InferResponse:
+        """Answer one request."""
+        feeds = {tensor.name: tensor.as_numpy() for tensor in payload.inputs}
+        names = [output.name for output in self._session.get_outputs()]
+        outputs = []
+        for name, array in zip(names, self._session.run(names, feeds), strict=True):
+            output = InferOutput(name=name, shape=list(array.shape), datatype="FP32")
+            output.set_data_from_numpy(array, binary_data=True)
+            outputs.append(output)
+        return InferResponse(response_id=payload.id, model_name=self.name, infer_outputs=outputs)
+
+
+def stay_on_loopback() -> None:
+    """Let KServe listen on 127.0.0.1: it has no option for that and takes all addresses."""
+    add_port = grpc.aio.Server.add_insecure_port
+    grpc.aio.Server.add_insecure_port = lambda server, address: add_port(server, f"{HOST}:{address.rpartition(':')[2]}")
+    uvicorn.Config.__init__ = functools.partialmethod(_configure, uvicorn.Config.__init__)
+
+
+def _configure(config: uvicorn.Config, configure: Any, *arguments: Any, **options: Any) -> None:
+    configure(config, *arguments, **{**options, "host": HOST})
+
+
+if __name__ == "__main__":
+    stay_on_loopback()
+    file, name, grpc_port, http_port = sys.argv[1:]
+    ModelServer(http_port=int(http_port), grpc_port=int(grpc_port)).start([OnnxModel(name, file)])
