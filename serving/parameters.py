@@ -28,7 +28,7 @@ def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
         elif key == "timeout":
             timeout_us = _count(key, parameters[key], "int64_param")
         elif key == EMPTY_FINAL_RESPONSE:
-            if parameters[key].WhichOneof("parameter_choice") != "bool_param":
+            if not parameters[key].HasField("bool_param"):
                 raise InvalidRequestError(f"the parameter {key!r} should be a bool_param")
         elif key.startswith("triton_"):
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")

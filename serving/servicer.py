@@ -127,8 +127,8 @@ class GrpcServicer:
         servables = self._service.find_all(request.name, request.version)
         return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
 
-    def model_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> ModelInferResponse:
-        """Run a model once; errors become statuses."""
+    def model_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
+        """Run a model once and return the response; errors become statuses."""
         response = ModelInferResponse()
         try:
             self._infer(request, response, context)
@@ -136,7 +136,7 @@ class GrpcServicer:
             code, details = status_of(error, "ModelInfer")
         else:
             return response
-        context.abort(code, details)  # raises; gRPC sends the status
+        return context.abort(code, details)  # raises; gRPC sends the status
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
         """Refuse a request whatever it asks for."""

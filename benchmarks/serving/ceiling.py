@@ -30,7 +30,7 @@ from serving.admission import InferencePool
 from serving.config import load_config
 from serving.front import channel_options, codec, inference_threads
 from serving.loader import engine_loader
-from serving.metrics import Durations, Metrics
+from serving.metrics import Metrics
 from serving.repository import ModelRepository
 from serving.schema import ServableConfig
 from serving.service import InferenceService

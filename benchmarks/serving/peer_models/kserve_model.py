@@ -24,7 +24,7 @@ class OnnxModel(Model):
         self._session = onnxruntime.InferenceSession(file, options)
         self.ready = True
 
-    async def predict(self, payload: InferRequest, headers: Any = None, response_headers: Any = None) -> InferResponse:
+    async def predict(self, payload: InferRequest, *_headers: Any, **_more: Any) -> InferResponse:
         """Answer one request."""
         feeds = {tensor.name: tensor.as_numpy() for tensor in payload.inputs}
         names = [output.name for output in self._session.get_outputs()]
