@@ -66,13 +66,12 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace, folder: pathlib.Path, console: Console) -> Plan:
-    load = find_perf_analyzer(arguments.perf_analyzer)
-    if isinstance(load, str):
-        console.print(f"{load}, so this project's own client in Python puts the load on.")
-        load = PythonClient()
+    found = find_perf_analyzer(arguments.perf_analyzer)
+    if isinstance(found, str):
+        console.print(f"{found}, so this project's own client in Python puts the load on.")
     programs = {peer: getattr(arguments, _field(peer)) for peer in PEERS} if arguments.peers else {}
     return Plan(
-        load=load,
+        load=PythonClient() if isinstance(found, str) else found,
         rounds=QUICK_ROUNDS if arguments.quick else ROUNDS,
         seconds=QUICK_SECONDS if arguments.quick else SECONDS,
         peers={peer: program for peer, program in programs.items() if program is not None},

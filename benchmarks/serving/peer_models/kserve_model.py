@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import grpc.aio
 import onnxruntime
@@ -14,7 +16,7 @@ from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 HOST = "127.0.0.1"
 
 
-class OnnxModel(Model):
+class OnnxModel(Model):  # type: ignore[misc]  # installed in another environment
     """An ONNX file."""
 
     def __init__(self, name: str, file: str) -> None:
@@ -36,18 +38,29 @@ class OnnxModel(Model):
         return InferResponse(response_id=payload.id, model_name=self.name, infer_outputs=outputs)
 
 
-def stay_on_loopback() -> None:
-    """Let KServe listen on 127.0.0.1: it has no option for that and takes all addresses."""
+class LoopbackConfig(uvicorn.Config):
+    """Takes HOST, whatever address it is told."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "host": HOST})
+
+
+@contextlib.contextmanager
+def loopback_only() -> Iterator[None]:
+    """Let KServe listen on HOST: it has no option for that and takes all addresses."""
     add_port = grpc.aio.Server.add_insecure_port
-    grpc.aio.Server.add_insecure_port = lambda server, address: add_port(server, f"{HOST}:{address.rpartition(':')[2]}")
-    uvicorn.Config.__init__ = functools.partialmethod(_configure, uvicorn.Config.__init__)
 
+    def add_loopback_port(server: grpc.aio.Server, address: str) -> int:
+        return int(add_port(server, f"{HOST}:{address.rpartition(':')[2]}"))
 
-def _configure(config: uvicorn.Config, configure: Any, *arguments: Any, **options: Any) -> None:
-    configure(config, *arguments, **{**options, "host": HOST})
+    with (
+        mock.patch.object(grpc.aio.Server, "add_insecure_port", add_loopback_port),
+        mock.patch.object(uvicorn, "Config", LoopbackConfig),
+    ):
+        yield
 
 
 if __name__ == "__main__":
-    stay_on_loopback()
     file, name, grpc_port, http_port = sys.argv[1:]
-    ModelServer(http_port=int(http_port), grpc_port=int(grpc_port)).start([OnnxModel(name, file)])
+    with loopback_only():
+        ModelServer(http_port=int(http_port), grpc_port=int(grpc_port)).start([OnnxModel(name, file)])
