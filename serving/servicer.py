@@ -156,8 +156,9 @@ class GrpcServicer:
         with self._service.call(name, request.model_version, request_id=identity, headers=headers) as call:
             terms = QueueTerms(*queue_wishes(request.parameters), context.add_callback, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
-            names, windows = tensors.read_wanted(request, memory)
-            outputs, arrays = call.infer(feeds, names, terms)
+            wishes = [(output.name, output.parameters) for output in request.outputs[:]]
+            windows = tensors.output_windows(wishes, memory)
+            outputs, arrays = call.infer(feeds, [name for name, _ in wishes], terms)
             response.model_name, response.model_version = name, call.servable.version
             if identity:
                 response.id = identity

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
+from protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
 from serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
 from serving.parameters import tensor_place
 from serving.shared_memory import SharedMemory, Window
@@ -57,23 +57,26 @@ def read_inputs(request: ModelInferRequest, signature: Signature, memory: Shared
     return feeds
 
 
-def read_wanted(request: ModelInferRequest, memory: SharedMemory) -> tuple[list[str], dict[str, Window]]:
-    """Return the names of the outputs that the request lists, and the shared memory of those that go there, by name.
+def output_windows(
+    wishes: Iterable[tuple[str, Mapping[str, InferParameter]]], memory: SharedMemory
+) -> dict[str, Window]:
+    """Return the shared memory of the outputs that go there, by name.
+
+    Args:
+        wishes: Name and parameters of each output that the request names.
+        memory: The regions.
 
     Raises:
         InvalidRequestError: A place isn't inside its region, or its parameters are of another type.
         NotFoundError: A region isn't registered.
         UnsupportedError: Shared memory is off, or an output is wanted in a way that this server doesn't have.
     """
-    names: list[str] = []
-    windows: dict[str, Window] = {}
-    for output in request.outputs[:]:
-        name, parameters = output.name, output.parameters
-        names.append(name)
+    windows = {}
+    for name, parameters in wishes:
         place = tensor_place(name, parameters) if parameters else None
         if place is not None:
             windows[name] = memory.open(place)
-    return names, windows
+    return windows
 
 
 def write_outputs(
