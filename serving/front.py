@@ -87,7 +87,7 @@ class GrpcFront:
         self._server = grpc.server(
             self._control,
             interceptors=(Gate(access), Admission(self._pool, INFER_METHOD, refusal)),
-            options=_channel_options(config, self._shares_port),
+            options=channel_options(config, shares_port=self._shares_port),
         )
         self._add_services(servicer.handlers())
         self.show_ready(False)
@@ -137,7 +137,7 @@ class GrpcFront:
         }
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
-            **{**_codec(STREAM_RPC), "request_deserializer": parse_request},
+            **{**codec(STREAM_RPC), "request_deserializer": parse_request},
         )
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
@@ -169,10 +169,11 @@ def probe(host: str, port: int) -> None:
 
 
 def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
-    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **_codec(name))
+    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **codec(name))
 
 
-def _codec(name: str) -> dict[str, Any]:
+def codec(name: str) -> dict[str, Any]:
+    """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
     request, response = messages_of(name)
     return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
 
@@ -192,7 +193,8 @@ def _described_files() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _channel_options(config: ServerConfig, shares_port: bool) -> list[tuple[str, int]]:
+def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[tuple[str, int]]:
+    """Return the settings of the port in gRPC's words."""
     size = config.grpc.max_message_mb << 20
     return [
         ("grpc.max_receive_message_length", size),

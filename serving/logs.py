@@ -28,11 +28,11 @@ def logged(name: str, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     @functools.wraps(handler)
     def answer(request: Any, context: Any) -> Any:
         before = _REQUEST.set(request)
-        started = time.perf_counter()
+        started = time.perf_counter() if logger.isEnabledFor(logging.DEBUG) else None
         try:
             return handler(request, context)
         finally:
-            if logger.isEnabledFor(logging.DEBUG):
+            if started is not None:
                 code = context.code()
                 milliseconds = 1000 * (time.perf_counter() - started)
                 status = code.name if code else "OK"

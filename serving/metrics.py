@@ -210,10 +210,10 @@ class ModelCounts:
         with self._lock:
             self._pending -= 1
 
-    def begin_execution(self, requests: int = 1) -> None:
+    def begin_execution(self, leaving: int) -> None:
         """Count an execution, and the requests that it takes out of the queue."""
         with self._lock:
-            self._pending -= requests
+            self._pending -= leaving
             self._executions += 1
 
     def add_batch(self, rows: int, spent: BatchStats) -> None:
@@ -257,9 +257,9 @@ class ModelCounts:
         yield "nv_inference_count", self.labels, now.rows
         yield "nv_inference_exec_count", self.labels, now.executions
         yield "nv_inference_pending_request_count", self.labels, now.pending
-        for phase, nanoseconds in dataclasses.asdict(now.durations).items():
+        for phase in ("total", "queue", "compute_input", "compute_infer", "compute_output"):
             name = "request" if phase == "total" else phase
-            yield f"nv_inference_{name}_duration_us", self.labels, nanoseconds // 1000
+            yield f"nv_inference_{name}_duration_us", self.labels, getattr(now.durations, phase) // 1000
         for reason, count in now.rejections.items():
             yield "trtnode_rejected_requests", {**self.labels, "reason": reason}, count
         for reason, count in now.fallbacks.items():

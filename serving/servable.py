@@ -235,10 +235,12 @@ class Servable:
         executable = self._executable
         assert executable is not None, "only users that have entered run the model"
         arrived = time.perf_counter_ns()
-        self.counts.enter_queue()
+        waits = self._instances.empty()
+        if waits:
+            self.counts.enter_queue()
         self._instances.get()
         started = time.perf_counter_ns()
-        self.counts.begin_execution()
+        self.counts.begin_execution(leaving=int(waits))
         execution = durations.execution = Execution() if durations.traced else None
         try:
             results = executable.run(feeds, names, execution.stages if execution else None)

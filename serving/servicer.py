@@ -120,7 +120,7 @@ class GrpcServicer:
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
         }
-        return {**handlers, "ModelInfer": self._answer_infer}
+        return {**handlers, "ModelInfer": self.model_infer}
 
     def refusal(self) -> Handler:
         """Return what answers an inference request that there is no room or time for."""
@@ -164,11 +164,16 @@ class GrpcServicer:
         servables = self._service.find_all(request.name, request.version)
         return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
 
-    def model_infer(self, request: ModelInferRequest, context: "CallContext") -> ModelInferResponse:
-        """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
+    def model_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
+        """Run a model once and return the response; errors become statuses."""
         response = ModelInferResponse()
-        self._infer(request, response, context)
-        return response
+        try:
+            self._infer(request, response, context)
+        except Exception as error:
+            code, details = status_of(error, "ModelInfer")
+        else:
+            return response
+        return context.abort(code, details)  # raises; gRPC sends the status
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
         """Refuse a request whatever it asks for."""
@@ -184,24 +189,20 @@ class GrpcServicer:
 
     def _infer(self, request: ModelInferRequest, response: ModelInferResponse, context: "CallContext") -> None:
         memory = self._service.shared_memory
-        headers = context.invocation_metadata
-        with self._service.call(
-            request.model_name, request.model_version, request_id=request.id, headers=headers
-        ) as call:
+        name, identity, headers = request.model_name, request.id, context.invocation_metadata
+        with self._service.call(name, request.model_version, request_id=identity, headers=headers) as call:
             terms = QueueTerms(*queue_wishes(request.parameters), context.add_callback, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
-            windows = tensors.output_windows(((one.name, one.parameters) for one in request.outputs), memory)
-            outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
-            response.model_name, response.model_version = request.model_name, call.servable.version
-            response.id = request.id
+            wishes = [(output.name, output.parameters) for output in request.outputs[:]]
+            windows = tensors.output_windows(wishes, memory)
+            outputs, arrays = call.infer(feeds, [name for name, _ in wishes], terms)
+            response.model_name, response.model_version = name, call.servable.version
+            if identity:
+                response.id = identity
             tensors.write_outputs(response, outputs, arrays, windows)
 
     def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _context: "CallContext") -> None:
         raise self._service.refuse(request.model_name)
-
-    def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
-        infer = functools.partial(self.model_infer, context=context)
-        return _answer("ModelInfer", infer, request, context)
 
     def _answer_streamed(
         self,
