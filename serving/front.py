@@ -24,10 +24,11 @@ from serving.admission import Admission, InferencePool
 from serving.errors import AddressError
 from serving.gate import Gate
 from serving.logs import logged
+from serving.parsing import parser_of
 from serving.schema import ServerConfig
 from serving.service import InferenceService
 from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler
-from serving.streams import Stream, Streams, parse_request
+from serving.streams import Refused, Stream, Streams
 from serving.tls import Certificates
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class GrpcFront:
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
         self._health = health.HealthService()
-        servicer = GrpcServicer(service, self._pool.waiting)
+        self._servicer = servicer = GrpcServicer(service, self._pool.waiting)
         self._stream_answer = logged(STREAM_RPC, servicer.stream_infer)
         self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
         self._streams = Streams(self._accept_streamed, config.limits.streams)
@@ -124,22 +125,26 @@ class GrpcFront:
         }
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
-            **{**_codec(STREAM_RPC), "request_deserializer": parse_request},
+            **_codec(STREAM_RPC),
         )
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
         reflector = reflection.ReflectionServicer(
             (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
         )
+        question = reflection_pb2.ServerReflectionRequest
         stream = grpc.stream_stream_rpc_method_handler(
             _on(self._reflection, reflector.ServerReflectionInfo),
-            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            request_deserializer=parser_of(question, instead=question()),
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
-    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest) -> None:
-        if self._admission.admits():
+    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest | Refused) -> None:
+        if isinstance(request, Refused):
+            fail = functools.partial(self._servicer.fail_streamed, request.error)
+            stream.run(logged(STREAM_RPC, fail), request.request)
+        elif self._admission.admits():
             self._pool.submit(stream.run, self._stream_answer, request)
         else:
             stream.run(self._stream_refusal, request)
@@ -167,7 +172,7 @@ def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
 def _codec(name: str) -> dict[str, Any]:
     method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
     request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
-    return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
+    return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
 def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:

@@ -29,9 +29,11 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
+from serving.errors import ServingError
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
 from serving.parameters import check_request_parameters, count_parameter
+from serving.parsing import UNREADABLE
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
 from serving.service import SERVER_NAME, InferenceService
@@ -137,6 +139,16 @@ class GrpcServicer:
         """Refuse a request of a stream whatever it asks for."""
         return self._answer_streamed(self._refuse, request, context)
 
+    def fail_streamed(
+        self, error: ServingError, request: ModelInferRequest, context: StreamedRequest
+    ) -> ModelStreamInferResponse:
+        """Answer a request of a stream with an error that is known already."""
+
+        def fail(_request: ModelInferRequest, _response: ModelInferResponse, _on_cancel: OnCancel) -> None:
+            raise error
+
+        return self._answer_streamed(fail, request, context)
+
     def _infer(self, request: ModelInferRequest, response: ModelInferResponse, on_cancel: OnCancel) -> None:
         memory = self._service.shared_memory
         with self._service.call(request.model_name, request.model_version) as call:
@@ -175,6 +187,8 @@ class GrpcServicer:
 
 
 def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+    if request is UNREADABLE:
+        context.abort(grpc.StatusCode.INTERNAL, f"the message is no {name}Request")
     try:
         return method(request)
     except Exception as error:
