@@ -8,6 +8,7 @@ import pathlib
 
 from engines.cache import EngineCache
 from engines.compiler import compile_model
+from engines.errors import OutputFileError
 from engines.executor import Executable, open_executable
 from engines.options import CompileOptions
 from engines.precision_choice import check_engine
@@ -48,6 +49,8 @@ def prepare_model(
 ) -> Executable:
     """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
 
+    Where the disk is too full to compile it, it runs natively, and the log says so.
+
     Args:
         path: The model.
         options: How to compile it, if it isn't compiled yet.
@@ -65,10 +68,14 @@ def prepare_model(
     built = 0
     is_compiled_file = is_compiled(model)
     if engine != NATIVE and not is_compiled_file:
-        compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
-        built = compiled.engines_built
-        if compiled.engine != NATIVE:
-            model = view_model(compiled.model, path)
+        try:
+            compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
+        except OutputFileError as error:
+            logger.warning("%s runs natively, since it can't be compiled: %s", path, error)
+        else:
+            built = compiled.engines_built
+            if compiled.engine != NATIVE:
+                model = view_model(compiled.model, path)
     executable = open_executable(
         model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE
     )
