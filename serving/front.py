@@ -53,7 +53,7 @@ class GrpcFront:
         self._config = config.grpc
         self._certificates = Certificates(config.grpc.tls) if config.grpc.tls else None
         self._pool = InferencePool(inference_threads(instances))
-        self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
+        self._control = InferencePool(CONTROL_THREADS)
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
@@ -145,7 +145,7 @@ class GrpcFront:
             fail = functools.partial(self._servicer.fail_streamed, request.error)
             stream.run(logged(STREAM_RPC, fail), request.request)
         elif self._admission.admits():
-            self._pool.submit(stream.run, self._stream_answer, request)
+            self._pool.submit(self._pool.begins(stream.run), self._stream_answer, request)
         else:
             stream.run(self._stream_refusal, request)
 
@@ -177,7 +177,7 @@ def _codec(name: str) -> dict[str, Any]:
 
 def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:
     """Return the handler marked with the pool that grpcio is to run it in."""
-    marked: Any = functools.partial(handler)
+    marked: Any = pool.begins(handler) if isinstance(pool, InferencePool) else functools.partial(handler)
     marked.experimental_thread_pool = pool
     return marked  # type: ignore[no-any-return]
 

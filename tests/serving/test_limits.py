@@ -60,10 +60,10 @@ def test_calls_beyond_the_limit_of_a_connection_wait_in_their_client(start_fake,
     ],
 )
 def test_messages_that_can_not_be_parsed_use_up_nothing(start_fake, caplog, method: str, code: str) -> None:
-    running = start_fake(server="limits: {connection_requests: 4}")
+    running = start_fake(server="limits: {connection_requests: 16}")
 
     with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        statuses = [status_of_bytes(channel, "/" + method, b"\xff\xff\xff\xff") for _ in range(20)]
+        statuses = [status_of_bytes(channel, "/" + method, b"\xff\xff\xff\xff") for _ in range(40)]
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
 
     assert set(statuses) == {code}
