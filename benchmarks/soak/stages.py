@@ -1,4 +1,7 @@
-"""The course of a soak: warm-up, steady load with attacks, reloads and a stop, all under full load."""
+"""The course of a soak: reloads, warm-up, steady load with attacks, reloads again and a stop, all under full load.
+
+The first reloads are part of the warm-up: the engine library starts threads with them that stay, up to some number.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Plan:
     Attributes:
         seconds: Of warm-up and steady load together.
         mutated: Requests that no client should send.
-        reloads: How often to load a model anew.
+        reloads: How often to load a model anew, before the warm-up and after the steady load.
         seed: Of all choices.
     """
 
@@ -101,6 +104,7 @@ class _Stages:
 
     def run(self) -> Results:
         everybody = (*EVERYBODY, *ATTACKS)
+        self._reload_all("first reloads", 1)
         with self._crowd("warm-up", everybody):
             self._let_work(self._plan.seconds * WARM_UP)
         warm = self._rest()
@@ -109,9 +113,7 @@ class _Stages:
             while operator.length_hint(self._site.numbers) and self._server.alive:
                 self._let_work(1)
         steady = self._rest(warm)
-        with self._crowd("reloads", EVERYBODY) as crowd:
-            for turn in range(1, self._plan.reloads + 1):
-                crowd.tally.add("reload", self._reload(turn))
+        self._reload_all("reloads", 1 + self._plan.reloads)
         reloaded = self._rest(warm)
         call(self._site.channel, "LogSettings", LOG_EVERY_REQUEST)
         with self._crowd("stop", WORK, may_refuse=True) as crowd:
@@ -147,6 +149,11 @@ class _Stages:
         """Let the server come to rest without clients, and look at it."""
         time.sleep(REST_S)
         return settled(self._server.pid, lambda now: before is None or now.descriptors <= before.descriptors)
+
+    def _reload_all(self, stage: str, first: int) -> None:
+        with self._crowd(stage, EVERYBODY) as crowd:
+            for turn in range(first, first + self._plan.reloads):
+                crowd.tally.add("reload", self._reload(turn))
 
     def _reload(self, turn: int) -> Outcome:
         """Put the next variant of a model in place, and see that it answers."""
