@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+MINUTES ?= 5
 
-.PHONY: setup serve predict test conformance bench results lint clean
+.PHONY: setup serve predict test conformance soak bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -25,6 +26,10 @@ test: setup
 
 conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
+
+soak: setup
+	mkdir -p build
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) --json build/soak.json
 
 bench: setup
 	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz --via process,grpc

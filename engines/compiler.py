@@ -20,7 +20,7 @@ from engines.building import BuiltEngine, EngineBuilder, builder_version, verdic
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
-from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, OutputFileError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
 from engines.native_form import write_native_form
@@ -86,6 +86,7 @@ def compile_model(
         BackendMissingError: Its library is not installed, or does not run here.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
         PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
+        OutputFileError: The folder for temporary files is full.
     """
     engine = resolve_engine(options.engine)
     if engine != NATIVE and (problem := get_backend(engine).missing()):
@@ -93,17 +94,27 @@ def compile_model(
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
-        folder = pathlib.Path(name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
+            return _compile_in(pathlib.Path(name), source, options, cache, worker)
+    except OSError as error:
+        place = pathlib.Path(error.filename or "the folder for temporary files")
+        raise OutputFileError(place, error.strerror or str(error)) from error
+
+
+def _compile_in(
+    folder: pathlib.Path, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None, worker: Worker
+) -> CompiledModel:
+    """Compile with a folder for what is written on the way."""
+    try:
+        return _Compilation(source, options, cache, worker, folder).run()
+    except ModelLoadError as refusal:
+        rewritten = folder / "native.onnx"
         try:
-            return _Compilation(source, options, cache, worker, folder).run()
-        except ModelLoadError as refusal:
-            rewritten = folder / "native.onnx"
-            try:
-                worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
-            except ModelLoadError:
-                return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
-            return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
+            worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
+        except ModelLoadError:
+            return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
+        return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
 
 
 def partition_model(

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from engines.cache import EngineCache
 from engines.compiler import compile_model
+from engines.errors import OutputFileError
 from engines.executor import Executable, open_executable
 from engines.options import CompileOptions
 from engines.precision_choice import check_engine
@@ -52,6 +53,8 @@ def prepare_model(
 ) -> Executable:
     """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
 
+    Where the disk is too full to compile it, it runs natively, and the log says so.
+
     Args:
         path: The model.
         options: How to compile it, if it isn't compiled yet.
@@ -69,10 +72,14 @@ def prepare_model(
     built, report = 0, _embedded_report(model)
     is_compiled_file = is_compiled(model)
     if engine != NATIVE and not is_compiled_file:
-        compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
-        built, report = compiled.engines_built, compiled.report.as_json()
-        if compiled.engine != NATIVE:
-            model = view_model(compiled.model, path)
+        try:
+            compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
+        except OutputFileError as error:
+            logger.warning("%s runs natively, since it can't be compiled: %s", path, error)
+        else:
+            built, report = compiled.engines_built, compiled.report.as_json()
+            if compiled.engine != NATIVE:
+                model = view_model(compiled.model, path)
     executable = open_executable(
         model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE
     )

@@ -5,11 +5,15 @@ import functools
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
+
+BODY_S = 0.05
+"""How long a thread that waits for the body of its request counts as one at work, if others wait for a thread."""
 
 
 def inference_threads(instances: int) -> int:
@@ -18,11 +22,14 @@ def inference_threads(instances: int) -> int:
 
 
 class InferencePool(ThreadPoolExecutor):
-    """The threads that run inference requests.
+    """The threads that answer requests.
 
     Few are at work at a time: the model releases the interpreter lock while it computes, and more threads only take it
     from each other. A request that waits inside ``waiting`` doesn't count, so that batches can form whatever their
     size. The thread that was at work last takes the next request, since its memory is still in the caches.
+
+    gRPC lets a thread wait for the body of a request, which a client may send slowly or never. So a handler is marked
+    with ``begins``; a thread that doesn't get there soon is not counted, and others take its place.
 
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
@@ -39,6 +46,10 @@ class InferencePool(ThreadPoolExecutor):
         self._most_at_work = at_work
         self._at_work = 0
         self._closed = False
+        self._here = threading.local()
+        self._running: set[_Task] = set()
+        self._crowded = threading.Event()
+        self._patrol: threading.Thread | None = None
         self._backlog: collections.deque[_Task] = collections.deque()
         self._resting: list[queue.SimpleQueue[_Task | None]] = []
         self._lock = threading.Lock()
@@ -60,7 +71,23 @@ class InferencePool(ThreadPoolExecutor):
             self.in_flight += 1
             self._backlog.append(task)
             self._set_to_work()
+            if self._backlog:
+                self._look_after_backlog()
         return task.future
+
+    def begins(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the handler of requests with the mark that they are here when it is called."""
+
+        def begin(*args: Any) -> Any:
+            task = self._here.task
+            task.begun = True
+            if task.uncounted:
+                with self._lock:
+                    self._at_work += 1
+                    task.uncounted = False
+            return handler(*args)
+
+        return begin
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no request is in flight; return False if that takes longer."""
@@ -72,6 +99,7 @@ class InferencePool(ThreadPoolExecutor):
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         with self._lock:
             self._closed = True
+            self._crowded.set()
             if cancel_futures:
                 self._backlog.clear()
             for inbox in self._resting:
@@ -81,7 +109,34 @@ class InferencePool(ThreadPoolExecutor):
         if self._backlog and self._at_work < self._most_at_work:
             self._at_work += 1
             inbox = self._resting.pop() if self._resting else self._new_thread()
-            inbox.put(self._backlog.popleft())
+            inbox.put(self._take())
+
+    def _take(self) -> "_Task":
+        task = self._backlog.popleft()
+        task.since = time.monotonic()
+        self._running.add(task)
+        return task
+
+    def _look_after_backlog(self) -> None:
+        self._crowded.set()
+        if self._patrol is None:
+            self._patrol = threading.Thread(target=self._replace_idlers, name="patrol", daemon=True)
+            self._patrol.start()
+
+    def _replace_idlers(self) -> None:
+        """While requests wait for a thread, stop counting threads that wait for a body."""
+        while self._crowded.wait() and not self._closed:
+            time.sleep(BODY_S)
+            with self._lock:
+                overdue = time.monotonic() - BODY_S
+                for task in self._running:
+                    if not task.begun and not task.uncounted and task.since < overdue:
+                        task.uncounted = True
+                        self._at_work -= 1
+                while self._backlog and self._at_work < self._most_at_work:
+                    self._set_to_work()
+                if not self._backlog and not self._closed:
+                    self._crowded.clear()
 
     def _new_thread(self) -> queue.SimpleQueue["_Task | None"]:
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -91,16 +146,19 @@ class InferencePool(ThreadPoolExecutor):
     def _work(self, inbox: queue.SimpleQueue["_Task | None"]) -> None:
         task = inbox.get()
         while task is not None:
+            self._here.task = task
             task.run()
-            task = self._next_task(inbox) or inbox.get()
+            task = self._next_task(task, inbox) or inbox.get()
 
-    def _next_task(self, inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
+    def _next_task(self, done: "_Task", inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
         with self._lock:
+            self._running.discard(done)
+            self._at_work += done.uncounted
             self.in_flight -= 1
             if self.in_flight == 0:
                 self._idle.notify_all()
             if self._backlog and self._at_work <= self._most_at_work:
-                return self._backlog.popleft()
+                return self._take()
             self._at_work -= 1
             self._resting.append(inbox)
             if self._closed:
@@ -120,10 +178,12 @@ class InferencePool(ThreadPoolExecutor):
 class _Task:
     """One request and the future that its port watches."""
 
-    __slots__ = ("_call", "future")
+    __slots__ = ("_call", "begun", "future", "since", "uncounted")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
+        self.begun = self.uncounted = False
+        self.since = 0.0
         self.future: Future[Any] = Future()
 
     def run(self) -> None:

@@ -24,10 +24,11 @@ from serving.admission import Admission, InferencePool
 from serving.errors import AddressError
 from serving.gate import Gate
 from serving.logs import logged
+from serving.parsing import parser_of
 from serving.schema import ServerConfig
 from serving.service import InferenceService
 from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
-from serving.streams import Stream, Streams, parse_request
+from serving.streams import Refused, Stream, Streams
 from serving.tls import Certificates
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,12 @@ class GrpcFront:
         self._config = config.grpc
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._pool = pool
-        self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
+        self._control = InferencePool(CONTROL_THREADS)
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
         self._health = health.HealthService()
-        servicer = GrpcServicer(service, self._pool.waiting, spread)
+        self._servicer = servicer = GrpcServicer(service, self._pool.waiting, spread)
         self.methods = servicer.methods
         self._stream_answer = logged(STREAM_RPC, servicer.stream_infer)
         self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
@@ -137,23 +138,27 @@ class GrpcFront:
         }
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
-            **{**codec(STREAM_RPC), "request_deserializer": parse_request},
+            **codec(STREAM_RPC),
         )
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
         reflector = reflection.ReflectionServicer(
             (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
         )
+        question = reflection_pb2.ServerReflectionRequest
         stream = grpc.stream_stream_rpc_method_handler(
             _on(self._reflection, reflector.ServerReflectionInfo),
-            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            request_deserializer=parser_of(question, instead=question()),
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
-    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest) -> None:
-        if self._pool.admits():
-            self._pool.submit(stream.run, self._stream_answer, request)
+    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest | Refused) -> None:
+        if isinstance(request, Refused):
+            fail = functools.partial(self._servicer.fail_streamed, request.error)
+            stream.run(logged(STREAM_RPC, fail), request.request)
+        elif self._pool.admits():
+            self._pool.submit(self._pool.begins(stream.run), self._stream_answer, request)
         else:
             stream.run(self._stream_refusal, request)
 
@@ -175,12 +180,12 @@ def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
 def codec(name: str) -> dict[str, Any]:
     """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
     request, response = messages_of(name)
-    return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
+    return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
 def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:
     """Return the handler marked with the pool that grpcio is to run it in."""
-    marked: Any = functools.partial(handler)
+    marked: Any = pool.begins(handler) if isinstance(pool, InferencePool) else functools.partial(handler)
     marked.experimental_thread_pool = pool
     return marked  # type: ignore[no-any-return]
 

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from engines import EngineError, Executable, InvalidInputError
 from partitioner import PartitionError
 from serving.batch_axis import no_batch_axis, rows_differ_in_company
 from serving.batcher import DynamicBatcher
-from serving.errors import InvalidRequestError, ServingError, UnavailableError
+from serving.errors import CancelledRequestError, InvalidRequestError, ServingError, UnavailableError
 from serving.images import ImageDecoder
-from serving.metrics import Durations, Execution, ModelCounts
+from serving.metrics import Durations, Execution, ModelCounts, RejectionReason
 from serving.model_schema import BatchingConfig, ModelConfig
 from serving.pipelines import image_decoders
 from serving.queue_terms import QueueTerms
@@ -224,13 +224,13 @@ class Servable:
             if self._batcher is not None:
                 results = self._batcher.infer(feeds, names, terms, durations)
             else:
-                results = self._run_alone(feeds, names, durations)
+                results = self._run_alone(feeds, names, durations, terms)
         except InvalidInputError as error:
             raise InvalidRequestError(f"model {self.name!r}: {error}") from error
         return [results[tensor.name] for tensor in tensors]
 
     def _run_alone(
-        self, feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, durations: Durations
+        self, feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, durations: Durations, terms: QueueTerms
     ) -> Mapping[str, np.ndarray]:
         executable = self._executable
         assert executable is not None, "only users that have entered run the model"
@@ -240,9 +240,11 @@ class Servable:
             self.counts.enter_queue()
         self._instances.get()
         started = time.perf_counter_ns()
-        self.counts.begin_execution(leaving=int(waits))
         execution = durations.execution = Execution() if durations.traced else None
         try:
+            if waits and not terms.on_cancel(_nothing):
+                self._leave_queue()
+            self.counts.begin_execution(leaving=int(waits))
             results = executable.run(feeds, names, execution.stages if execution else None)
         finally:
             self._instances.put(None)
@@ -252,6 +254,11 @@ class Servable:
         if execution is not None:
             execution.ended_ns = ended
         return results
+
+    def _leave_queue(self) -> NoReturn:
+        self.counts.leave_queue()
+        self.counts.add_rejection(RejectionReason.CANCELLED)
+        raise CancelledRequestError
 
     def _open(self, executable: Executable) -> None:
         try:
@@ -283,6 +290,10 @@ class Servable:
         self.state, self.reason = State.UNAVAILABLE, reason
         log = logger.error if self.required else logger.warning
         log("Model %r did not load: %s", self.name, reason)
+
+
+def _nothing() -> None:
+    """Nothing is left to do for a client that leaves while its request runs."""
 
 
 def _summary(facts: Mapping[str, Any]) -> str:

@@ -30,9 +30,11 @@ from protos import (
 )
 from serving import tensors
 from serving.access import ADMIN_RIGHTS
+from serving.errors import ServingError
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
 from serving.parameters import queue_wishes
+from serving.parsing import UNREADABLE
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
 from serving.service import SERVER_NAME, InferenceService
@@ -166,6 +168,7 @@ class GrpcServicer:
 
     def model_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
         """Run a model once and return the response; errors become statuses."""
+        _check_readable("ModelInfer", request, context)
         response = ModelInferResponse()
         try:
             self._infer(request, response, context)
@@ -186,6 +189,16 @@ class GrpcServicer:
     def refuse_streamed(self, request: ModelInferRequest, context: StreamedRequest) -> ModelStreamInferResponse:
         """Refuse a request of a stream whatever it asks for."""
         return self._answer_streamed(self._refuse, request, context)
+
+    def fail_streamed(
+        self, error: ServingError, request: ModelInferRequest, context: StreamedRequest
+    ) -> ModelStreamInferResponse:
+        """Answer a request of a stream with an error that is known already."""
+
+        def fail(_request: ModelInferRequest, _response: ModelInferResponse, _context: CallContext) -> None:
+            raise error
+
+        return self._answer_streamed(fail, request, context)
 
     def _infer(self, request: ModelInferRequest, response: ModelInferResponse, context: "CallContext") -> None:
         memory = self._service.shared_memory
@@ -223,7 +236,13 @@ class GrpcServicer:
         return answer
 
 
+def _check_readable(name: str, request: Any, context: grpc.ServicerContext) -> None:
+    if request is UNREADABLE:
+        context.abort(grpc.StatusCode.INTERNAL, f"the message is no {name}Request")
+
+
 def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+    _check_readable(name, request, context)
     try:
         return method(request)
     except Exception as error:

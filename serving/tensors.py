@@ -112,6 +112,7 @@ def write_outputs(
     Raises:
         InvalidOutputError: An array isn't of its tensor's type.
         SharedMemoryError: An array is larger than its window.
+        InvalidRequestError: The object of a window has shrunk since the request began.
     """
     for tensor, array in zip(tensors, arrays, strict=True):
         output = response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
@@ -141,6 +142,7 @@ def write_window(tensor: WireTensor, array: np.ndarray, window: Window) -> int:
             f"{tensor.label} has {array.nbytes} bytes, but {len(window.view)} are there for it in the shared memory "
             f"region {window.place.region!r}"
         )
+    window.check()  # clients have had the time of a run to shrink it
     np.copyto(np.ndarray(array.shape, array.dtype, window.view), array)
     return array.nbytes
 

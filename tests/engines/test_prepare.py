@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import CompileOptions, EngineCache, UnknownBackendError, prepare_model
+from engines import CompileOptions, EngineCache, UnknownBackendError, building, prepare_model
 from engines import compiler as compiler_module
+from engines.worker import Worker
 from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
@@ -44,6 +46,23 @@ def test_model_is_compiled_and_loaded_without_writing_a_file(source: pathlib.Pat
     assert executable.description["engines_built"] == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     assert list(source.parent.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("write", ["write_model", "write_bytes"])
+def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
+    write: str, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, plain: Any, same: Any
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(*((building, "write_model") if write == "write_model" else (Worker, "call")), fail)
+
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["engine"] == "native"
+    assert "runs natively, since it can't be compiled" in caplog.text
+    assert "No space left on device" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
 
 
 def test_second_start_builds_nothing(source: pathlib.Path, tmp_path: pathlib.Path, plain: Any, same: Any) -> None:

@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 import pathlib
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -103,6 +104,28 @@ def test_child_that_takes_too_long_is_stopped(child: Worker, functions: Any) -> 
         child.call(functions.hang, 0.3)
 
     assert time.monotonic() - start < 30
+    assert not pathlib.Path(f"/proc/{process}").exists()
+    assert child.call(functions.add, 60, 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        pytest.param(signal.SIGKILL, r"The process that ran hang crashed \(exit code -9\)", id="killed"),
+        pytest.param(signal.SIGSTOP, r"hang took longer than 1 s and was stopped", id="stopped"),
+    ],
+)
+def test_child_that_gets_a_signal_at_work_costs_one_call(
+    number: signal.Signals, message: str, child: Worker, functions: Any
+) -> None:
+    process = child.call(functions.identify, 60)
+    sender = threading.Timer(0.2, os.kill, (process, number))
+    sender.start()
+
+    with pytest.raises(WorkerError, match=message):
+        child.call(functions.hang, 1)
+
+    sender.join()
     assert not pathlib.Path(f"/proc/{process}").exists()
     assert child.call(functions.add, 60, 1) == 2
 
