@@ -32,7 +32,9 @@ class Context(Protocol):
 
 
 def new_context(pipeline: Pipeline) -> Context:
-    """The fastest context that fits: fixed buffers where every shape is known beforehand."""
+    """The fastest context that fits: lanes of a GPU, else fixed buffers where every shape is known beforehand."""
+    if pipeline.on_lanes is not None:
+        return pipeline.on_lanes
     boundary = [s for stage in pipeline.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
     fixed = (
         s.static_shape

@@ -80,6 +80,13 @@ class OutOfRangeError(ExecutionError):
         self.reason = reason
 
 
+class DeviceLostError(ExecutionError):
+    """The GPU's context is damaged beyond repair. Whatever it has computed since is doubtful."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The GPU can't be used any more in this process ({reason}). Restart the server.")
+
+
 class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import pathlib
@@ -15,8 +16,16 @@ import onnx_ir as ir
 from engines.base import Engine
 from engines.contexts import Context, new_context
 from engines.envelope import Envelope
-from engines.errors import EngineError, EngineRejectedError, ExecutionError, ModelLoadError, OutOfRangeError
+from engines.errors import (
+    DeviceLostError,
+    EngineError,
+    EngineRejectedError,
+    ExecutionError,
+    ModelLoadError,
+    OutOfRangeError,
+)
 from engines.flows import OpenedBody, OpenedFlow, open_flows
+from engines.lane_pipeline import open_on_lanes
 from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
 from engines.pipeline import Pipeline
@@ -41,6 +50,7 @@ class Executable:
         outputs: What ``run`` gives.
         description: Facts for metadata: engine, segments, native nodes, precision asked and effective, fallback.
         on_fallback: Called with a short reason whenever a request is answered natively instead of by engines.
+        on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
     """
 
     def __init__(
@@ -54,6 +64,7 @@ class Executable:
         self.outputs = signature.outputs
         self.description = description
         self.on_fallback: Callable[[str], None] = lambda _: None
+        self.on_loss: Callable[[str], None] = lambda _: None
         self._signature = signature
         self._pipeline = pipeline
         self._open_native = open_native
@@ -101,13 +112,17 @@ class Executable:
 
     def close(self) -> None:
         """Let go of engines and sessions. Runs that are under way finish."""
+        pipeline, self._pipeline = self._pipeline, None
         self._idle.clear()
-        self._pipeline = None
         self._native = None
+        if pipeline is not None and pipeline.on_lanes is not None:
+            pipeline.on_lanes.close()
 
     def _fall_back(
         self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
     ) -> dict[str, Any]:
+        if isinstance(error, DeviceLostError):
+            self.on_loss(str(error))
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
         try:
             results = self._run_natively(feeds, outputs)
@@ -284,20 +299,17 @@ def _open_pipeline(
     usable = {node.name: node.name in engines for node in graph.nodes}
     flows = {one.flow.name: one.flow for one in opened if one.flow}
     stages = plan_stages(graph, usable, flows=flows)
-    sessions = {
-        stage.name: NativeSession(native_stage_model(graph, stage), threads=threads, name=stage.name)
-        for stage in stages
-        if not (stage.is_engine or stage.is_flow)
-    }
-    return Pipeline(
+    native = {s.name: native_stage_model(graph, s) for s in stages if not (s.is_engine or s.is_flow)}
+    pipeline = Pipeline(
         stages=tuple(stages),
         engines=engines,
-        sessions=sessions,
+        sessions={name: NativeSession(model, threads=threads, name=name) for name, model in native.items()},
         inputs=signature.inputs,
         outputs=signature.outputs,
         constants=interface_constants(graph),
         flows=flows,
     )
+    return dataclasses.replace(pipeline, on_lanes=open_on_lanes(pipeline, native))
 
 
 def interface_constants(graph: Graph) -> dict[str, np.ndarray]:

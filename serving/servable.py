@@ -270,6 +270,7 @@ class Servable:
             raise
         self.counts.describe(executable.description)
         executable.on_fallback = self.counts.add_fallback
+        executable.on_loss = self._lose
         if len(signature.outputs) == len(executable.outputs):
             self._everything = signature.outputs
         self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
@@ -285,6 +286,12 @@ class Servable:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
             return None
         return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
+
+    def _lose(self, reason: str) -> None:
+        """Take no more requests: this process can't use the device of the engines any more."""
+        if self.state is State.READY:
+            self.state, self.reason = State.UNAVAILABLE, reason
+            logger.error("Model %r is not ready any more: %s", self.name, reason)
 
     def _fail(self, reason: str) -> None:
         self.state, self.reason = State.UNAVAILABLE, reason
