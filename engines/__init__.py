@@ -17,6 +17,7 @@ from engines.options import BuildOptions, Calibration, CompileOptions, Precision
 from engines.precision_rules import PrecisionRule
 from engines.prepare import load_executable, prepare_model
 from engines.registry import ENGINE_NAMES
+from engines.trust import Trust
 from engines.worker import Worker
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "ModelLoadError",
     "PrecisionOptions",
     "PrecisionRule",
+    "Trust",
     "UnknownBackendError",
     "Worker",
     "align",

@@ -100,10 +100,10 @@ class EngineBuilder:
         if key in self._engines or key in self.refusals:
             return self._engines.get(key) or self.refusals[key]
         path = self._folder / f"{key}.engine"
-        cached = self._cache.get(key) if self._cache else None
+        cached = self._cached(key, backend, segment_sha256)
         if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
             return cached
-        if isinstance(cached, CachedEngine) and fits(cached, backend, segment_sha256):
+        if isinstance(cached, CachedEngine):
             path.write_bytes(cached.engine)
             self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
             return self._engines[key]
@@ -114,6 +114,12 @@ class EngineBuilder:
         envelope = self._envelope(backend, segment, path, segment_sha256, setting, outcome)
         self._engines[key] = BuiltEngine(path=path, envelope=envelope.to_json(), key=key, cached=False)
         return self._engines[key]
+
+    def _cached(self, key: str, backend: Backend, segment_sha256: str) -> CachedEngine | Refusal | None:
+        found = self._cache.get(key) if self._cache else None
+        if self._cache and isinstance(found, CachedEngine):
+            return found if fits(found, backend, segment_sha256, self._cache.trust) else None
+        return found
 
     def _build_new(
         self, graph: Graph, segment: Segment, setting: Setting, path: pathlib.Path, timeout_s: float
@@ -183,7 +189,7 @@ class EngineBuilder:
         transformed: Transformed,
     ) -> Envelope:
         options = dataclasses.replace(self._options.build, precision=transformed.floats)
-        return Envelope(
+        envelope = Envelope(
             backend=backend.name,
             backend_version=backend.version(),
             platform=current_platform(),
@@ -199,6 +205,7 @@ class EngineBuilder:
             calibration_sha256=setting.ranges_sha256,
             node_precisions=setting.by_node(segment),
         )
+        return self._cache.trust.mark(envelope) if self._cache else envelope
 
     def _key(self, backend: Backend, segment: Segment, segment_sha256: str, setting: Setting = FLOAT32) -> str:
         options: BuildOptions = self._options.build

@@ -12,6 +12,7 @@ from engines.executor import Executable, open_executable
 from engines.options import CompileOptions
 from engines.precision_choice import check_engine
 from engines.registry import NATIVE, resolve_engine
+from engines.trust import Trust
 from partitioner import is_compiled, load_model
 from partitioner.loading import view_model
 
@@ -19,7 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 def load_executable(
-    path: pathlib.Path, *, threads: int | None = None, shares_cores: bool = False, native: bool = False
+    path: pathlib.Path,
+    *,
+    threads: int | None = None,
+    shares_cores: bool = False,
+    native: bool = False,
+    trust: Trust | None = None,
 ) -> Executable:
     """Load a model file as it is: its TrtNodes with their engines, everything else natively.
 
@@ -28,13 +34,20 @@ def load_executable(
         threads: Threads of each engine and session; None leaves it to the libraries.
         shares_cores: Whether other models compute on the same cores.
         native: Whether to leave the engines alone and run every node natively.
+        trust: Whose engines may run; None takes the defaults. The nodes of others run natively, with a warning.
 
     Raises:
         PartitionError: The file is no model.
         ModelLoadError: ONNX Runtime refuses the model.
     """
     return open_executable(
-        load_model(path), path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=not native
+        load_model(path),
+        path,
+        folder=path.parent,
+        threads=threads,
+        shares_cores=shares_cores,
+        use_engines=not native,
+        trust=trust or Trust(),
     )
 
 
@@ -51,7 +64,7 @@ def prepare_model(
     Args:
         path: The model.
         options: How to compile it, if it isn't compiled yet.
-        cache: Where engines are looked up and kept.
+        cache: Where engines are looked up and kept; it says whose engines of a compiled model may run.
         threads: Threads of each engine and session; None leaves it to the libraries.
         shares_cores: Whether other models compute on the same cores.
 
@@ -69,8 +82,15 @@ def prepare_model(
         built = compiled.engines_built
         if compiled.engine != NATIVE:
             model = view_model(compiled.model, path)
+    trust = cache.trust if cache else Trust()
     executable = open_executable(
-        model, path, folder=path.parent, threads=threads, shares_cores=shares_cores, use_engines=engine != NATIVE
+        model,
+        path,
+        folder=path.parent,
+        threads=threads,
+        shares_cores=shares_cores,
+        use_engines=engine != NATIVE,
+        trust=trust if is_compiled_file else None,
     )
     executable.description["engines_built"] = built
     if not is_compiled_file:

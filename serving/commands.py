@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``compile``, ``calibrate``, ``run`` and ``align``. Light: work is imported when it runs."""
+"""The commands about models, from ``explain`` to ``sign``. Light: their work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -143,6 +143,42 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
+    _add_trust_options(parser)
+
+
+def _add_trust_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("trust options")
+    group.add_argument(
+        "--trust-key",
+        type=pathlib.Path,
+        action="append",
+        default=[],
+        metavar="KEY.pub",
+        help="run only engines that this key signed, or that were built here; may be repeated",
+    )
+    group.add_argument(
+        "--allow-unsigned",
+        choices=ENGINES[1:-1],
+        action="append",
+        help="run unsigned engines of this library as well; default without --trust-key: openvino; may be repeated",
+    )
+    group.add_argument(
+        "--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache, with this machine's key"
+    )
+
+
+def _configure_keys(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("generate",), help="generate: make a key pair (Ed25519)")
+    parser.add_argument(
+        "-o", "--output", type=pathlib.Path, required=True, metavar="NAME", help="private key; the public is NAME.pub"
+    )
+
+
+def _configure_sign(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument("--key", type=pathlib.Path, required=True, metavar="K", help="a private key of `trtnode keys`")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="OUT", help="file to write; default: the model")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 def _configure_align(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +196,7 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
         "default: what the precision of the engines explains",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_trust_options(parser)
 
 
 EXPLAIN = Command(
@@ -195,4 +232,18 @@ ALIGN = Command(
     help="find the first value of a compiled model that differs from its source",
     configure=_configure_align,
     run=lazy("serving.align_command:align_"),
+)
+
+KEYS = Command(
+    name="keys",
+    help="make a key pair to sign engines with",
+    configure=_configure_keys,
+    run=lazy("serving.trust_command:keys"),
+)
+
+SIGN = Command(
+    name="sign",
+    help="sign the engines of a compiled model",
+    configure=_configure_sign,
+    run=lazy("serving.trust_command:sign"),
 )

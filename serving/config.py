@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import pydantic
 from pydantic_core import ErrorDetails
 
+from engines.errors import KeyFileError
+from engines.keys import read_public_key
 from serving.errors import ConfigError, Problem
 from serving.model_files import source_problem
-from serving.schema import ServableConfig, ServerConfig
+from serving.schema import ServableConfig, ServerConfig, TrustConfig
 from serving.schema_types import settings_not_built
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
 
@@ -145,6 +147,7 @@ def _definition(schema: dict[str, object], definitions: dict[str, dict[str, obje
 def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     yield from settings_not_built(config)
     yield from _missing_files(config.server)
+    yield from _unusable_keys(config.trust)
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
@@ -171,6 +174,14 @@ def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
                 yield ("server", "grpc", "tls", key), _no_file(path)
     if auth is not None and not auth.tokens_file.is_file():
         yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
+
+
+def _unusable_keys(trust: TrustConfig) -> Iterator[tuple[Location, str]]:
+    for index, path in enumerate(trust.keys):
+        try:
+            read_public_key(path)
+        except KeyFileError as error:
+            yield ("trust", "keys", index), str(error).removesuffix(".")
 
 
 def _no_file(path: pathlib.Path) -> str:

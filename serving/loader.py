@@ -8,6 +8,7 @@ from engines import (
     Executable,
     PrecisionOptions,
     PrecisionRule,
+    Trust,
     prepare_model,
 )
 from partitioner import PartitionOptions
@@ -17,8 +18,13 @@ from serving.servable import Loader
 
 
 def engine_loader(config: ServableConfig) -> Loader:
-    """Return a loader that keeps built engines in the configured cache."""
-    cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9))
+    """Return a loader that keeps built engines in the configured cache.
+
+    Raises:
+        KeyFileError: A file of ``trust.keys`` is no public key any more.
+    """
+    trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
+    cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9), trust=trust)
 
     def load(model: ModelConfig) -> Executable:
         # The cores are always shared, with the threads that talk to clients if with nothing else.

@@ -224,8 +224,6 @@ def test_precision_keys_with_other_values_are_refused(write, extra: str, text: s
         ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
         ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
         ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
-        ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
-        ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),
     ],
 )  # fmt: skip
 def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: str, text: str) -> None:
