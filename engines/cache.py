@@ -144,6 +144,14 @@ class EngineCache:
         except (OSError, OutputFileError) as error:
             logger.warning("The engine cache %s can't be written: %s", self._directory, error)
 
+    def timing_file(self, machine: str) -> pathlib.Path:
+        """Where builds share what they measured.
+
+        Args:
+            machine: The library, its version and the device; measurements hold for no other.
+        """
+        return self._directory / f"{hashlib.sha256(machine.encode()).hexdigest()[:32]}.timing"
+
     def verdicts(self, key: str) -> dict[str, str]:
         """What a library said about nodes, by the hash of their signature; empty where it was never asked."""
         record = self._directory / f"{key}.json"

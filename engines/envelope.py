@@ -139,9 +139,23 @@ class Envelope:
         """
         if hashlib.sha256(engine).hexdigest() != self.engine_sha256:
             raise EngineRejectedError(segment, "its bytes are damaged (sha256 differs).")
-        _compare(segment, f"{self.backend} version", self.backend_version, version)
+        if not self._runs_on_later(version):
+            _compare(segment, f"{self.backend} version", self.backend_version, version)
         _compare(segment, "platform", self.platform, current_platform())
-        _compare(segment, "processor", self.device.features, device.features)
+        if not self._runs_on_others(device):
+            _compare(segment, "processor", self.device.features, device.features)
+
+    def _runs_on_later(self, version: str) -> bool:
+        """TensorRT's rule for engines built to run on later releases: of the same major one, or of the next."""
+        if self.options.get("VERSION_COMPATIBLE") != "1":
+            return False
+        built, here = _numbers(self.backend_version), _numbers(version)
+        return built <= here and here[0] - built[0] <= 1
+
+    def _runs_on_others(self, device: Device) -> bool:
+        """TensorRT's rule for engines that were built for every GPU from compute capability 8.0 on."""
+        on_ampere_or_later = (_numbers(one.features) >= [8, 0] for one in (self.device, device))
+        return self.options.get("HARDWARE_COMPATIBILITY_LEVEL") == "AMPERE_PLUS" and all(on_ampere_or_later)
 
 
 def current_platform() -> str:
@@ -151,6 +165,11 @@ def current_platform() -> str:
 
 def _canonical(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _numbers(version: str) -> list[int]:
+    """The parts of a version; what is no number counts as the oldest."""
+    return [int(part) if part.isdecimal() else -1 for part in version.split(".")]
 
 
 def _compare(segment: str, what: str, built: str, here: str) -> None:

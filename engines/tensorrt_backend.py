@@ -17,7 +17,7 @@ from engines.cuda_devices import Gpu, find_gpu
 from engines.envelope import Device, Envelope
 from engines.errors import BackendMissingError
 from engines.options import BuildOptions
-from engines.tensorrt_build import BuildSettings, build_plan
+from engines.tensorrt_build import build_engine, properties
 from partitioner import Allowance, Node, Verdict
 
 try:
@@ -41,6 +41,7 @@ class TensorRtBackend:
 
     name = "tensorrt"
     trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = True
 
     @functools.cache  # noqa: B019  (one backend a process)
     def missing(self) -> str | None:
@@ -89,16 +90,16 @@ class TensorRtBackend:
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """TensorRT's settings. Precision is in the model itself: networks are strongly typed."""
-        return {"STRONGLY_TYPED": "1"}
+        return properties(options.tensorrt)
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        """Build with TensorRT's defaults; see ``engines.tensorrt_build``.
+        """See ``engines.tensorrt_build``.
 
         Raises:
             BackendMissingError: TensorRT is not installed.
             BuildError: It refuses the model.
         """
-        return build_plan(_library(), model, BuildSettings()).engine
+        return build_engine(_library(), model, options)
 
     def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> Engine:
         """Refuse: see ``missing``.

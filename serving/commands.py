@@ -57,7 +57,18 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
     _add_cache_options(parser, without="ask the engine library about every operator anew and keep no answer")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the graph, for a browser")
+    _add_shape_option(parser, purpose="explain the model as if an input had this shape")
     add_partition_options(parser)
+
+
+def _add_shape_option(parser: argparse.ArgumentParser, *, purpose: str) -> None:
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME:MIN,OPT,MAX",
+        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile",
+    )
 
 
 def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None:
@@ -76,8 +87,25 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_shape_option(parser, purpose="shapes that TensorRT builds for")
     _add_precision_options(parser)
     add_partition_options(parser)
+    _add_tensorrt_options(parser)
+
+
+def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("TensorRT options")
+    group.add_argument("--workspace-mb", type=positive, metavar="N", help="scratch memory in MiB; default: all of it")
+    group.add_argument(
+        "--optimization-level", type=int, choices=range(6), default=3, help="how long the builder searches; default: 3"
+    )
+    group.add_argument("--hardware-compatible", action="store_true", help="build for other GPU generations too")
+    group.add_argument("--version-compatible", action="store_true", help="build for later TensorRT releases too")
+    group.add_argument("--sparse", action="store_true", help="use structured sparsity, where weights have it")
+    group.add_argument("--no-cuda-graphs", action="store_true", help="run without CUDA graphs")
+    group.add_argument(
+        "--build-timeout", type=positive, metavar="S", help="seconds for one engine of any library; default: 600"
+    )
 
 
 def _add_precision_options(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,11 @@ from rich.table import Table
 
 from engines import CompiledModel, compile_model
 from engines.errors import OutputFileError
+from serving.build_arguments import build_from
 from serving.explain_command import cache_from, options_from, print_report
 from serving.precision_arguments import precision_from
 from serving.precision_report import print_precision
+from serving.progress_bar import showing_progress
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -25,13 +27,18 @@ def compile_(arguments: argparse.Namespace) -> int:
     Raises:
         PartitionError: The model can't be read.
         EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written.
-        InvalidOptionError: A precision rule has another form.
+        InvalidOptionError: A precision rule or a shape has another form.
     """
     start = time.perf_counter()
     if not arguments.output.parent.is_dir():
         raise OutputFileError(arguments.output, "there is no such folder")
-    options = dataclasses.replace(options_from(arguments), precision=precision_from(arguments))
-    compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
+    options = dataclasses.replace(
+        options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
+    )
+    if arguments.build_timeout is not None:
+        options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
+    with showing_progress():
+        compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
     compiled.save(arguments.output)
     facts = _facts(arguments, compiled, time.perf_counter() - start)
     if arguments.json:

@@ -13,8 +13,10 @@ from pydantic_core import ErrorDetails
 
 from engines.errors import KeyFileError
 from engines.keys import read_public_key
+from engines.profiles import ShapeRange
 from serving.errors import ConfigError, Problem
 from serving.model_files import source_problem
+from serving.model_schema import ModelConfig
 from serving.schema import ServableConfig, ServerConfig, TrustConfig
 from serving.schema_types import settings_not_built
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
@@ -158,12 +160,22 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        for place, text in _disordered_shapes(model):
+            yield ("models", index, *place), text
         if model.warmup_inputs is not None and not model.warmup_inputs.is_file():
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
         if problem is not None:
             key, text = problem
             yield ("models", index, key), text
+
+
+def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
+    keys = {"best": "opt", "high": "max"}
+    for number, profile in enumerate(model.shapes):
+        for name, one in profile.items():
+            for point, text in ShapeRange(low=one.min, best=one.opt, high=one.max).problems():
+                yield ("shapes", number, name, keys[point]), text
 
 
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:

@@ -1,7 +1,10 @@
 """Loads a configured model with the engines package."""
 
+from collections.abc import Mapping
+
 from engines import (
     AccuracyBudget,
+    BuildOptions,
     Calibration,
     CompileOptions,
     EngineCache,
@@ -11,8 +14,11 @@ from engines import (
     Trust,
     prepare_model,
 )
+from engines.options import TensorRtOptions
+from engines.profiles import Profile, ShapeRange
+from engines.registry import resolve_engine
 from partitioner import PartitionOptions
-from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
+from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
 from serving.schema import ServableConfig
 from serving.servable import Loader
 
@@ -47,7 +53,19 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             connected=model.partition.connected,
         ),
         tune=model.tune,
+        shapes=tuple(map(_profile, model.shapes)),
+        build=BuildOptions(tensorrt=TensorRtOptions(**model.tensorrt.model_dump(exclude={"build_timeout_s"}))),
+        build_timeout_s=_build_timeout_s(model),
     )
+
+
+def _profile(shapes: Mapping[str, ProfileConfig]) -> Profile:
+    return {name: ShapeRange(low=one.min, best=one.opt, high=one.max) for name, one in shapes.items()}
+
+
+def _build_timeout_s(model: ModelConfig) -> float:
+    on_tensorrt = resolve_engine(model.engine) == "tensorrt"
+    return model.tensorrt.build_timeout_s if on_tensorrt else CompileOptions().build_timeout_s
 
 
 def _precision_options(model: ModelConfig) -> PrecisionOptions:

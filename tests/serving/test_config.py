@@ -217,11 +217,7 @@ def test_precision_keys_with_other_values_are_refused(write, extra: str, text: s
 @pytest.mark.parametrize(
     ("extra", "field", "text"),
     [
-        ("  engine: tensorrt", "models[0].engine",
-         "the engine 'tensorrt' is not built yet; use auto or openvino or native"),
-        ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
         ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
-        ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
         ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
         ("server: {tracing: {otlp_endpoint: 'http://x'}}", "server.tracing", "tracing is"),
     ],
