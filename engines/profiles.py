@@ -101,7 +101,8 @@ def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
         for declared, low, high in zip(spec.shape, shapes.low, shapes.high, strict=True)
     )
     declared = " x ".join("?" if size is None else str(size) for size in spec.shape)
-    return None if fits else f"{_shown(shapes.low)} to {_shown(shapes.high)} are not of its shape, which is {declared}"
+    given = " to ".join(dict.fromkeys((_shown(shapes.low), _shown(shapes.high))))
+    return None if fits else f"{given} does not fit the model's, which is {declared}"
 
 
 def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
 from engines.errors import BuildError, OutputFileError
@@ -23,6 +25,9 @@ from engines.tensorrt_parser import first_line, first_refusal, make_logger, new_
 from engines.tensorrt_rewrites import PASSES, prepare
 
 logger = logging.getLogger(__name__)
+
+HANDED_OVER_BYTES = 1 << 20
+"""Weights from this size on are handed to the parser where they are, rather than inside the model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +110,8 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
     builder = trt.Builder(log)
     network = new_network(trt, builder)
     parser = trt.OnnxParser(network, log)
-    if not parser.parse(proto.SerializeToString(), str(model)):
+    weights = _take_weights(parser, proto)  # the parser reads them where they are, until the build ends
+    if not _parse(parser, proto, weights, model):
         raise BuildError(first_refusal(parser, log).detail)
     _keep_row_major(trt, network)
     config = _configure(trt, builder, settings.options)
@@ -116,6 +122,26 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
     if plan is None:
         raise BuildError(f"TensorRT found no engine: {first_line(log.last() or '')}")
     return BuiltPlan(engine=bytes(memoryview(plan)), timing_cache=bytes(memoryview(cache.serialize())))
+
+
+def _take_weights(parser: Any, proto: onnx.ModelProto) -> dict[str, npt.NDArray[np.uint8]]:
+    """Take large weights out of a model, where the parser can be handed them: a model holds 2 GiB at most."""
+    taken: dict[str, npt.NDArray[np.uint8]] = {}
+    for tensor in proto.graph.initializer if hasattr(parser, "load_initializer") else ():
+        if len(tensor.raw_data) >= HANDED_OVER_BYTES:
+            taken[tensor.name] = np.frombuffer(tensor.raw_data, np.uint8)
+            tensor.ClearField("raw_data")
+    return taken
+
+
+def _parse(
+    parser: Any, proto: onnx.ModelProto, weights: Mapping[str, npt.NDArray[np.uint8]], path: pathlib.Path
+) -> bool:
+    if not weights:
+        return bool(parser.parse(proto.SerializeToString(), str(path)))
+    loaded = parser.load_model_proto(proto.SerializeToString(), str(path))
+    given = (parser.load_initializer(name, data.ctypes.data, data.nbytes) for name, data in weights.items())
+    return loaded and all(given) and parser.parse_model_proto()
 
 
 def make_monitor(trt: Any) -> Any:
@@ -172,7 +198,7 @@ def _configure(trt: Any, builder: Any, options: TensorRtOptions) -> Any:
 def _set_timing_cache(config: Any, measured: bytes) -> Any:
     """Hand over what earlier builds measured; nothing, where another release or another GPU has measured it."""
     cache = config.create_timing_cache(measured)
-    if not config.set_timing_cache(cache, False):
+    if cache is None or not config.set_timing_cache(cache, False):
         cache = config.create_timing_cache(b"")
         config.set_timing_cache(cache, False)
     return cache

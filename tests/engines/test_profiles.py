@@ -85,9 +85,9 @@ def test_shapes_that_fit_a_model_are_accepted() -> None:
     [
         ({"y": one(1)}, "input 'y', profile 0: the model has no such input; it has x, sizes, limit, z"),
         ({}, "input 'x', profile 0: its shape is not fixed, so it needs one here too"),
-        ({"x": one(1, 4)}, "1x4 to 1x4 are not of its shape, which is N x 3"),
-        ({"x": one(1, 3, 1)}, "are not of its shape, which is N x 3"),
-        ({"x": ShapeRange(low=(1, 1), best=(1, 3), high=(1, 3))}, "1x1 to 1x3 are not of its shape"),
+        ({"x": one(1, 4)}, "1x4 does not fit the model's, which is N x 3"),
+        ({"x": one(1, 3, 1)}, "1x3x1 does not fit the model's, which is N x 3"),
+        ({"x": ShapeRange(low=(1, 1), best=(1, 3), high=(1, 3))}, "1x1 to 1x3 does not fit"),
         ({"x": BATCHES, "z": one(5)}, "which is 4"),
         ({"x": BATCHES, "sizes": one(1)}, "input 'sizes', profile 0: it has 2 elements, not 1"),
         ({"x": BATCHES, "limit": one(1, 2)}, "it has 1 elements, not 2"),
