@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import pathlib
+import tempfile
 
 from engines.cache import EngineCache
+from engines.compiled_model import CompiledModel
 from engines.compiler import compile_model
+from engines.errors import EngineError
 from engines.executor import Executable, open_executable
+from engines.files import write_model
 from engines.options import CompileOptions
 from engines.precision_choice import check_engine
 from engines.registry import NATIVE, resolve_engine
 from engines.trust import Trust
-from partitioner import is_compiled, load_model
-from partitioner.loading import view_model
+from partitioner import PartitionError, is_compiled, load_model, walk
+from partitioner.external_data import take_data_inside
+from partitioner.loading import read_proto, view_model
+from partitioner.stripping import strip_engines
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +68,11 @@ def prepare_model(
 ) -> Executable:
     """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
 
+    A compiled model with engines that may not run here is compiled again from the nodes that it keeps.
+
     Args:
         path: The model.
-        options: How to compile it, if it isn't compiled yet.
+        options: How to compile it, if it isn't compiled yet, or its engines may not run here.
         cache: Where engines are looked up and kept; it says whose engines of a compiled model may run.
         threads: Threads of each engine and session; None leaves it to the libraries.
         shares_cores: Whether other models compute on the same cores.
@@ -75,24 +84,46 @@ def prepare_model(
     model = load_model(path)
     engine = resolve_engine(options.engine)
     check_engine(engine, options)
-    built = 0
-    is_compiled_file = is_compiled(model)
-    if engine != NATIVE and not is_compiled_file:
-        compiled = compile_model(path, dataclasses.replace(options, threads=threads), cache=cache)
-        built = compiled.engines_built
-        if compiled.engine != NATIVE:
-            model = view_model(compiled.model, path)
-    trust = cache.trust if cache else Trust()
-    executable = open_executable(
-        model,
-        path,
+    options = dataclasses.replace(options, threads=threads)
+    opened = functools.partial(
+        open_executable,
+        native=path,
         folder=path.parent,
         threads=threads,
         shares_cores=shares_cores,
         use_engines=engine != NATIVE,
-        trust=trust if is_compiled_file else None,
     )
-    executable.description["engines_built"] = built
-    if not is_compiled_file:
+    built = 0
+    if is_compiled(model):
+        executable = opened(model, trust=cache.trust if cache else Trust())
+        rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
+        if rejected and has_nodes and (compiled := _build_again(path, options, cache)) is not None:
+            executable.close()
+            executable, built = opened(view_model(compiled.model, path)), compiled.engines_built
+            executable.description["rejected"] = rejected
+    else:
+        if engine != NATIVE:
+            compiled = compile_model(path, options, cache=cache)
+            built = compiled.engines_built
+            model = view_model(compiled.model, path) if compiled.engine != NATIVE else model
+        executable = opened(model)
         executable.description["precision"]["asked"] = options.precision.asked
+    executable.description["engines_built"] = built
     return executable
+
+
+def _build_again(path: pathlib.Path, options: CompileOptions, cache: EngineCache | None) -> CompiledModel | None:
+    """Compile the nodes of a compiled model whose engines may not run here; None where that gives no engine."""
+    logger.warning("%s: its engines are built again on this machine, as the configuration says", path)
+    try:
+        with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
+            source = pathlib.Path(folder) / path.name
+            proto = read_proto(path)
+            take_data_inside(path, walk.tensors(proto))
+            strip_engines(proto)
+            write_model(proto, source)
+            compiled = compile_model(source, options, cache=cache)
+    except (EngineError, PartitionError) as error:
+        logger.warning("%s: they can't be built, so its nodes run natively: %s", path, error)
+        return None
+    return None if compiled.engine == NATIVE else compiled

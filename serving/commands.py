@@ -85,6 +85,11 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tune", action="store_true", help="measure here, and keep an engine only where the model is faster with it"
     )
+    parser.add_argument(
+        "--strip-fallback",
+        action="store_true",
+        help="leave out the nodes and weights that engines replace: smaller, of use on machines like this one",
+    )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     _add_shape_option(parser, purpose="shapes that TensorRT builds for")

@@ -39,8 +39,11 @@ def compile_(arguments: argparse.Namespace) -> int:
         options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
     with showing_progress():
         compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
+    stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
+    if stripped:
+        compiled = compiled.without_fallback()
     compiled.save(arguments.output)
-    facts = _facts(arguments, compiled, time.perf_counter() - start)
+    facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -78,7 +81,9 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."
     )
-    if not compiled.native_fallback:
+    if facts["stripped"]:
+        console.print("Only engines run this file, on machines like this one: its native fallback is left out.")
+    elif not compiled.native_fallback:
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
         console.print(

@@ -130,3 +130,26 @@ def test_settings_that_can_not_be_are_told_with_their_line(model, problem, tmp_p
         load_config(write(tmp_path, model), {})
 
     assert problem in str(caught.value)
+
+
+def test_compile_leaves_the_fallback_out_on_request_and_says_so(tmp_path, capsys) -> None:
+    command = ["compile", str(DIGITS), "--engine", "openvino", "--cache", str(tmp_path / "cache"), "-o"]
+    main([*command, str(tmp_path / "whole.onnx"), "--json"])
+    whole = json.loads(capsys.readouterr().out)
+
+    main([*command, str(tmp_path / "stripped.onnx"), "--strip-fallback", "--json"])
+    stripped = json.loads(capsys.readouterr().out)
+    main([*command, str(tmp_path / "stripped.onnx"), "--strip-fallback"])
+
+    assert (whole["stripped"], stripped["stripped"], stripped["native_fallback"]) == (False, True, False)
+    assert stripped["file_bytes"] < whole["file_bytes"]
+    assert "its native fallback is left out" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_model_without_engines_keeps_its_nodes(tmp_path, capsys) -> None:
+    output = tmp_path / "native.onnx"
+
+    main(["compile", str(DIGITS), "--engine", "native", "--strip-fallback", "-o", str(output), "--json"])
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["stripped"], facts["native_fallback"]) == (False, True)

@@ -120,23 +120,23 @@ def write_config(folder: pathlib.Path, model: pathlib.Path, trust: str) -> pathl
 
 
 @pytest.mark.parametrize(
-    ("trust", "segments"),
+    ("trust", "refused"),
     [
-        pytest.param("{}", 1, id="openvino-needs-no-signature"),
-        pytest.param("{keys: [signer.pub]}", 0, id="unless-there-are-keys"),
-        pytest.param("{keys: [signer.pub], allow_unsigned: [openvino]}", 1, id="or-it-is-allowed-beside-them"),
-        pytest.param("{allow_unsigned: []}", 0, id="or-nothing-may-be-unsigned"),
+        pytest.param("{}", 0, id="openvino-needs-no-signature"),
+        pytest.param("{keys: [signer.pub]}", 1, id="unless-there-are-keys"),
+        pytest.param("{keys: [signer.pub], allow_unsigned: [openvino]}", 0, id="or-it-is-allowed-beside-them"),
+        pytest.param("{allow_unsigned: []}", 1, id="or-nothing-may-be-unsigned"),
     ],
 )
-def test_server_runs_the_engines_that_its_configuration_trusts(
-    trust: str, segments: int, compiled: pathlib.Path, key: pathlib.Path, tmp_path: pathlib.Path
+def test_server_runs_the_engines_that_its_configuration_trusts_and_builds_others_again(
+    trust: str, refused: int, compiled: pathlib.Path, key: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     config = load_config(write_config(tmp_path, compiled, trust), {})
 
     executable = engine_loader(config)(config.models[0])
 
-    assert executable.description["segments"] == segments
-    assert len(executable.description["rejected"]) == 1 - segments
+    facts = executable.description
+    assert (facts["segments"], len(facts["rejected"]), facts["engines_built"]) == (1, refused, refused)
 
 
 @pytest.mark.parametrize(
