@@ -191,7 +191,7 @@ def test_engines_that_can_not_be_built_again_leave_the_model_native(
 ) -> None:
     compiled = workshop.compile_file(source, native_ops=("Relu",))
     spoil_engines(compiled)
-    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_nodes=("no_such_node",)))
+    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Rleu",)))
 
     executable = prepare_model(compiled, options)
 
