@@ -25,6 +25,7 @@ from partitioner.trtnode import (
     embedded_engine,
     is_compiled,
     is_trtnode,
+    replaced_hash,
     replaced_model,
     segment_hash,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "label_nodes",
     "load_model",
     "partition_graph",
+    "replaced_hash",
     "replaced_model",
     "segment_hash",
 ]

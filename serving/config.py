@@ -11,11 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import pydantic
 from pydantic_core import ErrorDetails
 
+from engines.errors import KeyFileError
+from engines.keys import read_public_key
+from engines.profiles import ShapeRange
 from serving.errors import ConfigError, Problem
 from serving.model_files import source_problem
+from serving.model_schema import ModelConfig
 from serving.pipelines import pipeline_problem
-from serving.schema import ServableConfig, ServerConfig
-from serving.schema_types import settings_not_built
+from serving.schema import ServableConfig, ServerConfig, TrustConfig
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
 
 MAX_BYTES = 1 << 20
@@ -157,8 +160,8 @@ def _definition(schema: dict[str, object], definitions: dict[str, dict[str, obje
 
 
 def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
-    yield from settings_not_built(config)
     yield from _missing_files(config.server)
+    yield from _unusable_keys(config.trust)
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
@@ -169,6 +172,8 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        for place, text in _disordered_shapes(model):
+            yield ("models", index, *place), text
         if model.warmup_inputs is not None and not model.warmup_inputs.is_file():
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
@@ -181,6 +186,14 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             yield ("models", index, *fault.place), fault.problem
 
 
+def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
+    keys = {"best": "opt", "high": "max"}
+    for number, profile in enumerate(model.shapes):
+        for name, one in profile.items():
+            for point, text in ShapeRange(low=one.min, best=one.opt, high=one.max).problems():
+                yield ("shapes", number, name, keys[point]), text
+
+
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
     tls, auth = server.grpc.tls, server.auth
     if tls is not None:
@@ -189,6 +202,14 @@ def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
                 yield ("server", "grpc", "tls", key), _no_file(path)
     if auth is not None and not auth.tokens_file.is_file():
         yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
+
+
+def _unusable_keys(trust: TrustConfig) -> Iterator[tuple[Location, str]]:
+    for index, path in enumerate(trust.keys):
+        try:
+            read_public_key(path)
+        except KeyFileError as error:
+            yield ("trust", "keys", index), str(error).removesuffix(".")
 
 
 def _no_file(path: pathlib.Path) -> str:

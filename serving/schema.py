@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from serving.model_schema import ModelConfig
-from serving.schema_types import ConfigPath, ListOf, NotBuilt, Section
+from serving.schema_types import ConfigPath, ListOf, Section
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -130,10 +130,10 @@ class CacheConfig(Section):
 class TrustConfig(Section):
     """Whose engines may run."""
 
-    keys: Annotated[ListOf[str], NotBuilt("checking signatures is")] = ()
-    """Public keys; an engine must be signed by one of them."""
-    allow_unsigned: Annotated[ListOf[str], NotBuilt("a choice of engines that need no signature is")] = ("openvino",)
-    """Engine kinds that run without a signature."""
+    keys: ListOf[ConfigPath] = ()
+    """Files of public keys (PEM); engines that one of them signed may run, and those that were built here."""
+    allow_unsigned: ListOf[Literal["openvino", "tensorrt"]] | None = None
+    """Whose engines run without a signature as well; null for those of openvino, and for none if there are keys."""
 
 
 class ServableConfig(Section):

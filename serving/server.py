@@ -45,7 +45,7 @@ class Server:
             registry=station.metrics.registry,
             max_bytes=config.server.grpc.max_message_mb << 20,
             notes=self._notes,
-            explain=Explanations(engine_cache(config.cache)).page,
+            explain=Explanations(engine_cache(config)).page,
         )
         self._http = HttpFront(config.server.http, app)
         self._stop_wanted = threading.Event()

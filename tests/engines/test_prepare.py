@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from engines import CompileOptions, EngineCache, UnknownBackendError, building, prepare_model
 from engines import compiler as compiler_module
 from engines.worker import Worker
-from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
+from partitioner import ModelFileError, PartitionOptions, UnknownOptionError, walk
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
 FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
@@ -163,3 +164,56 @@ def test_options_that_do_not_fit_are_an_error(
 def test_missing_model_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ModelFileError, match=r"gone\.onnx: can't be read"):
         prepare_model(tmp_path / "gone.onnx", OPTIONS)
+
+
+def spoil_engines(path: pathlib.Path) -> None:
+    proto = onnx.load(path)
+    for attribute in (a for node in walk.nodes(proto) for a in node.attribute if a.name == "engine"):
+        attribute.t.raw_data = bytes(len(attribute.t.raw_data))
+    onnx.save(proto, path)
+
+
+def test_engines_that_may_not_run_are_built_again_from_the_nodes(
+    source: pathlib.Path, workshop: Any, plain: Any, same: Any, caplog: Any
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+    spoil_engines(compiled)
+
+    executable = prepare_model(compiled, OPTIONS)
+
+    facts = executable.description
+    assert (facts["segments"], facts["engines_built"], len(facts["rejected"])) == (2, 2, 2)
+    assert "its engines are built again on this machine" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_engines_in_bodies_are_built_again_too(workshop: Any, plain: Any, same: Any) -> None:
+    source = workshop.write(
+        "g (bool c, float[4,4] s, float[256,1024] x, float[1024] k) => (float[256,1024] y) { [branch] y = If (c) <"
+        " then_branch = t () => (float[256,1024] a) {"
+        " p = Mul(x, k) q = Exp(p) r = Tanh(q) d = Det(s) u = Add(r, d) v = Sigmoid(u) a = Neg(v) },"
+        " else_branch = e () => (float[256,1024] b) { b = Neg(x) }> }"
+    )
+    compiled = workshop.compile_file(source)
+    spoil_engines(compiled)
+    feeds = {"c": np.array(True), "s": np.eye(4), "x": np.full((256, 1024), 0.5), "k": np.full(1024, 0.5)}
+    feeds = {name: array if name == "c" else array.astype(np.float32) for name, array in feeds.items()}
+
+    executable = prepare_model(compiled, CompileOptions(engine="openvino"))
+
+    assert (executable.description["segments"], len(executable.description["rejected"])) == (1, 1)
+    same(executable.run(feeds), plain(source, feeds))
+
+
+def test_engines_that_can_not_be_built_again_leave_the_model_native(
+    source: pathlib.Path, workshop: Any, plain: Any, same: Any, caplog: Any
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+    spoil_engines(compiled)
+    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Rleu",)))
+
+    executable = prepare_model(compiled, options)
+
+    assert executable.description["segments"] == 0
+    assert "they can't be built, so its nodes run natively" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
