@@ -52,6 +52,9 @@ class HttpFront:
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = socket.create_server(address[:2], family=family)
+            # Connections inherit it. asyncio sets it for sockets of another origin only, and head and body of an
+            # answer are two packets, of which clients would acknowledge the first after 40 ms.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, OverflowError) as error:
             raise AddressError("http", host, port, error) from None
         self.port = int(listener.getsockname()[1])

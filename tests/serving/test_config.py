@@ -68,7 +68,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(write, tmp_path, monkeyp
         ),
         pytest.param(
             MODEL + "server: {http: {zzz: 1}}",
-            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port.",
+            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port, tls.",
             id="unknown-key-without-a-near-one-lists-the-known",
         ),
         pytest.param(

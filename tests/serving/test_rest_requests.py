@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from engines import ExecutionError
-from serving import rest_body, tokens
+from serving import http_front, rest_body, tokens
 from serving.errors import AddressError
 from serving.status import CODES, HTTP_STATUSES
 
@@ -539,6 +539,20 @@ def test_idle_connections_do_not_keep_the_server_from_ending(start_fake) -> None
         assert idle.recv(1000)
 
         assert running.server.stop(5)
+
+
+def test_no_packet_waits_for_the_acknowledgement_of_another(shared, monkeypatch) -> None:
+    found = []
+    made = http_front._Protocol.connection_made
+
+    def connection_made(protocol, transport) -> None:
+        found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        made(protocol, transport)
+
+    monkeypatch.setattr(http_front._Protocol, "connection_made", connection_made)
+    call(shared, "/livez")
+
+    assert found == [1]
 
 
 def test_two_servers_do_not_share_a_port(start_fake, start, fake) -> None:
