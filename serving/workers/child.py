@@ -1,7 +1,6 @@
 """A worker process, as the supervisor sees it."""
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -15,8 +14,6 @@ from typing import Any
 from serving.errors import ServingError
 from serving.workers.channel import Channel
 from serving.workers.worker import Orders
-
-logger = logging.getLogger(__name__)
 
 START_S = 120.0
 """How long a new process may take until it speaks. It reads libraries first, which a busy machine makes slow."""

@@ -265,7 +265,7 @@ def test_many_health_watchers_hold_no_threads(start_fake) -> None:
 
 def test_watchers_may_leave_while_the_status_changes(start_fake) -> None:
     running = start_fake()
-    front = running.server._front
+    front = running.server._station.front
     with grpc.insecure_channel(running.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for _ in range(20):
