@@ -288,7 +288,7 @@ class Servable:
         return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
 
     def _lose(self, reason: str) -> None:
-        """Take no more requests: this process can't use the device of the engines any more."""
+        """Be not ready any more, so that the process is restarted; what still comes is answered natively."""
         if self.state is State.READY:
             self.state, self.reason = State.UNAVAILABLE, reason
             logger.error("Model %r is not ready any more: %s", self.name, reason)
