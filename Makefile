@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 PYCUDA ?= build/pycuda
+MINUTES ?= 5
 
-.PHONY: setup serve predict test test-pycuda conformance bench results lint clean
+.PHONY: setup serve predict test test-pycuda conformance soak bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -31,6 +32,10 @@ test-pycuda: setup
 
 conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
+
+soak: setup
+	mkdir -p build
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) --json build/soak.json
 
 bench: setup
 	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz --via process,grpc

@@ -113,6 +113,31 @@ class OutputFileError(EngineError):
         super().__init__(f"{path}: can't be written ({reason}). Check the folder, its permissions and free space.")
 
 
+class InputShapesError(EngineError):
+    """Shapes that engines are to be built for don't fit the model."""
+
+    exit_code = 2
+
+    def __init__(self, profile: int, name: str, problem: str) -> None:
+        super().__init__(f"Shapes of input {name!r}, profile {profile}: {problem}.")
+
+
+class KeyFileError(EngineError):
+    """A file is no key, can't be read or written, or is open to others."""
+
+    exit_code = 2
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}.")
+
+
+class SigningError(EngineError):
+    """A model can't be signed."""
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
 class CalibrationDataError(EngineError):
     """Samples for calibration can't be read, or don't fit the model."""
 

@@ -19,7 +19,7 @@ from engines.errors import BackendMissingError
 from engines.lanes import LANES, Lanes
 from engines.options import BuildOptions
 from engines.pycuda_backend import has_driver, open_device
-from engines.tensorrt_build import BuildSettings, build_plan
+from engines.tensorrt_build import build_engine, properties
 from engines.tensorrt_engine import TensorRtEngine
 from engines.tensorrt_plan import deserialize
 from partitioner import Allowance, Node, Verdict
@@ -45,6 +45,7 @@ class TensorRtBackend:
 
     name = "tensorrt"
     trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = True
 
     @functools.cache  # noqa: B019  (one backend a process)
     def missing(self) -> str | None:
@@ -94,16 +95,16 @@ class TensorRtBackend:
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """TensorRT's settings. Precision is in the model itself: networks are strongly typed."""
-        return {"STRONGLY_TYPED": "1"}
+        return properties(options.tensorrt)
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        """Build with TensorRT's defaults; see ``engines.tensorrt_build``.
+        """See ``engines.tensorrt_build``.
 
         Raises:
             BackendMissingError: TensorRT is not installed.
             BuildError: It refuses the model.
         """
-        return build_plan(_library(), model, BuildSettings()).engine
+        return build_engine(_library(), model, options)
 
     def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> TensorRtEngine:
         """Deserialize engine bytes for the lanes of the first GPU.

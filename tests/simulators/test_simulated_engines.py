@@ -248,7 +248,7 @@ def test_what_an_allocator_raises_is_printed_and_lost(bench, capfd) -> None:
 def test_a_damaged_plan_gives_none(spoil, said, bench) -> None:
     plan = spoil(bytes(bench.build(CHAIN)))
 
-    assert bench.trt.Runtime(bench.logger).deserialize_cuda_engine(plan) is None
+    assert bench.read(plan) is None
     assert said in bench.said[-1]
 
 
@@ -265,7 +265,7 @@ def test_a_plan_of_another_release_is_read_only_if_it_is_compatible(built, flags
     plan = Workbench(version=built).build(CHAIN, flags=flags)
     bench = Workbench(version=found)
 
-    engine = bench.trt.Runtime(bench.logger).deserialize_cuda_engine(plan)
+    engine = bench.read(plan)
 
     assert (engine is not None) == accepted
 
@@ -276,7 +276,7 @@ def test_a_plan_for_another_gpu_is_read_only_if_it_is_compatible(level, accepted
     plan = bench.build(CHAIN, hardware_compatibility_level=compatibility)
     bench.gpu.compute_capability = (8, 6)
 
-    engine = bench.trt.Runtime(bench.logger).deserialize_cuda_engine(plan)
+    engine = bench.read(plan)
 
     assert (engine is not None) == accepted
 
@@ -285,7 +285,7 @@ def test_an_engine_needs_a_current_context(bench) -> None:
     plan = bench.build(CHAIN)
     bench.cuda.Context.pop()
 
-    assert bench.trt.Runtime(bench.logger).deserialize_cuda_engine(plan) is None
+    assert bench.read(plan) is None
     assert "no current context" in bench.said[-1]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from engines import BuildOptions, jobs
 from engines.errors import WorkerError
+from engines.progress import Progress, listening
 from engines.registry import get_backend
 from partitioner import SUPPORTED
 from simulated_tensorrt import Faults, Plan
@@ -42,3 +43,24 @@ def test_a_build_that_crashes_ends_the_worker_process_alone(simulate, simulated_
 
     with pytest.raises(WorkerError, match="exit code 139"):
         worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+
+
+def test_a_worker_process_tells_how_far_a_build_is(simulate, simulated_worker, model, tmp_path) -> None:
+    worker = simulated_worker(simulate())
+    said: list[Progress] = []
+
+    with listening(said.append):
+        worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+
+    assert [(progress.phase, progress.done, progress.total) for progress in said] == [
+        ("Building Engine", done, 3) for done in (0, 1, 2, 3, 3)
+    ]
+
+
+def test_a_build_that_takes_too_long_is_stopped_however_much_it_tells(
+    simulate, simulated_worker, model, tmp_path
+) -> None:
+    worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
+
+    with pytest.raises(WorkerError, match="build took longer than 1 s and was stopped"):
+        worker.call(jobs.build, 1, "tensorrt", model, tmp_path / "engine", BuildOptions())

@@ -74,7 +74,11 @@ class Workbench:
 
     def engine(self, model: str | onnx.ModelProto, **settings: Any) -> Any:
         """An engine that was written and read."""
-        return self.trt.Runtime(self.logger).deserialize_cuda_engine(self.build(model, **settings))
+        return self.read(self.build(model, **settings))
+
+    def read(self, plan: Any) -> Any:
+        """An engine, or None."""
+        return self.trt.Runtime(self.logger).deserialize_cuda_engine(plan)
 
     def context(self, model: str | onnx.ModelProto, **settings: Any) -> BoundContext:
         """A context with memory for all that has a fixed or largest shape."""

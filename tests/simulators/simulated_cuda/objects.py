@@ -47,7 +47,7 @@ class OfContext:
         if not self._alive:
             raise CudaError(errors.INVALID_HANDLE)
         self._alive = False
-        if self._context in self.gpu.stack[-1:] or self._context.thread == threading.get_ident():
+        if self._context.is_current() or self._context.thread == threading.get_ident():
             free()
         else:
             kind = type(self).__name__
@@ -94,6 +94,10 @@ class Context:
     def __hash__(self) -> int:
         return hash(Context)
 
+    def is_current(self) -> bool:
+        """Whether this very object was pushed last; another one of the same context doesn't count."""
+        return bool(self.gpu.stack) and self.gpu.stack[-1] is self
+
     @property
     def handle(self) -> int:
         return id(self.gpu)
@@ -122,7 +126,7 @@ class Context:
         if not self._valid:
             raise CudaError(errors.INVALID_CONTEXT)
         self._valid = False
-        if self in self.gpu.stack[-1:] or self.thread == threading.get_ident():
+        if self.is_current() or self.thread == threading.get_ident():
             self.gpu.primary_contexts -= 1
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from simulated_cuda import CudaError
 from simulated_tensorrt.context import IExecutionContext
 from simulated_tensorrt.executable import Executable
 from simulated_tensorrt.graphs import Tensor, by_name
@@ -175,7 +176,11 @@ class ICudaEngine(Speaks):
         if problem:
             self._error(problem)
             return None
-        context: IExecutionContext = self._trt.IExecutionContext(self, self._logger, strategy or strategies.STATIC)
+        try:
+            context: IExecutionContext = self._trt.IExecutionContext(self, self._logger, strategy or strategies.STATIC)
+        except CudaError as error:
+            self._error(f"Cuda Runtime ({error})")
+            return None
         return context
 
     def create_runtime_config(self) -> IRuntimeConfig:
