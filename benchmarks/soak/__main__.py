@@ -36,9 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="of warm-up and steady load (default: 5)")
     parser.add_argument("--mutated", type=int, default=100_000, help="requests with damaged bytes (default: 100000)")
-    parser.add_argument(
-        "--reloads", type=int, default=100, help="under full load, twice (default: 100)"
-    )
+    parser.add_argument("--reloads", type=int, default=100, help="under full load, twice (default: 100)")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="repeats the choices of a run")
     parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
     return parser
