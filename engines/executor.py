@@ -194,10 +194,11 @@ def open_executable(
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
 
+    sharing = shares_cores or pipeline is not None
+
     def open_whole() -> NativeSession:
         if _identity(native) != loaded:
             raise ModelLoadError(str(native), "the file changed since it was loaded; load the model again")
-        sharing = shares_cores or pipeline is not None
         return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
     description = _describe(graph, envelopes if pipeline else {}, rejected)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import pathlib
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +49,22 @@ def test_model_is_compiled_and_loaded_without_writing_a_file(source: pathlib.Pat
     assert executable.description["engines_built"] == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     assert list(source.parent.iterdir()) == [source]
+
+
+def test_engines_are_freed_with_their_model(source: pathlib.Path) -> None:
+    gc.disable()  # memory that waits for the garbage collection piles up while models are loaded again and again
+    try:
+        executable = prepare_model(source, OPTIONS)
+        executable.run(FEEDS)
+        engines = [weakref.ref(one) for one in gc.get_objects() if type(one).__name__ == "OpenVinoEngine"]
+        before = sum(one() is not None for one in engines)
+
+        executable.close()
+        del executable
+
+        assert sum(one() is not None for one in engines) <= before - 2
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("write", ["write_model", "write_bytes"])
