@@ -122,7 +122,7 @@ class PerfAnalyzer:
                 "-u": target.address,
                 "-i": "grpc",
                 "--concurrency-range": f"{callers}:{callers}",
-                "--shape": f"x:{','.join(map(str, shape))}",
+                "--shape": f"{target.input}:{','.join(map(str, shape))}",
                 "--shared-memory": "system" if target.shared_memory else "none",
                 "--output-shared-memory-size": str(4 * int(np.prod(target.shape))),
                 "-p": str(round(1000 * seconds / WINDOWS)),
@@ -163,7 +163,7 @@ def find_perf_analyzer(given: pathlib.Path | None) -> PerfAnalyzer | str:
 @contextlib.contextmanager
 def _request(target: Target) -> Iterator[ModelInferRequest]:
     x = np.random.default_rng(0).standard_normal(target.shape, np.float32)
-    request = inference_request(target.model, {"x": x})
+    request = inference_request(target.model, {target.input: x})
     if not target.shared_memory:
         yield request
         return

@@ -150,7 +150,8 @@ def large_model(plan: Plan) -> Iterator[Outcome]:
     """ResNet-50 in batches, beside the same engine in this process."""
     file = network_file("resnet50", plan.networks)
     batching = {"max_batch_size": RESNET_BATCH, "max_queue_delay_us": 10_000}
-    served, load = Served(file=file, shape=(1, *IMAGE_SHAPE), settings={"batching": batching}), PythonClient()
+    served = Served(file=file, shape=(1, *IMAGE_SHAPE), settings={"batching": batching}, input="image")
+    load = PythonClient()
     slow = dataclasses.replace(plan, seconds=plan.seconds * RESNET_SECONDS)
     with contextlib.ExitStack() as stack:
         turns = {

@@ -42,9 +42,10 @@ class Target:
     Attributes:
         address: HOST:PORT of its gRPC port.
         model: The model's name there.
-        shape: Of its one input ``x``, float32, with a first dimension of 1.
+        shape: Of its one input, float32, with a first dimension of 1.
         batched: Whether the server joins requests. Its configuration then leaves the first dimension out.
         shared_memory: Whether tensors are to travel in system shared memory.
+        input: The input's name.
     """
 
     address: str
@@ -52,6 +53,7 @@ class Target:
     shape: tuple[int, ...]
     batched: bool = False
     shared_memory: bool = False
+    input: str = "x"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +61,16 @@ class Served:
     """A model to serve.
 
     Attributes:
-        file: ONNX, with one float32 input ``x`` and one output ``y``, whose first dimension is open.
-        shape: Of a request's ``x``.
+        file: ONNX, with one float32 input, whose first dimension is open.
+        shape: Of a request's input.
         settings: Further keys of the model's section in servable.yaml.
+        input: The input's name.
     """
 
     file: pathlib.Path
     shape: tuple[int, ...]
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    input: str = "x"
 
     @property
     def name(self) -> str:
@@ -86,7 +90,7 @@ def our_server(served: Served, folder: pathlib.Path, *, workers: int = 1) -> Ite
     load_config(config)
     with process("trtnode", [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)], address, folder):
         batched = "batching" in served.settings
-        yield Target(address=address, model=served.name, shape=served.shape, batched=batched)
+        yield Target(address=address, model=served.name, shape=served.shape, batched=batched, input=served.input)
 
 
 @contextlib.contextmanager
