@@ -9,8 +9,6 @@ from typing import Any
 import onnx
 import pytest
 
-from engines import tensorrt_backend
-from engines.tensorrt_build import BuildSettings
 from engines.tensorrt_parser import make_logger
 from lanes import Machine
 from simulated_tensorrt import Faults, Simulation, make_tensorrt
@@ -36,11 +34,8 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture
-def machine(
-    simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> Iterator[Machine]:
+def machine(simulate: Callable[..., Simulation], tmp_path: pathlib.Path) -> Iterator[Machine]:
     """A machine with a simulated GPU, on which nothing was misused when the test ends."""
     machine = Machine(simulate(), tmp_path)
-    monkeypatch.setattr(tensorrt_backend, "BuildSettings", lambda: BuildSettings(profiles=machine.profiles))
     yield machine
     assert "pushed contexts" not in machine.gpu.leaks()

@@ -18,11 +18,15 @@ from engines.base import Engine
 from engines.envelope import Envelope
 from engines.executor import open_engine
 from engines.lanes import LANES, Lanes
+from engines.profiles import Profile, ShapeRange
 from engines.registry import get_backend
 from engines.tensorrt_backend import TensorRtBackend
-from engines.tensorrt_build import ShapeRange
+from engines.trust import Trust
 from partitioner import Graph, PartitionOptions, embedded_engine
 from simulated_tensorrt import Simulation
+
+ANYONE = Trust.of((), ("openvino", "tensorrt"))
+"""No signature is asked for."""
 
 NOTHING = {"streams": LANES, "retained contexts": 1}
 """What stays on a GPU without models."""
@@ -44,7 +48,7 @@ class Machine:
         gpu: Its GPU.
         tensorrt: The module.
         driver: That of pycuda.
-        profiles: For the engines that are built from now on.
+        profiles: For the models that are compiled from now on, of their inputs without a fixed shape.
         plan: Bytes of the engine that ``engine`` has loaded last.
         envelope: Of that engine.
     """
@@ -56,7 +60,7 @@ class Machine:
         self.driver: Any = sys.modules["pycuda.driver"]
         self.plan = b""
         self.envelope: Envelope | None = None
-        self.profiles: Sequence[dict[str, ShapeRange]] = ()
+        self.profiles: Sequence[Profile] = ()
         self._folder = folder
         self._number = 0
 
@@ -65,21 +69,28 @@ class Machine:
         self._number += 1
         source = self._write(model) if isinstance(model, str) else model
         compiled = self._folder / f"compiled_{self._number}.onnx"
-        wishes = CompileOptions(engine="tensorrt", partition=PartitionOptions(**options))
+        sized = {
+            value.name for value in ir.load(source).graph.inputs if value.shape is not None and value.shape.is_static()
+        }
+        shapes = [{name: one for name, one in profile.items() if name not in sized} for profile in self.profiles]
+        wishes = CompileOptions(
+            engine="tensorrt", partition=PartitionOptions(**options), shapes=tuple(filter(None, shapes))
+        )
         compile_model(source, wishes, worker=Here()).save(compiled)  # type: ignore[arg-type]
         return source, compiled
 
     def load(self, model: str | pathlib.Path, **options: Any) -> Loaded:
         """Compile a model and load it."""
         source, compiled = self.compile(model, **options)
-        return Loaded(load_executable(compiled), onnxruntime.InferenceSession(source))
+        return Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source))
 
     def engine(self, graph: str) -> Engine:
         """Compile a graph of one segment, and load its engine alone."""
         _, compiled = self.compile(graph)
-        (node,) = Graph.of(ir.load(compiled)).nodes
+        graph = Graph.of(ir.load(compiled))
+        (node,) = graph.nodes
         self.plan = embedded_engine(node.op).engine or b""
-        self.envelope, engine = open_engine(node, self._folder, None)
+        self.envelope, engine = open_engine(graph, node, self._folder, None)
         return engine
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,7 +23,9 @@ pytestmark = [
     pytest.mark.skipif(find_library() is None, reason="pycuda over a stand-in driver is not here: make test-pycuda"),
 ]
 
-HYBRID = "g (float[n, 4] x) => (float[n, 4] y) { a = Relu(x) b = Softsign(a) c = Add(b, a) d = Softsign(c) y = Tanh(d) }"
+HYBRID = (
+    "g (float[n, 4] x) => (float[n, 4] y) { a = Relu(x) b = Softsign(a) c = Add(b, a) d = Softsign(c) y = Tanh(d) }"
+)
 FIXED = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) y = Tanh(b) }"
 MAY_STAY = {"streams", "retained contexts", "events"}
 """What lanes keep for the next model."""
@@ -37,14 +39,14 @@ def gpu() -> StandInGpu:
 @pytest.fixture
 def machine(
     gpu: StandInGpu, simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> Iterator[Machine]:
+) -> Machine:
     real = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "pycuda"}
     driver = pycuda_backend.driver
     simulation = simulate(gpu=gpu)
     for name, module in real.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(pycuda_backend, "driver", driver)
-    yield Machine(simulation, tmp_path)
+    return Machine(simulation, tmp_path)
 
 
 def test_it_is_the_real_pycuda(machine: Machine) -> None:
@@ -65,10 +67,9 @@ def test_a_thousand_requests_from_eight_threads_are_right_and_leave_nothing(mach
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(ask, range(1000)))
-    assert (hybrid.fallbacks, fixed.fallbacks) == ([], [])
-    hybrid.executable.close()
-    fixed.executable.close()
-    del hybrid, fixed
+    for model in (hybrid, fixed):
+        assert model.fallbacks == []
+        model.executable.close()
     machine.clean()
 
     assert gpu.misuse == ""
@@ -81,7 +82,7 @@ def test_a_request_outside_of_all_profiles_is_answered_natively(machine: Machine
 
     model.check(x=numbers(9, 4))
 
-    assert model.fallbacks == ["profile"] or len(model.fallbacks) == 1
+    assert model.fallbacks == ["outside_profiles"]
 
 
 def test_results_belong_to_the_caller(machine: Machine) -> None:

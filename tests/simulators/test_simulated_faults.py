@@ -40,10 +40,10 @@ def test_without_a_gpu_nothing_starts(name, bench) -> None:
     ],
 )
 def test_a_failure_gives_none_and_its_cause_is_in_the_log(fault, ask, bench) -> None:
-    engine = bench.engine(CHAIN)
+    plan, engine = bench.build(CHAIN), bench.engine(CHAIN)
     setattr(bench.simulation.faults, fault, "out of memory")
 
-    assert ask(bench, engine) is None
+    assert ask(bench, plan, engine) is None
     assert bench.said[-1] == "out of memory"
 
 

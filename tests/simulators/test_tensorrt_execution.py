@@ -18,9 +18,9 @@ from engines.base import Engine
 from engines.errors import OutOfRangeError
 from engines.lanes import LANES
 from engines.plan import specs
+from engines.profiles import ShapeRange
 from engines.registry import get_backend
 from engines.stage_times import StageTime
-from engines.tensorrt_build import ShapeRange
 from lanes import NOTHING, between, numbers
 from partitioner import Allowance, Graph
 
@@ -209,8 +209,8 @@ def test_engine_runs_by_itself_on_the_buffers_that_it_is_bound_to(machine) -> No
     assert np.array_equal(fork.run()[0], y)
 
 
-def test_inputs_that_are_shapes_are_read_on_the_host(machine, monkeypatch, tmp_path) -> None:
-    engine = reshaping_engine(machine, monkeypatch, tmp_path / "reshape.onnx")
+def test_inputs_that_are_shapes_are_read_on_the_host(machine, tmp_path) -> None:
+    engine = reshaping_engine(machine, tmp_path / "reshape.onnx")
     x, results = numbers(6, 4), []
 
     for sizes in ([4, 6], [24, 1], [24, 1], [1, 24]):
@@ -224,24 +224,16 @@ def test_inputs_that_are_shapes_are_read_on_the_host(machine, monkeypatch, tmp_p
         engine.run()
 
 
-def reshaping_engine(machine, monkeypatch, path: pathlib.Path) -> Engine:
+def reshaping_engine(machine, path: pathlib.Path) -> Engine:
     """An engine whose second input, of 1 to 24 in each element, is a shape."""
     text = "g (float[N, 4] x, int64[2] s) => (float[A, B] y) { a = Relu(x) y = Reshape(a, s) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
-    new_profile = machine.tensorrt.Builder.create_optimization_profile
-
-    def with_values(builder):
-        profile = new_profile(builder)
-        profile.set_shape_input("s", (1, 1), (4, 6), (24, 24))
-        return profile
-
-    monkeypatch.setattr(machine.tensorrt.Builder, "create_optimization_profile", with_values)
-    machine.profiles = [{"x": between((1, 4), (8, 4))}]
+    profile = {"x": between((1, 4), (8, 4)), "s": ShapeRange(low=(1, 1), best=(4, 6), high=(24, 24))}
     backend = get_backend("tensorrt")
     machine.engine("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     graph = Graph.of(ir.load(path))
     envelope = dataclasses.replace(machine.envelope, inputs=specs(graph.inputs), outputs=specs(graph.outputs))
-    return backend.load(backend.build(path, BuildOptions()), envelope)
+    return backend.load(backend.build(path, BuildOptions(profiles=(profile,))), envelope)
 
 
 def test_arena_of_several_models_is_the_largest_need_and_not_their_sum(machine) -> None:

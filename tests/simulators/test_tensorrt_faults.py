@@ -10,7 +10,7 @@ from engines import load_executable
 from engines.errors import BackendMissingError, EngineRejectedError, ExecutionError
 from engines.executor import NATIVE_FALLBACK
 from engines.registry import get_backend
-from lanes import NOTHING, between, numbers
+from lanes import ANYONE, NOTHING, between, numbers
 from partitioner import Allowance
 from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
 
@@ -23,7 +23,7 @@ def test_plan_that_the_library_refuses_runs_natively_and_its_log_says_why(machin
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
     machine.simulation.faults.deserialize_fails = "Serialization assertion failed: magic number"
 
-    executable = load_executable(compiled)
+    executable = load_executable(compiled, trust=ANYONE)
 
     assert executable.description["engine"] == "native"
     assert "Serialization assertion failed: magic number." in executable.description["rejected"][0]
@@ -75,7 +75,7 @@ def test_model_without_execution_contexts_runs_natively(fault, said, machine, ca
     faults = machine.simulation.faults
     setattr(faults, fault, said if isinstance(getattr(faults, fault), str) else True)
 
-    executable = load_executable(compiled)
+    executable = load_executable(compiled, trust=ANYONE)
 
     assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
     assert said in executable.description["rejected"][0]
@@ -90,7 +90,7 @@ def test_gpu_without_room_for_a_model_runs_it_natively_and_the_others_on(machine
     machine.clean()
     machine.gpu.total_bytes = machine.gpu.memory.size + 4096
 
-    executable = load_executable(compiled)
+    executable = load_executable(compiled, trust=ANYONE)
 
     assert "The GPU's memory is full" in executable.description["rejected"][0]
     small.check(x=numbers(2, 4))
@@ -131,7 +131,7 @@ def test_request_without_a_native_path_fails_with_the_librarys_own_words(machine
     proto = onnx.load(compiled)
     proto.metadata_props.append(onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none"))
     onnx.save(proto, compiled)
-    executable = load_executable(compiled)
+    executable = load_executable(compiled, trust=ANYONE)
     compiled.unlink()
     machine.simulation.faults.enqueue_fails_after = 0
 
@@ -178,7 +178,7 @@ def test_model_is_not_loaded_onto_a_lost_context(machine) -> None:
     machine.gpu.fails_kernel = ILLEGAL_ADDRESS
     model.check(x=numbers(2, 4))
 
-    executable = load_executable(compiled)
+    executable = load_executable(compiled, trust=ANYONE)
 
     assert "can't be used any more" in executable.description["rejected"][0]
     assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)

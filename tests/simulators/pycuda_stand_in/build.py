@@ -1,7 +1,7 @@
 """Builds what test_pycuda.py needs, once: ``python tests/simulators/pycuda_stand_in/build.py FOLDER``.
 
-FOLDER gets the real pycuda, compiled against NVIDIA's headers from the wheel ``nvidia-cuda-runtime``, and ``libcuda.so.1``,
-which stands for the driver. No GPU and no CUDA toolkit is needed; a C and a C++ compiler are.
+FOLDER gets the real pycuda, compiled against NVIDIA's headers from the wheel ``nvidia-cuda-runtime``, and
+``libcuda.so.1``, which stands for the driver. No GPU and no CUDA toolkit is needed; a C and a C++ compiler are.
 """
 
 from __future__ import annotations
