@@ -32,10 +32,10 @@ class Recorder:
         works: Whether nothing has failed so far.
     """
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, *, wanted: bool) -> None:
         self.lane = lane
         self.driver: Any = cuda_bindings
-        self.works = cuda_bindings is not None
+        self.works = wanted and cuda_bindings is not None
         self._replay: Replay | None = None
 
     def wrap(self, enqueue: Enqueue) -> Enqueue:

@@ -81,6 +81,7 @@ class TensorRtPlan:
         outputs: In the envelope's order.
         profiles: By number; at least one.
         scratch_bytes: What an execution context needs at most, by profile.
+        uses_graphs: Whether executions may be replayed as CUDA graphs.
     """
 
     def __init__(self, trt: Any, engine: Any, envelope: Envelope) -> None:
@@ -90,6 +91,7 @@ class TensorRtPlan:
             EngineRejectedError: Its inputs or outputs are not the envelope's.
         """
         self.trt = trt
+        self.uses_graphs = envelope.options.get("CUDA_GRAPHS") == "1"
         self._engine = engine
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         modes = {name: engine.get_tensor_mode(name) for name in names}

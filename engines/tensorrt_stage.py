@@ -55,7 +55,7 @@ class TensorRtStage:
         self._allocators = {name: new_allocator(plan.trt, buffer) for name, buffer in self._buffers.items()}
         self._contexts = [self._new_context() for _ in plan.profiles]
         self._execute = self._contexts[0].execute_async_v3
-        self._recorder = Recorder(lane)
+        self._recorder = Recorder(lane, wanted=plan.uses_graphs)
         self._bound: list[DeviceTensor] | None = None
         self._shapes_read: dict[str, np.ndarray] = {}
         self._shapes_written: dict[str, np.ndarray] = {}

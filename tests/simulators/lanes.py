@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
-from engines import CompileOptions, Executable, compile_model, load_executable
+from engines import BuildOptions, CompileOptions, Executable, compile_model, load_executable
 from engines.base import Engine
 from engines.envelope import Envelope
 from engines.executor import open_engine
@@ -49,6 +49,7 @@ class Machine:
         tensorrt: The module.
         driver: That of pycuda.
         profiles: For the models that are compiled from now on, of their inputs without a fixed shape.
+        build: Options of these models.
         plan: Bytes of the engine that ``engine`` has loaded last.
         envelope: Of that engine.
     """
@@ -61,6 +62,7 @@ class Machine:
         self.plan = b""
         self.envelope: Envelope | None = None
         self.profiles: Sequence[Profile] = ()
+        self.build = BuildOptions()
         self._folder = folder
         self._number = 0
 
@@ -74,7 +76,10 @@ class Machine:
         }
         shapes = [{name: one for name, one in profile.items() if name not in sized} for profile in self.profiles]
         wishes = CompileOptions(
-            engine="tensorrt", partition=PartitionOptions(**options), shapes=tuple(filter(None, shapes))
+            engine="tensorrt",
+            partition=PartitionOptions(**options),
+            shapes=tuple(filter(None, shapes)),
+            build=self.build,
         )
         compile_model(source, wishes, worker=Here()).save(compiled)  # type: ignore[arg-type]
         return source, compiled

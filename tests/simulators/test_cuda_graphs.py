@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from engines import BuildOptions
+from engines.options import TensorRtOptions
 from lanes import NOTHING, between, numbers
 from partitioner import Allowance
 from simulated_cuda import SimulatedGpu
@@ -113,6 +115,16 @@ def test_engine_is_enqueued_once_then_recorded_then_replayed(machine, graphs, on
 
     assert graphs.launches == 4
     assert model.fallbacks == []
+
+
+def test_nothing_is_recorded_where_that_is_turned_off(machine, graphs, one_lane) -> None:
+    machine.build = BuildOptions(tensorrt=TensorRtOptions(cuda_graphs=False))
+    model = load(machine, graphs, FIXED)
+
+    for seed in range(3):
+        model.check(x=numbers(2, 4, seed=seed))
+
+    assert graphs.launches == 0
 
 
 def test_other_shapes_are_recorded_anew(machine, graphs, one_lane) -> None:
