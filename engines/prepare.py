@@ -98,23 +98,23 @@ def prepare_model(
         shares_cores=shares_cores,
         use_engines=engine != NATIVE,
     )
-    built, _report = 0, _embedded_report(model)
+    built, report = 0, _embedded_report(model)
     if is_compiled(model):
         executable = opened(model, trust=cache.trust if cache else Trust())
         rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
         if rejected and has_nodes and (compiled := _build_again(path, options, cache)) is not None:
             executable.close()
             executable = opened(view_model(compiled.model, path))
-            built, _report = compiled.engines_built, compiled.report.as_json()
+            built, report = compiled.engines_built, compiled.report.as_json()
             executable.description["rejected"] = rejected
     else:
         compiled = _compile(path, options, cache) if engine != NATIVE else None
         if compiled is not None:
-            built, _report = compiled.engines_built, compiled.report.as_json()
+            built, report = compiled.engines_built, compiled.report.as_json()
             model = view_model(compiled.model, path) if compiled.engine != NATIVE else model
         executable = opened(model)
         executable.description["precision"]["asked"] = options.precision.asked
-    executable.description["engines_built"] = built
+    executable.description |= {"engines_built": built, "report": report}
     return executable
 
 

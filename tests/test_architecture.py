@@ -200,4 +200,5 @@ def test_times_are_measured_by_clocks_that_never_jump() -> None:
         and node.attr in ("time", "time_ns")
     }
 
-    assert found == {("serving/metrics.py", "time_ns")}  # when a model last ended a request, for statistics
+    # When a model last ended a request, for statistics; and when a span began, for its collector.
+    assert found == {("serving/metrics.py", "time_ns"), ("serving/tracing.py", "time_ns")}
