@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+PYCUDA ?= build/pycuda
+MINUTES ?= 5
 
-.PHONY: setup serve predict test conformance bench results lint clean
+.PHONY: setup serve predict test test-pycuda conformance soak bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -23,8 +25,17 @@ predict: setup
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules
 
+# pycuda itself, compiled once; the first run takes some minutes.
+test-pycuda: setup
+	$(BIN)/python tests/simulators/pycuda_stand_in/build.py $(PYCUDA)
+	PYTHONPATH=$(PYCUDA)/site LD_LIBRARY_PATH=$(PYCUDA) $(BIN)/python -m pytest tests/simulators/test_pycuda.py
+
 conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
+
+soak: setup
+	mkdir -p build
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) --json build/soak.json
 
 bench: setup
 	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz --via process,grpc

@@ -53,13 +53,13 @@ def running_server(models: Mapping[str, Served], folder: Path, threads: int | No
         folder: Where the configuration and the engine cache may be written.
         threads: Threads of each engine; None leaves it to the libraries.
     """
-    port, http_port = _free_port(), _free_port()
+    port, http_port = free_port(), free_port()
     config = folder / "servable.yaml"
     config.write_text(_config(models, folder, threads, port, http_port), encoding="utf-8")
     server = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
-            _wait_until_ready(channel, server)
+            wait_until_ready(channel, server)
             yield channel
     finally:
         server.terminate()
@@ -76,11 +76,7 @@ def inference_call(
         model: Its name there.
         feeds: The inputs.
     """
-    request = ModelInferRequest(model_name=model)
-    for name, array in feeds.items():
-        tensor = WireTensor(name, _datatype(array), None, f"Input {name!r}")
-        request.inputs.add(name=name, datatype=tensor.datatype.name, shape=array.shape)
-        request.raw_input_contents.append(to_raw(tensor, array))
+    request = inference_request(model, feeds)
     infer = channel.unary_unary(
         f"/{SERVICE}/ModelInfer",
         request_serializer=ModelInferRequest.SerializeToString,
@@ -89,11 +85,26 @@ def inference_call(
     return lambda: infer(request)
 
 
+def inference_request(model: str, feeds: Mapping[str, np.ndarray]) -> ModelInferRequest:
+    """Return the request to run a model on arrays, as raw contents."""
+    request = ModelInferRequest(model_name=model)
+    for name, array in feeds.items():
+        tensor = WireTensor(name, _datatype(array), None, f"Input {name!r}")
+        request.inputs.add(name=name, datatype=tensor.datatype.name, shape=array.shape)
+        request.raw_input_contents.append(to_raw(tensor, array))
+    return request
+
+
 def _datatype(array: np.ndarray) -> Datatype:
     return BYTES if array.dtype.kind in "OUS" else DATATYPES[onnx_ir.DataType.from_numpy(array.dtype)]
 
 
-def _wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> None:
+    """Wait until a server of ours, or of another make, says that it is ready.
+
+    Raises:
+        RuntimeError: Its process ended, or it takes too long.
+    """
     ready = channel.unary_unary(
         f"/{SERVICE}/ServerReady",
         request_serializer=ServerReadyRequest.SerializeToString,
@@ -126,7 +137,8 @@ def _config(models: Mapping[str, Served], folder: Path, threads: int | None, por
     return json.dumps(content)  # JSON is YAML
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -119,8 +119,8 @@ def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Work
     executables = {
         "all native": load_executable(source, shares_cores=True),
         "one engine": _with_engines(plain, _segments(figures, "one engine")),
-        "minimum cut": load_executable(plain, shares_cores=True),
-        "tuned": load_executable(tuned, shares_cores=True),
+        "minimum cut": load_executable(plain, shares_cores=True, trust=cache.trust),
+        "tuned": load_executable(tuned, shares_cores=True, trust=cache.trust),
     }
     feeds = _feeds(source, samples, executables["all native"])
     calls = {candidate: functools.partial(executable.run, feeds) for candidate, executable in executables.items()}

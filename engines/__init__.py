@@ -18,6 +18,7 @@ from engines.precision_rules import PrecisionRule
 from engines.prepare import load_executable, prepare_model
 from engines.registry import ENGINE_NAMES
 from engines.stage_times import StageTime
+from engines.trust import Trust
 from engines.worker import Worker
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "PrecisionOptions",
     "PrecisionRule",
     "StageTime",
+    "Trust",
     "UnknownBackendError",
     "Worker",
     "align",

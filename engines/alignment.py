@@ -17,6 +17,7 @@ from engines.envelope import Envelope
 from engines.errors import EngineError
 from engines.observation import Values, run_compiled, run_inside, run_natively
 from engines.plan import Stage, plan_stages
+from engines.trust import Trust
 from engines.worker import Worker
 from partitioner import Graph, embedded_engine, load_model
 
@@ -89,7 +90,13 @@ class Alignment:
 
 
 def align(
-    model: pathlib.Path, reference: pathlib.Path, feeds: Values, *, deep: bool = False, min_sqnr_db: float | None = None
+    model: pathlib.Path,
+    reference: pathlib.Path,
+    feeds: Values,
+    *,
+    deep: bool = False,
+    min_sqnr_db: float | None = None,
+    trust: Trust | None = None,
 ) -> Alignment:
     """Run a compiled model and a reference on the same inputs, and compare every value that leaves a stage.
 
@@ -100,6 +107,7 @@ def align(
         deep: Whether to compare the result of every node. What an engine computes inside is seen by building it
             again, in its own precision, with all of these values as outputs.
         min_sqnr_db: Below this a value has diverged; by default what the precision of the engines explains.
+        trust: Whose engines may run; None takes the defaults.
 
     Raises:
         PartitionError: A file is no model.
@@ -116,7 +124,7 @@ def align(
     with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
         folder = pathlib.Path(name)
         expected = run_natively(reference, names, feeds, folder)
-        actual = run_compiled(model, names, feeds)
+        actual = run_compiled(model, names, feeds, trust or Trust())
         inside, unobserved = _look_inside(graph, stages if deep else (), {**feeds, **actual}, expected, folder)
     values = [
         _compare(name, stage, node, expected[name], computed[name], min_sqnr_db)

@@ -75,10 +75,12 @@ class Backend(Protocol):
     Attributes:
         name: As in options and envelopes.
         trusted_ops: Operators whose engines are used unseen where nothing else can compute them.
+        needs_shapes: Whether engines run only on shapes that they were built for.
     """
 
     name: str
     trusted_ops: frozenset[str]
+    needs_shapes: bool
 
     def version(self) -> str:
         """Full version of the library; engines of another version are refused."""

@@ -21,6 +21,7 @@ from engines.files import sha256_of_file, write_model
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
 from engines.precision import FLOAT32, Setting, Transformed, transform
+from engines.profiles import Followed, Profile, follow, profile_as_json, segment_profile
 from engines.registry import get_backend
 from engines.worker import Worker
 from partitioner import Graph, Partition, ReasonCode, Segment, Verdict, extract_model, segment_hash
@@ -34,6 +35,23 @@ class BuiltEngine(EngineFile):
 
     key: str
     cached: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """One engine to find or to build.
+
+    Attributes:
+        segment_sha256: Of the segment without its name, which changes when another segment is demoted: the engine is
+            the same.
+    """
+
+    graph: Graph
+    segment: Segment
+    setting: Setting
+    backend: Backend
+    build: BuildOptions
+    segment_sha256: str
 
 
 class EngineBuilder:
@@ -67,6 +85,7 @@ class EngineBuilder:
         self._engines: dict[str, BuiltEngine] = {}
         self._checked: set[str] = set()
         self._budget = Budget()
+        self._known_shapes: dict[Graph, list[Followed]] = {}
 
     def build_all(self, partition: Partition) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
         """Find or build the engine of each segment; give them by segment name, and why which nodes get none."""
@@ -94,32 +113,39 @@ class EngineBuilder:
     def _find_or_build(
         self, graph: Graph, segment: Segment, timeout_s: float, setting: Setting = FLOAT32
     ) -> BuiltEngine | Refusal:
-        backend = get_backend(self._engine)
-        segment_sha256 = _content_hash(graph, segment)
-        key = self._key(backend, segment, segment_sha256, setting)
+        try:
+            order = self._order(graph, segment, setting)
+        except BuildError as error:
+            return Refusal(code=ReasonCode.DYNAMIC_SHAPE, detail=str(error), lasting=False, divisible=False)
+        key = self._key(order)
         if key in self._engines or key in self.refusals:
             return self._engines.get(key) or self.refusals[key]
         path = self._folder / f"{key}.engine"
-        cached = self._cache.get(key) if self._cache else None
+        cached = self._cached(key, order)
         if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
             return cached
-        if isinstance(cached, CachedEngine) and fits(cached, backend, segment_sha256):
+        if isinstance(cached, CachedEngine):
             path.write_bytes(cached.engine)
             self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
             return self._engines[key]
-        outcome = self._build_new(graph, segment, setting, path, timeout_s)
+        outcome = self._build_new(order, path, timeout_s)
         if isinstance(outcome, Refusal):
             self.refusals[key] = outcome
             return outcome
-        envelope = self._envelope(backend, segment, path, segment_sha256, setting, outcome)
+        envelope = self._envelope(order, path, outcome)
         self._engines[key] = BuiltEngine(path=path, envelope=envelope.to_json(), key=key, cached=False)
         return self._engines[key]
 
-    def _build_new(
-        self, graph: Graph, segment: Segment, setting: Setting, path: pathlib.Path, timeout_s: float
-    ) -> Transformed | Refusal:
+    def _cached(self, key: str, order: _Order) -> CachedEngine | Refusal | None:
+        found = self._cache.get(key) if self._cache else None
+        if self._cache and isinstance(found, CachedEngine):
+            return found if fits(found, order.backend, order.segment_sha256, self._cache.trust) else None
+        return found
+
+    def _build_new(self, order: _Order, path: pathlib.Path, timeout_s: float) -> Transformed | Refusal:
+        graph, segment, setting = order.graph, order.segment, order.setting
         extracted = extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
-        transformed = transform(extracted, segment, setting, get_backend(self._engine))
+        transformed = transform(extracted, segment, setting, order.backend)
         if setting != FLOAT32 and transformed.is_float32:
             exact = self._find_or_build(graph, segment, timeout_s)
             if isinstance(exact, BuiltEngine):
@@ -128,7 +154,7 @@ class EngineBuilder:
         logger.info("Building %s with %s (%d nodes)", segment.name, self._engine, len(segment.nodes))
         model = self._folder / "segment.onnx"
         write_model(transformed.model, model)
-        options = dataclasses.replace(self._options.build, precision=transformed.floats)
+        options = dataclasses.replace(order.build, precision=transformed.floats)
         try:
             self._worker.call(jobs.build, timeout_s, self._engine, model, path, options)
         except (BuildError, WorkerError) as error:
@@ -143,7 +169,7 @@ class EngineBuilder:
             return refusal
         logger.info("%s is refused; trying parts of it: %s", segment.name, refusal.detail)
         found = find_culprits(graph, segment, refusal, trial, self._budget)
-        key = self._key(get_backend(self._engine), segment, _content_hash(graph, segment))
+        key = self._key(self._order(graph, segment, FLOAT32))
         return self.refuse(key, found, lasting=found.lasting)
 
     def _try_build(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
@@ -173,17 +199,10 @@ class EngineBuilder:
             refused.update(verdicts(segment, refusal))
         return refused
 
-    def _envelope(
-        self,
-        backend: Backend,
-        segment: Segment,
-        engine: pathlib.Path,
-        segment_sha256: str,
-        setting: Setting,
-        transformed: Transformed,
-    ) -> Envelope:
-        options = dataclasses.replace(self._options.build, precision=transformed.floats)
-        return Envelope(
+    def _envelope(self, order: _Order, engine: pathlib.Path, transformed: Transformed) -> Envelope:
+        backend, segment, setting = order.backend, order.segment, order.setting
+        options = dataclasses.replace(order.build, precision=transformed.floats)
+        envelope = Envelope(
             backend=backend.name,
             backend_version=backend.version(),
             platform=current_platform(),
@@ -194,19 +213,63 @@ class EngineBuilder:
             inputs=specs(segment.inputs),
             outputs=specs(segment.outputs),
             engine_sha256=sha256_of_file(engine),
-            segment_sha256=segment_sha256,
+            segment_sha256=order.segment_sha256,
             builder_version=builder_version(),
             calibration_sha256=setting.ranges_sha256,
             node_precisions=setting.by_node(segment),
+            profiles=tuple(map(profile_as_json, order.build.profiles)),
+        )
+        return self._cache.trust.mark(envelope) if self._cache else envelope
+
+    def _profiles(self, graph: Graph, segment: Segment, backend: Backend) -> tuple[Profile, ...]:
+        """What to build a segment for, where the library wants to know.
+
+        Raises:
+            BuildError: It wants to, and that is not known.
+        """
+        dynamic = [spec.name for spec in specs(segment.inputs) if spec.static_shape is None]
+        if not backend.needs_shapes:
+            return ()
+        if dynamic and not self._options.shapes:
+            raise BuildError(
+                f"{backend.name} builds for given shapes, and that of {dynamic[0]!r} is not fixed. Give those of the "
+                "model's inputs: --shape NAME:MIN,OPT,MAX, or shapes in servable.yaml."
+            )
+        return tuple(segment_profile(segment, known, n) for n, known in enumerate(self._followed(graph)))
+
+    def _followed(self, graph: Graph) -> list[Followed]:
+        if graph not in self._known_shapes:
+            self._known_shapes[graph] = [follow(graph, profile) for profile in self._options.shapes]
+        return self._known_shapes[graph]
+
+    def _order(self, graph: Graph, segment: Segment, setting: Setting) -> _Order:
+        """Settle everything that a build needs.
+
+        Raises:
+            BuildError: The library wants to know shapes that are not known.
+        """
+        backend = get_backend(self._engine)
+        build = dataclasses.replace(self._options.build, profiles=self._profiles(graph, segment, backend))
+        if self._cache:
+            file = self._cache.timing_file(f"{backend.name}-{backend.version()}-{backend.device().name}")
+            build = dataclasses.replace(build, timing_cache=file)
+        return _Order(
+            graph=graph,
+            segment=segment,
+            setting=setting,
+            backend=backend,
+            build=build,
+            segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
         )
 
-    def _key(self, backend: Backend, segment: Segment, segment_sha256: str, setting: Setting = FLOAT32) -> str:
-        options: BuildOptions = self._options.build
+    def _key(self, order: _Order) -> str:
+        backend, segment = order.backend, order.segment
         return engine_key(
-            segment=segment_sha256,
+            segment=order.segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in specs((*segment.inputs, *segment.outputs))]),
-            options=json.dumps([dataclasses.asdict(options), backend.build_properties(options)], sort_keys=True),
-            precision=setting.key,
+            options=json.dumps([order.build.precision, backend.build_properties(order.build)], sort_keys=True),
+            profiles=json.dumps([profile_as_json(profile) for profile in order.build.profiles], sort_keys=True),
+            precision=order.setting.key,
             judge="native" if self._checker.natively else "reference",
             backend=f"{backend.name} {backend.version()}",
             platform=current_platform(),
@@ -232,11 +295,6 @@ class EngineBuilder:
 def builder_version() -> str:
     """Version of this project."""
     return importlib.metadata.version("trtnode")
-
-
-def _content_hash(graph: Graph, segment: Segment) -> str:
-    """Hash of a segment without its name, which changes when another segment is demoted: the engine is the same."""
-    return segment_hash(graph, dataclasses.replace(segment, name=""))
 
 
 def verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:

@@ -14,11 +14,12 @@ from typing import Any
 
 from engines.errors import OutputFileError
 from engines.files import write_atomically
+from engines.trust import Trust
 from partitioner import ReasonCode
 
 logger = logging.getLogger(__name__)
 
-LAYOUT_VERSION = "1"
+LAYOUT_VERSION = "2"
 """Part of every key; raised when a cached verdict no longer means what it meant."""
 
 
@@ -74,15 +75,21 @@ def _refusal(fields: Mapping[str, Any]) -> Refusal:
 
 
 class EngineCache:
-    """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing."""
+    """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing.
 
-    def __init__(self, directory: pathlib.Path, max_bytes: int) -> None:
-        """Use a folder, which is made on the first write.
+    Attributes:
+        trust: Whose engines may run, those built with this cache included.
+    """
+
+    def __init__(self, directory: pathlib.Path, max_bytes: int, *, trust: Trust | None = None) -> None:
+        """Use a folder, which is made on the first write. The machine's key is in it.
 
         Args:
             directory: The folder.
             max_bytes: The least recently used entries are dropped beyond this size.
+            trust: Whose engines may run, besides those of this machine; None takes the defaults.
         """
+        self.trust = (trust or Trust()).on_machine(directory)
         self._directory = directory
         self._max_bytes = max_bytes
 
@@ -136,6 +143,14 @@ class EngineCache:
             self._evict()
         except (OSError, OutputFileError) as error:
             logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+
+    def timing_file(self, machine: str) -> pathlib.Path:
+        """Where builds share what they measured.
+
+        Args:
+            machine: The library, its version and the device; measurements hold for no other.
+        """
+        return self._directory / f"{hashlib.sha256(machine.encode()).hexdigest()[:32]}.timing"
 
     def verdicts(self, key: str) -> dict[str, str]:
         """What a library said about nodes, by the hash of their signature; empty where it was never asked."""

@@ -15,8 +15,8 @@ import numpy as np
 from engines.array_files import READ_ERRORS, ArrayStream, open_arrays
 from engines.errors import CalibrationDataError, InvalidInputError
 from engines.samples import Feeds
-from engines.signature import Signature, describe
-from partitioner import TensorSpec
+from engines.signature import Signature
+from partitioner import TensorSpec, describe
 
 SUFFIXES = (".npz", ".npy")
 

@@ -16,6 +16,7 @@ from engines.errors import EngineError, ModelLoadError, WorkerError
 from engines.files import write_model
 from engines.plan import specs
 from engines.registry import get_backend
+from engines.trust import Trust
 from engines.worker import Worker
 from partitioner import Graph, ReasonCode, Segment, extract_model
 
@@ -98,13 +99,14 @@ class Checker:
         return {name: _refusal(problem) for name, problem in problems.items()}
 
 
-def fits(cached: CachedEngine, backend: Backend, segment_sha256: str) -> bool:
-    """Whether a cache entry is what its key says."""
+def fits(cached: CachedEngine, backend: Backend, segment_sha256: str, trust: Trust) -> bool:
+    """Whether a cache entry is what its key says, and may run."""
     try:
         envelope = Envelope.from_json(cached.envelope, "a segment")
         envelope.verify(cached.engine, "a segment", version=backend.version(), device=backend.device())
+        trust.check(envelope, "a segment")
     except EngineError as error:
-        logger.warning("Ignoring a damaged cache entry: %s", error)
+        logger.warning("Ignoring a cache entry, so its engine is built again: %s", error)
         return False
     return envelope.backend == backend.name and envelope.segment_sha256 == segment_sha256
 

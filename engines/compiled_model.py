@@ -7,8 +7,10 @@ import pathlib
 
 import onnx
 
+from engines.executor import NATIVE_FALLBACK
 from engines.files import write_model
 from partitioner import Report
+from partitioner.stripping import strip_fallback
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,12 @@ class CompiledModel:
     engines_cached: int
     engine_bytes: int
     native_fallback: bool = True
+
+    def without_fallback(self) -> CompiledModel:
+        """The same model for its engines alone: without the nodes and weights that they replace."""
+        strip_fallback(self.model)
+        self.model.metadata_props.append(onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none"))
+        return dataclasses.replace(self, native_fallback=False)
 
     def save(self, path: pathlib.Path) -> None:
         """Write the model, with sidecars where it is too large for one file.

@@ -9,7 +9,7 @@ import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 import onnx
@@ -20,7 +20,7 @@ from engines.building import BuiltEngine, EngineBuilder, builder_version, verdic
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
-from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, WorkerError
+from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, OutputFileError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
 from engines.native_form import write_native_form
@@ -30,6 +30,7 @@ from engines.options import CompileOptions
 from engines.plan import specs
 from engines.precision_choice import PrecisionChoice, check_engine
 from engines.precision_search import effective_precision
+from engines.profiles import Profile, check_profiles, fix_shapes
 from engines.registry import NATIVE, get_backend, resolve_engine
 from engines.tuning import Tuner
 from engines.verdicts import ask_library
@@ -86,6 +87,8 @@ def compile_model(
         BackendMissingError: Its library is not installed, or does not run here.
         InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
         PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
+        InputShapesError: Shapes to build for don't fit the model.
+        OutputFileError: The folder for temporary files is full.
     """
     engine = resolve_engine(options.engine)
     if engine != NATIVE and (problem := get_backend(engine).missing()):
@@ -93,23 +96,33 @@ def compile_model(
     if worker is None:
         with Worker() as temporary:
             return compile_model(source, options, cache=cache, worker=temporary)
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
-        folder = pathlib.Path(name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
+            return _compile_in(pathlib.Path(name), source, options, cache, worker)
+    except OSError as error:
+        place = pathlib.Path(error.filename or "the folder for temporary files")
+        raise OutputFileError(place, error.strerror or str(error)) from error
+
+
+def _compile_in(
+    folder: pathlib.Path, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None, worker: Worker
+) -> CompiledModel:
+    """Compile with a folder for what is written on the way."""
+    try:
+        return _Compilation(source, options, cache, worker, folder).run()
+    except ModelLoadError as refusal:
+        rewritten = folder / "native.onnx"
         try:
-            return _Compilation(source, options, cache, worker, folder).run()
-        except ModelLoadError as refusal:
-            rewritten = folder / "native.onnx"
-            try:
-                worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
-            except ModelLoadError:
-                return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
-            return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
+            worker.call(write_native_form, CHECK_TIMEOUT_S, source, rewritten, refusal)
+        except ModelLoadError:
+            return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
+        return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
 
 
 def partition_model(
     source: pathlib.Path, options: CompileOptions, *, cache: EngineCache | None = None
 ) -> tuple[Partition, Report]:
-    """Label and cut a model without building anything.
+    """Label and cut a model without building anything, as if inputs had the one shape that is given for them, if any.
 
     Args:
         source: The model.
@@ -119,10 +132,11 @@ def partition_model(
     Raises:
         PartitionError: As ``compile_model``.
         UnknownBackendError: As ``compile_model``.
+        InputShapesError: As ``compile_model``.
     """
     engine = resolve_engine(options.engine)
     start = time.perf_counter()
-    graph = _cleaned(source)
+    graph = _cleaned(source, options.shapes, as_if_fixed=True)
     seconds = time.perf_counter() - start
     with Worker() as worker:
         graph = expand_functions(graph, _table(engine, options.partition), options.partition)
@@ -250,7 +264,7 @@ class _Compilation:
         return Settled(partition=partition, engines={}, bodies=self._bodies.settle(partition))
 
     def _compile_body(self, body: Body, trips: int) -> Settled:
-        options = dataclasses.replace(self._options, samples=None, tune=False)
+        options = dataclasses.replace(self._options, samples=None, tune=False, shapes=())
         owner, trips = owner_inside(self._owner, body), trips * self._trips
         inner = _Compilation(
             self._source, options, self._cache, self._worker, self._folder, body=body, owner=owner, trips=trips
@@ -261,7 +275,7 @@ class _Compilation:
 
     def _partition(self) -> Partition:
         start = time.perf_counter()
-        graph = clean_up(self._body.model) if self._body else _cleaned(self._source)
+        graph = clean_up(self._body.model) if self._body else _cleaned(self._source, self._options.shapes)
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
@@ -359,8 +373,12 @@ class _Compilation:
         return self._worker.call(function, CHECK_TIMEOUT_S, *args, **kwargs)
 
 
-def _cleaned(source: pathlib.Path) -> Graph:
-    graph = clean_up(load_model(source))
+def _cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, as_if_fixed: bool = False) -> Graph:
+    model = load_model(source)
+    check_profiles(specs(tuple(model.graph.inputs)), shapes)
+    if as_if_fixed:
+        fix_shapes(model, shapes)
+    graph = clean_up(model)
     if is_compiled(graph.model):
         raise AlreadyCompiledError(source)
     return graph

@@ -32,7 +32,9 @@ class Context(Protocol):
 
 
 def new_context(pipeline: Pipeline) -> Context:
-    """The fastest context that fits: fixed buffers where every shape is known beforehand."""
+    """The fastest context that fits: lanes of a GPU, else fixed buffers where every shape is known beforehand."""
+    if pipeline.on_lanes is not None:
+        return pipeline.on_lanes
     boundary = [s for stage in pipeline.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
     fixed = (
         s.static_shape
@@ -129,7 +131,10 @@ class _BoundEngine:
 
 
 class DynamicContext:
-    """Boundary tensors are made as shapes become known, handed on without copies, and freed after their last use."""
+    """Boundary tensors are made as shapes become known, handed on without copies, and freed after their last use.
+
+    Its steps don't refer to it: in a cycle, engines would outlive their model until Python looks for garbage.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         outputs = [s.name for s in pipeline.outputs]
@@ -174,9 +179,10 @@ class DynamicContext:
         engine = self._pipeline.engines[stage.name].fork()
         inputs = [(s.name, s.dtype.numpy()) for s in specs(stage.inputs) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
+        staging = self._staging
 
         def step(values: dict[str, Any]) -> None:
-            engine.bind([self._staged(name, dtype, as_array(_plain(values[name]))) for name, dtype in inputs], None)
+            engine.bind([_staged(staging, n, dtype, as_array(_plain(values[n]))) for n, dtype in inputs], None)
             values.update(zip(outputs, (_View(v) for v in engine.run()), strict=True))
 
         return step
@@ -192,16 +198,16 @@ class DynamicContext:
 
         return step
 
-    def _staged(self, name: str, dtype: np.dtype, array: np.ndarray) -> np.ndarray:
-        """Copy an engine's input to memory that stays bound while its shape stays the same."""
-        if array.size == 0:
-            raise OutOfRangeError("empty_tensor", f"{name!r} has no elements; engines need at least one.")
-        buffer = self._staging.get(name)
-        if buffer is None or buffer.shape != array.shape:
-            buffer = np.empty(array.shape, dtype)
-            self._staging[name] = buffer
-        np.copyto(buffer, array)
-        return buffer
+
+def _staged(staging: dict[str, np.ndarray], name: str, dtype: np.dtype, array: np.ndarray) -> np.ndarray:
+    """Copy an engine's input to memory that stays bound while its shape stays the same."""
+    if array.size == 0:
+        raise OutOfRangeError("empty_tensor", f"{name!r} has no elements; engines need at least one.")
+    buffer = staging.get(name)
+    if buffer is None or buffer.shape != array.shape:
+        buffer = staging[name] = np.empty(array.shape, dtype)
+    np.copyto(buffer, array)
+    return buffer
 
 
 def _body_run(body: Pipeline) -> Run:

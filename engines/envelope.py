@@ -62,7 +62,7 @@ class Envelope:
         node_precisions: What its nodes were asked to compute in, by node identity; none where all are float32.
         profiles: Shape profiles; none for engines that take any shape their inputs declare.
         format_version: Of the envelope itself.
-        signature: Signature over the rest; None for engines that need none.
+        signature: Over ``signed_bytes``, see ``engines.trust``; None for engines that nobody has signed.
     """
 
     backend: str
@@ -85,10 +85,19 @@ class Envelope:
 
     def to_json(self) -> str:
         """Canonical JSON: UTF-8, sorted keys, no spaces."""
+        return _canonical(self._fields())
+
+    def signed_bytes(self) -> bytes:
+        """What a signature is made over: the canonical JSON without ``signature``."""
+        fields = self._fields()
+        del fields["signature"]
+        return _canonical(fields).encode("utf-8", "surrogatepass")
+
+    def _fields(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
         fields["inputs"] = [_spec_to_json(s) for s in self.inputs]
         fields["outputs"] = [_spec_to_json(s) for s in self.outputs]
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return fields
 
     @classmethod
     def from_json(cls, text: str, segment: str) -> Envelope:
@@ -106,6 +115,8 @@ class Envelope:
             _check_texts(fields["device"], ("features", "name"))
             for texts in (fields["options"], fields.get("node_precisions", {})):
                 _check_texts(texts, texts)
+            if fields.get("signature") is not None:
+                _check_texts(fields, ("signature",))
             fields["device"] = Device(**fields["device"])
             for key in ("inputs", "outputs"):
                 fields[key] = tuple(_spec_from_json(s) for s in fields[key])
@@ -128,14 +139,37 @@ class Envelope:
         """
         if hashlib.sha256(engine).hexdigest() != self.engine_sha256:
             raise EngineRejectedError(segment, "its bytes are damaged (sha256 differs).")
-        _compare(segment, f"{self.backend} version", self.backend_version, version)
+        if not self._runs_on_later(version):
+            _compare(segment, f"{self.backend} version", self.backend_version, version)
         _compare(segment, "platform", self.platform, current_platform())
-        _compare(segment, "processor", self.device.features, device.features)
+        if not self._runs_on_others(device):
+            _compare(segment, "processor", self.device.features, device.features)
+
+    def _runs_on_later(self, version: str) -> bool:
+        """TensorRT's rule for engines built to run on later releases: of the same major one, or of the next."""
+        if self.options.get("VERSION_COMPATIBLE") != "1":
+            return False
+        built, here = _numbers(self.backend_version), _numbers(version)
+        return built <= here and here[0] - built[0] <= 1
+
+    def _runs_on_others(self, device: Device) -> bool:
+        """TensorRT's rule for engines that were built for every GPU from compute capability 8.0 on."""
+        on_ampere_or_later = (_numbers(one.features) >= [8, 0] for one in (self.device, device))
+        return self.options.get("HARDWARE_COMPATIBILITY_LEVEL") == "AMPERE_PLUS" and all(on_ampere_or_later)
 
 
 def current_platform() -> str:
     """Operating system and machine, for example ``linux-x86_64``."""
     return f"{platform.system()}-{platform.machine()}".lower()
+
+
+def _canonical(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _numbers(version: str) -> list[int]:
+    """The parts of a version; what is no number counts as the oldest."""
+    return [int(part) if part.isdecimal() else -1 for part in version.split(".")]
 
 
 def _compare(segment: str, what: str, built: str, here: str) -> None:

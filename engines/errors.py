@@ -80,6 +80,13 @@ class OutOfRangeError(ExecutionError):
         self.reason = reason
 
 
+class DeviceLostError(ExecutionError):
+    """The GPU's context is damaged beyond repair. Whatever it has computed since is doubtful."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The GPU can't be used any more in this process ({reason}). Restart the server.")
+
+
 class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
 
@@ -104,6 +111,31 @@ class OutputFileError(EngineError):
 
     def __init__(self, path: pathlib.Path, reason: str) -> None:
         super().__init__(f"{path}: can't be written ({reason}). Check the folder, its permissions and free space.")
+
+
+class InputShapesError(EngineError):
+    """Shapes that engines are to be built for don't fit the model."""
+
+    exit_code = 2
+
+    def __init__(self, profile: int, name: str, problem: str) -> None:
+        super().__init__(f"Shapes of input {name!r}, profile {profile}: {problem}.")
+
+
+class KeyFileError(EngineError):
+    """A file is no key, can't be read or written, or is open to others."""
+
+    exit_code = 2
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}.")
+
+
+class SigningError(EngineError):
+    """A model can't be signed."""
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
 
 
 class CalibrationDataError(EngineError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import pathlib
@@ -15,8 +16,16 @@ import onnx_ir as ir
 from engines.base import Engine
 from engines.contexts import Context, new_context
 from engines.envelope import Envelope
-from engines.errors import EngineError, EngineRejectedError, ExecutionError, ModelLoadError, OutOfRangeError
+from engines.errors import (
+    DeviceLostError,
+    EngineError,
+    EngineRejectedError,
+    ExecutionError,
+    ModelLoadError,
+    OutOfRangeError,
+)
 from engines.flows import OpenedBody, OpenedFlow, open_flows
+from engines.lane_pipeline import open_on_lanes
 from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
 from engines.pipeline import Pipeline
@@ -25,7 +34,8 @@ from engines.precision_rules import join_precisions
 from engines.registry import get_backend
 from engines.signature import Signature
 from engines.stage_times import StageTime
-from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_engine, is_trtnode
+from engines.trust import Trust
+from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_engine, is_trtnode, replaced_hash
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +51,7 @@ class Executable:
         outputs: What ``run`` gives.
         description: Facts for metadata: engine, segments, native nodes, precision asked and effective, fallback.
         on_fallback: Called with a short reason whenever a request is answered natively instead of by engines.
+        on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
     """
 
     def __init__(
@@ -54,6 +65,7 @@ class Executable:
         self.outputs = signature.outputs
         self.description = description
         self.on_fallback: Callable[[str], None] = lambda _: None
+        self.on_loss: Callable[[str], None] = lambda _: None
         self._signature = signature
         self._pipeline = pipeline
         self._open_native = open_native
@@ -101,13 +113,17 @@ class Executable:
 
     def close(self) -> None:
         """Let go of engines and sessions. Runs that are under way finish."""
+        pipeline, self._pipeline = self._pipeline, None
         self._idle.clear()
-        self._pipeline = None
         self._native = None
+        if pipeline is not None and pipeline.on_lanes is not None:
+            pipeline.on_lanes.close()
 
     def _fall_back(
         self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
     ) -> dict[str, Any]:
+        if isinstance(error, DeviceLostError):
+            self.on_loss(str(error))
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
         try:
             results = self._run_natively(feeds, outputs)
@@ -139,6 +155,7 @@ def open_executable(
     shares_cores: bool = False,
     use_engines: bool = True,
     only: Collection[str] | None = None,
+    trust: Trust | None = None,
 ) -> Executable:
     """Load a compiled model, or one without any TrtNode.
 
@@ -150,6 +167,7 @@ def open_executable(
         shares_cores: Whether other models compute on the same cores.
         use_engines: Whether to load engines at all.
         only: Names of the TrtNodes whose engines are loaded; None loads all.
+        trust: Whose engines may run; None where this program has just built them, or found them in its cache.
 
     Returns:
         An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
@@ -161,10 +179,11 @@ def open_executable(
     loaded = _identity(native)
     graph = Graph.of(model)
     signature = _signature(graph)
-    engines, envelopes, rejected = _load_engines(graph, folder, threads, only) if use_engines else ({}, {}, [])
+    load = functools.partial(_load_engines, folder=folder, threads=threads, only=only, trust=trust)
+    engines, envelopes, rejected = load(graph) if use_engines else ({}, {}, [])
     flows: list[OpenedFlow] = []
     if use_engines:
-        flows.extend(open_flows(graph, functools.partial(_open_body, folder, threads, only)))
+        flows.extend(open_flows(graph, functools.partial(_open_body, load, threads)))
     envelopes.update((name, envelope) for flow in flows for name, envelope in flow.envelopes.items())
     rejected.extend(reason for flow in flows for reason in flow.rejected)
     pipeline = None
@@ -175,10 +194,11 @@ def open_executable(
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
 
+    sharing = shares_cores or pipeline is not None
+
     def open_whole() -> NativeSession:
         if _identity(native) != loaded:
             raise ModelLoadError(str(native), "the file changed since it was loaded; load the model again")
-        sharing = shares_cores or pipeline is not None
         return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
     description = _describe(graph, envelopes if pipeline else {}, rejected)
@@ -202,9 +222,13 @@ def _signature(graph: Graph) -> Signature:
     return Signature(specs(inputs), specs(graph.outputs))
 
 
+Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]
+"""Engines and envelopes by segment, and why others were not loaded."""
+
+
 def _load_engines(
-    graph: Graph, folder: pathlib.Path, threads: int | None, only: Collection[str] | None
-) -> tuple[dict[str, Engine], dict[str, Envelope], list[str]]:
+    graph: Graph, *, folder: pathlib.Path, threads: int | None, only: Collection[str] | None, trust: Trust | None
+) -> Loaded:
     engines: dict[str, Engine] = {}
     envelopes: dict[str, Envelope] = {}
     rejected: list[str] = []
@@ -212,36 +236,57 @@ def _load_engines(
         if not is_trtnode(node.op) or (only is not None and node.name not in only):
             continue
         try:
-            envelopes[node.name], engines[node.name] = open_engine(node, folder, threads)
+            envelopes[node.name], engines[node.name] = open_engine(graph, node, folder, threads, trust)
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             logger.warning("%s Its nodes run natively; compile the model again on this machine.", error)
     return engines, envelopes, rejected
 
 
-def open_engine(node: Node, folder: pathlib.Path, threads: int | None) -> tuple[Envelope, Engine]:
+def open_engine(
+    graph: Graph, node: Node, folder: pathlib.Path, threads: int | None, trust: Trust | None = None
+) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
 
+    Args:
+        graph: Of the compiled model.
+        node: The TrtNode.
+        folder: Where sidecars are.
+        threads: As ``open_executable``.
+        trust: As ``open_executable``.
+
     Raises:
-        EngineRejectedError: The engine is damaged, or was made for another version or machine.
+        EngineRejectedError: The engine is damaged, was made for something else, or nobody vouches for it.
         PartitionError: The TrtNode lacks an attribute.
     """
     content = embedded_engine(node.op)
     envelope = Envelope.from_json(content.envelope, node.name)
     _check_bindings(node, envelope)
-    return envelope, load_engine(node.name, envelope, _engine_bytes(node.name, content, folder), threads)
+    if trust is not None:
+        _check_nodes(graph, node, envelope)
+    return envelope, load_engine(node.name, envelope, engine_bytes(node.name, content, folder), threads, trust)
 
 
-def load_engine(segment: str, envelope: Envelope, engine: bytes, threads: int | None) -> Engine:
+def load_engine(
+    segment: str, envelope: Envelope, engine: bytes, threads: int | None, trust: Trust | None = None
+) -> Engine:
     """Check an envelope, then load the engine.
 
     Raises:
-        EngineRejectedError: The engine is damaged, or was made for another version or machine.
+        EngineRejectedError: The engine is damaged, was made for something else, or nobody vouches for it.
         UnknownBackendError: The envelope names no backend that is built in.
     """
     backend = get_backend(envelope.backend)
     envelope.verify(engine, segment, version=backend.version(), device=backend.device())
+    if trust is not None:
+        trust.check(envelope, segment)
     return backend.load(engine, envelope, threads=threads)
+
+
+def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:
+    """Refuse an engine whose nodes or weights were edited since it was built: the file would give two answers."""
+    if replaced_hash(graph.model, node.op) not in (None, envelope.segment_sha256):
+        raise EngineRejectedError(node.name, "the nodes or weights that it replaces were changed since it was built.")
 
 
 def _check_bindings(node: Node, envelope: Envelope) -> None:
@@ -252,7 +297,12 @@ def _check_bindings(node: Node, envelope: Envelope) -> None:
             raise EngineRejectedError(node.name, f"it was built for {len(built)} {kind}, its node has {len(values)}.")
 
 
-def _engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
+def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
+    """Read an engine out of its TrtNode or its sidecar, unchecked.
+
+    Raises:
+        EngineRejectedError: The sidecar is outside of the model's folder, or can't be read.
+    """
     if content.engine is not None:
         return content.engine
     assert content.engine_file is not None
@@ -267,11 +317,11 @@ def _engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -
         raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} can't be read ({reason}).") from error
 
 
-def _open_body(folder: pathlib.Path, threads: int | None, only: Collection[str] | None, body: ir.Model) -> OpenedBody:
+def _open_body(load: Callable[[Graph], Loaded], threads: int | None, body: ir.Model) -> OpenedBody:
     """Load a body with its engines, and those of the bodies inside."""
     graph = Graph.of(body)
-    engines, envelopes, rejected = _load_engines(graph, folder, threads, only)
-    flows = list(open_flows(graph, functools.partial(_open_body, folder, threads, only)))
+    engines, envelopes, rejected = load(graph)
+    flows = list(open_flows(graph, functools.partial(_open_body, load, threads)))
     envelopes.update((name, envelope) for flow in flows for name, envelope in flow.envelopes.items())
     rejected.extend(reason for flow in flows for reason in flow.rejected)
     pipeline = _open_pipeline(graph, _signature(graph), engines, threads, flows)
@@ -284,20 +334,17 @@ def _open_pipeline(
     usable = {node.name: node.name in engines for node in graph.nodes}
     flows = {one.flow.name: one.flow for one in opened if one.flow}
     stages = plan_stages(graph, usable, flows=flows)
-    sessions = {
-        stage.name: NativeSession(native_stage_model(graph, stage), threads=threads, name=stage.name)
-        for stage in stages
-        if not (stage.is_engine or stage.is_flow)
-    }
-    return Pipeline(
+    native = {s.name: native_stage_model(graph, s) for s in stages if not (s.is_engine or s.is_flow)}
+    pipeline = Pipeline(
         stages=tuple(stages),
         engines=engines,
-        sessions=sessions,
+        sessions={name: NativeSession(model, threads=threads, name=name) for name, model in native.items()},
         inputs=signature.inputs,
         outputs=signature.outputs,
         constants=interface_constants(graph),
         flows=flows,
     )
+    return dataclasses.replace(pipeline, on_lanes=open_on_lanes(pipeline, native))
 
 
 def interface_constants(graph: Graph) -> dict[str, np.ndarray]:

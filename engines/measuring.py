@@ -78,7 +78,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
         given = {name: values[name] for name in session.inputs if name in values}
         values.update(zip(session.outputs, session.run(given), strict=True))
         if stage.is_engine:
-            _, engine = open_engine(stage.nodes[0], subject.compiled.parent, subject.threads)
+            _, engine = open_engine(graph, stage.nodes[0], subject.compiled.parent, subject.threads)
             calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
             times[stage.name] = time_in_turn(calls, seconds=share)
     return times

@@ -17,6 +17,7 @@ from engines.executor import open_executable
 from engines.files import write_model
 from engines.options import BuildOptions
 from engines.registry import get_backend
+from engines.trust import Trust
 from engines.worker import Worker
 from partitioner import Graph, TensorSpec, embedded_engine, extract_model, is_compiled, load_model, replaced_model
 
@@ -49,7 +50,7 @@ def run_natively(path: pathlib.Path, names: Collection[str], feeds: Values, fold
     return _arrays(dict(zip(session.outputs, session.run(feeds), strict=True)))
 
 
-def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values) -> Values:
+def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values, trust: Trust) -> Values:
     """Run a compiled model with its engines, and give the values that some names mean outside of its engines.
 
     Raises:
@@ -59,7 +60,7 @@ def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values) -> V
     present = {value.name for value in model.graph.outputs}
     values = (value for node in model.graph for value in node.outputs)
     model.graph.outputs.extend(v for v in values if v.name in names and v.name not in present)
-    executable = open_executable(model, path, folder=path.parent, shares_cores=True)
+    executable = open_executable(model, path, folder=path.parent, shares_cores=True, trust=trust)
     if executable.description["rejected"]:
         raise EngineError(executable.description["rejected"][0])
     refusals: list[str] = []

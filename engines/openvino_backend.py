@@ -41,6 +41,7 @@ class OpenVinoBackend:
 
     name = "openvino"
     trusted_ops = openvino_labels.TRUSTED_OPS
+    needs_shapes = False
 
     def version(self) -> str:
         """Full version of the openvino package."""

@@ -327,6 +327,16 @@ def _roi_align(node: Node) -> str | None:
     )
 
 
+def _top_k(node: Node) -> str | None:
+    """The best one alone, or values without their places."""
+    count, places = node.op.inputs[1], node.op.outputs[1]
+    assert count is not None
+    single = count.const_value is not None and count.const_value.numpy().item() == 1
+    if single or not (places.uses() or places.is_graph_output()):
+        return None
+    return "OpenVINO gives the indices of equal elements in another order."
+
+
 def _attention(node: Node) -> str | None:
     if any(value is not None for value in node.op.inputs[3:]):
         return "OpenVINO computes rows of Attention that a mask hides whole differently."
@@ -375,5 +385,6 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "Resize": _resize,
     "Scan": _scan,
     "RoiAlign": _roi_align,
+    "TopK": _top_k,
 }
 """What OpenVINO does wrong for some attributes, by operator; None where nothing is wrong."""

@@ -7,7 +7,26 @@ import pathlib
 
 from engines.budget import AccuracyBudget
 from engines.precision_rules import PrecisionRule
+from engines.profiles import Profile
 from partitioner import PartitionOptions
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRtOptions:
+    """How TensorRT's builder searches for kernels, and what its engines may run on."""
+
+    workspace_mb: int | None = None
+    """Most scratch memory of the GPU, in MiB; None for all of it."""
+    optimization_level: int = 3
+    """From 0, a quick build, to 5, the longest search."""
+    hardware_compatible: bool = False
+    """Whether engines run on every GPU from compute capability 8.0 on; they are slower then."""
+    version_compatible: bool = False
+    """Whether engines run on later releases too."""
+    sparse: bool = False
+    """Whether kernels for weights may be used of which two in four are zero."""
+    cuda_graphs: bool = True
+    """Whether executions are replayed as CUDA graphs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +35,12 @@ class BuildOptions:
 
     precision: str = "fp32"
     """What an engine computes floats in, where the types of its model don't say so."""
+    profiles: tuple[Profile, ...] = ()
+    """Shapes to build for, where the library wants to know them."""
+    tensorrt: TensorRtOptions = TensorRtOptions()
+    """What only TensorRT asks for."""
+    timing_cache: pathlib.Path | None = None
+    """A file of what TensorRT's builds measure, which makes later builds quicker and no different."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +92,8 @@ class CompileOptions:
     """The user's wishes about where nodes run."""
     samples: pathlib.Path | None = None
     """An .npz of inputs to check engines with; generated inputs are used without one."""
+    shapes: tuple[Profile, ...] = ()
+    """Shapes of the model's inputs to build engines for, by name, once a profile."""
     build_timeout_s: float = 600.0
     """Longest time one engine may take to build."""
     tune: bool = False

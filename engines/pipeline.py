@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from engines.base import Engine
+from engines.lane_programs import LanePrograms
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import Stage
 from partitioner import TensorSpec
@@ -25,6 +26,7 @@ class Pipeline:
         outputs: Of the model.
         constants: Values of outputs, and defaults of inputs, that no stage computes.
         flows: What each control-flow stage runs, by stage name.
+        on_lanes: The whole of it on a GPU's lanes; None where its stages are handed arrays of the host.
     """
 
     stages: tuple[Stage, ...]
@@ -34,6 +36,7 @@ class Pipeline:
     outputs: tuple[TensorSpec, ...]
     constants: Mapping[str, np.ndarray]
     flows: Mapping[str, Flow] = dataclasses.field(default_factory=dict)
+    on_lanes: LanePrograms | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ class ReferenceBackend:
 
     name = "reference"
     trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = False
 
     def version(self) -> str:
         """Version of the onnx package."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.errors import InvalidInputError
-from partitioner import TensorSpec
+from partitioner import TensorSpec, describe
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Signature:
             if not isinstance(value, np.ndarray):
                 value = expected.as_array(name, value)
                 checked = {**checked, name: value}
-            if value.shape != expected.static_shape or value.dtype != expected.dtype:
+            if value.dtype != expected.dtype or not _fits(expected.spec.shape, value.shape):
                 expected.check(name, value)
         if outputs is not None and not self._names.issuperset(outputs):
             unknown = next(name for name in outputs if name not in self._names)
@@ -83,11 +84,10 @@ class Signature:
 class _Expected:
     spec: TensorSpec
     dtype: np.dtype | None
-    static_shape: tuple[int, ...] | None
 
     @classmethod
     def of(cls, spec: TensorSpec) -> _Expected:
-        return cls(spec, None if spec.dtype is None else spec.dtype.numpy(), spec.static_shape)
+        return cls(spec, None if spec.dtype is None else spec.dtype.numpy())
 
     def as_array(self, name: str, value: Any) -> np.ndarray:
         try:
@@ -96,19 +96,9 @@ class _Expected:
             raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is no array.") from None
 
     def check(self, name: str, value: np.ndarray) -> None:
-        if not (_same_type(self.spec, value) and _fits(self.spec, value.shape)):
+        if not (_same_type(self.spec, value) and _fits(self.spec.shape, value.shape)):
             given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
             raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is {given}.")
-
-
-def describe(spec: TensorSpec) -> str:
-    """A tensor's type as people write it, for example ``float32[N, 3, 224, 224]``."""
-    dtype = (
-        "any type" if spec.dtype is None else str(spec.dtype.numpy()) if spec.dtype != ir.DataType.STRING else "string"
-    )
-    if spec.shape is None:
-        return f"{dtype} of any shape"
-    return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
 
 
 def _exact_inputs(inputs: Sequence[TensorSpec]) -> tuple[tuple[str, np.dtype, tuple[int, ...]], ...] | None:
@@ -127,9 +117,11 @@ def _same_type(spec: TensorSpec, value: np.ndarray) -> bool:
     return spec.dtype is not None and value.dtype == spec.dtype.numpy()
 
 
-def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    if not spec.shape:
+@functools.lru_cache(maxsize=1024)
+def _fits(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether a shape is one that a tensor may have. Callers repeat theirs, so that the answer is mostly known."""
+    if not declared:
         return True  # ONNX Runtime takes any shape where the model declares a scalar, and so do some exporters
-    return len(shape) == len(spec.shape) and all(
-        not isinstance(d, int) or d == size for d, size in zip(spec.shape, shape, strict=True)
+    return len(shape) == len(declared) and all(
+        not isinstance(d, int) or d == size for d, size in zip(declared, shape, strict=True)
     )

@@ -12,12 +12,16 @@ from collections.abc import Collection
 from typing import Any
 
 from engines import tensorrt_labels, tensorrt_parser
-from engines.base import Engine, PrecisionSupport
+from engines.base import PrecisionSupport
 from engines.cuda_devices import Gpu, find_gpu
 from engines.envelope import Device, Envelope
 from engines.errors import BackendMissingError
+from engines.lanes import LANES, Lanes
 from engines.options import BuildOptions
-from engines.tensorrt_build import BuildSettings, build_plan
+from engines.pycuda_backend import has_driver, open_device
+from engines.tensorrt_build import build_engine, properties
+from engines.tensorrt_engine import TensorRtEngine
+from engines.tensorrt_plan import deserialize
 from partitioner import Allowance, Node, Verdict
 
 try:
@@ -32,8 +36,8 @@ except (ImportError, OSError) as error:
 OLDEST = (10, 3)
 INSTALL = "Install it on a machine with an NVIDIA GPU: pip install 'trtnode[tensorrt]'"
 NOT_INSTALLED = f"TensorRT is not installed here. {INSTALL}."
+NO_PYCUDA = "TensorRT is installed, but pycuda is not, or it finds no CUDA driver. Install it: pip install pycuda"
 NO_GPU = "TensorRT is installed, but no NVIDIA GPU or driver is here. Run nvidia-smi: it must list a GPU."
-NOT_RUN_YET = "This version does not run engines of TensorRT yet. Use --engine openvino."
 
 
 class TensorRtBackend:
@@ -41,11 +45,13 @@ class TensorRtBackend:
 
     name = "tensorrt"
     trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = True
 
     @functools.cache  # noqa: B019  (one backend a process)
     def missing(self) -> str | None:
         """What keeps engines from being built and run here."""
-        return missing_part(tensorrt, load_problem=LOAD_PROBLEM, gpu=find_gpu()) or NOT_RUN_YET
+        part = missing_part(tensorrt, load_problem=LOAD_PROBLEM, gpu=find_gpu())
+        return part or (None if has_driver() else NO_PYCUDA)
 
     def version(self) -> str:
         """Full version of the tensorrt package.
@@ -89,24 +95,42 @@ class TensorRtBackend:
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """TensorRT's settings. Precision is in the model itself: networks are strongly typed."""
-        return {"STRONGLY_TYPED": "1"}
+        return properties(options.tensorrt)
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        """Build with TensorRT's defaults; see ``engines.tensorrt_build``.
+        """See ``engines.tensorrt_build``.
 
         Raises:
             BackendMissingError: TensorRT is not installed.
             BuildError: It refuses the model.
         """
-        return build_plan(_library(), model, BuildSettings()).engine
+        return build_engine(_library(), model, options)
 
-    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> Engine:
-        """Refuse: see ``missing``.
+    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> TensorRtEngine:
+        """Deserialize engine bytes for the lanes of the first GPU.
+
+        Args:
+            engine: As built.
+            envelope: Already verified.
+            threads: Not used: the host computes nothing.
 
         Raises:
-            BackendMissingError: Always.
+            BackendMissingError: A part of the installation is missing.
+            EngineRejectedError: TensorRT refuses the bytes, or their bindings are not the envelope's.
         """
-        raise BackendMissingError(self.missing() or NOT_RUN_YET)
+        trt, lanes = _library(), self.lanes()
+        with lanes.device:
+            plan = deserialize(trt, engine, envelope)
+        return TensorRtEngine(plan, lanes, envelope.inputs, envelope.outputs)
+
+    @functools.cache  # noqa: B019  (one backend a process)
+    def lanes(self) -> Lanes:
+        """The lanes that all models share; CUDA starts with the first engine that is loaded.
+
+        Raises:
+            BackendMissingError: pycuda or a GPU is missing.
+        """
+        return Lanes(open_device(), LANES)
 
 
 def missing_part(library: Any, *, load_problem: str, gpu: Gpu | None) -> str | None:

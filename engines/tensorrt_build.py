@@ -7,41 +7,39 @@ against the documented Python API; the library is an argument.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
-from engines.errors import BuildError
+from engines.errors import BuildError, OutputFileError
+from engines.files import write_atomically
+from engines.options import BuildOptions, TensorRtOptions
+from engines.profiles import Profile, ShapeRange
+from engines.progress import Progress, report
 from engines.tensorrt_parser import first_line, first_refusal, make_logger, new_network
 from engines.tensorrt_rewrites import PASSES, prepare
 
-Shape = tuple[int, ...]
+logger = logging.getLogger(__name__)
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeRange:
-    """Shapes of one input that an engine runs on: ``low <= best <= high`` in each dimension."""
-
-    low: Shape
-    best: Shape
-    """The shape that kernels are chosen for."""
-    high: Shape
+HANDED_OVER_BYTES = 1 << 20
+"""Weights from this size on are handed to the parser where they are, rather than inside the model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """How TensorRT's builder searches for kernels, and for which shapes."""
+    """How to build, for which shapes, and with what earlier builds measured."""
 
-    workspace_bytes: int | None = None
-    """Most scratch memory of the GPU; None for all of it."""
-    optimization_level: int = 3
-    """From 0, a quick build, to 5, the longest search."""
-    profiles: Sequence[Mapping[str, ShapeRange]] = ()
-    """Shapes by input name, once a profile. None are needed where every input's shape is fixed."""
+    options: TensorRtOptions = dataclasses.field(default_factory=TensorRtOptions)
+    """How the builder searches."""
+    profiles: Sequence[Profile] = ()
+    """None are needed where every input's shape is fixed."""
     timing_cache: bytes = b""
-    """What earlier builds measured."""
+    """Of earlier builds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +48,50 @@ class BuiltPlan:
 
     engine: bytes
     timing_cache: bytes
+
+
+def properties(options: TensorRtOptions) -> dict[str, str]:
+    """Settings by TensorRT's names; those that are off, or left to TensorRT, are not there."""
+    flags = {
+        "VERSION_COMPATIBLE": options.version_compatible,
+        "EXCLUDE_LEAN_RUNTIME": options.version_compatible,  # it would be code inside the engine
+        "SPARSE_WEIGHTS": options.sparse,
+        "CUDA_GRAPHS": options.cuda_graphs,
+    }
+    settings = {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": str(options.optimization_level)}
+    settings |= {name: "1" for name, is_on in flags.items() if is_on}
+    if options.hardware_compatible:
+        settings["HARDWARE_COMPATIBILITY_LEVEL"] = "AMPERE_PLUS"
+    if options.workspace_mb is not None:
+        settings["WORKSPACE"] = str(options.workspace_mb << 20)
+    return settings
+
+
+def build_engine(trt: Any, model: pathlib.Path, options: BuildOptions) -> bytes:
+    """Build an ONNX file with the timing cache that builds on this machine share.
+
+    Builds that run at the same time each add to what was there when they began, and the last one's file stays: what is
+    lost is measured again.
+
+    Args:
+        trt: The tensorrt module.
+        model: A segment as a standalone model.
+        options: How, and for which shapes.
+
+    Raises:
+        BuildError: As ``build_plan``.
+    """
+    file = options.timing_cache
+    measured = file.read_bytes() if file is not None and file.exists() else b""
+    settings = BuildSettings(options=options.tensorrt, profiles=options.profiles, timing_cache=measured)
+    plan = build_plan(trt, model, settings)
+    if file is not None and plan.timing_cache != measured:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, plan.timing_cache)
+        except (OSError, OutputFileError) as error:
+            logger.warning("What TensorRT measured can't be kept: %s", error)
+    return plan.engine
 
 
 def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltPlan:
@@ -64,20 +106,69 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
         BuildError: TensorRT refuses the model or a profile, or found no engine; in its own words.
     """
     proto = prepare(onnx.load(model), PASSES)
-    logger = make_logger(trt)
-    builder = trt.Builder(logger)
+    log = make_logger(trt)
+    builder = trt.Builder(log)
     network = new_network(trt, builder)
-    parser = trt.OnnxParser(network, logger)
-    if not parser.parse(proto.SerializeToString(), str(model)):
-        raise BuildError(first_refusal(parser, logger).detail)
+    parser = trt.OnnxParser(network, log)
+    weights = _take_weights(parser, proto)  # the parser reads them where they are, until the build ends
+    if not _parse(parser, proto, weights, model):
+        raise BuildError(first_refusal(parser, log).detail)
     _keep_row_major(trt, network)
-    config = _configure(trt, builder, settings)
+    config = _configure(trt, builder, settings.options)
     cache = _set_timing_cache(config, settings.timing_cache)  # the config does not keep it alive
     _add_profiles(builder, network, config, settings.profiles)
+    config.progress_monitor = make_monitor(trt)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise BuildError(f"TensorRT found no engine: {first_line(logger.last() or '')}")
+        raise BuildError(f"TensorRT found no engine: {first_line(log.last() or '')}")
     return BuiltPlan(engine=bytes(memoryview(plan)), timing_cache=bytes(memoryview(cache.serialize())))
+
+
+def _take_weights(parser: Any, proto: onnx.ModelProto) -> dict[str, npt.NDArray[np.uint8]]:
+    """Take large weights out of a model, where the parser can be handed them: a model holds 2 GiB at most."""
+    taken: dict[str, npt.NDArray[np.uint8]] = {}
+    for tensor in proto.graph.initializer if hasattr(parser, "load_initializer") else ():
+        if len(tensor.raw_data) >= HANDED_OVER_BYTES:
+            taken[tensor.name] = np.frombuffer(tensor.raw_data, np.uint8)
+            tensor.ClearField("raw_data")
+    return taken
+
+
+def _parse(
+    parser: Any, proto: onnx.ModelProto, weights: Mapping[str, npt.NDArray[np.uint8]], path: pathlib.Path
+) -> bool:
+    if not weights:
+        return bool(parser.parse(proto.SerializeToString(), str(path)))
+    loaded = parser.load_model_proto(proto.SerializeToString(), str(path))
+    given = (parser.load_initializer(name, data.ctypes.data, data.nbytes) for name, data in weights.items())
+    return loaded and all(given) and parser.parse_model_proto()
+
+
+def make_monitor(trt: Any) -> Any:
+    """A ``trt.IProgressMonitor`` that reports each phase and step; TensorRT calls it from several threads.
+
+    Args:
+        trt: The tensorrt module.
+    """
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+            self._steps: dict[str, int] = {}
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
+            self._steps[phase_name] = num_steps
+            report(Progress(phase_name, 0, num_steps))
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            report(Progress(phase_name, step + 1, self._steps.get(phase_name, 0)))
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            steps = self._steps.pop(phase_name, 0)
+            report(Progress(phase_name, steps, steps))
+
+    return Monitor()
 
 
 def _keep_row_major(trt: Any, network: Any) -> None:
@@ -89,41 +180,56 @@ def _keep_row_major(trt: Any, network: Any) -> None:
         network.get_output(index).allowed_formats = linear
 
 
-def _configure(trt: Any, builder: Any, settings: BuildSettings) -> Any:
+def _configure(trt: Any, builder: Any, options: TensorRtOptions) -> Any:
     config = builder.create_builder_config()
-    if settings.workspace_bytes is not None:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, settings.workspace_bytes)
-    config.builder_optimization_level = settings.optimization_level
+    if options.workspace_mb is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_mb << 20)
+    config.builder_optimization_level = options.optimization_level
+    if options.hardware_compatible:
+        config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+    if options.version_compatible:
+        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+        config.set_flag(trt.BuilderFlag.EXCLUDE_LEAN_RUNTIME)
+    if options.sparse:
+        config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
     return config
 
 
 def _set_timing_cache(config: Any, measured: bytes) -> Any:
     """Hand over what earlier builds measured; nothing, where another release or another GPU has measured it."""
     cache = config.create_timing_cache(measured)
-    if not config.set_timing_cache(cache, False):
+    if cache is None or not config.set_timing_cache(cache, False):
         cache = config.create_timing_cache(b"")
         config.set_timing_cache(cache, False)
     return cache
 
 
-def _add_profiles(builder: Any, network: Any, config: Any, profiles: Sequence[Mapping[str, ShapeRange]]) -> None:
+def _add_profiles(builder: Any, network: Any, config: Any, profiles: Sequence[Profile]) -> None:
+    """Give every input whose shape varies its range of shapes, and every one that shapes come from its range of values.
+
+    A dimension is -1 where it varies.
+    """
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
     dynamic = [tensor.name for tensor in inputs if -1 in tuple(tensor.shape)]
-    if dynamic and not profiles:
-        raise BuildError(f"The shape of input {dynamic[0]!r} is not fixed, and no shapes are given for it.")
-    for number, shapes in enumerate(profiles if dynamic else ()):
+    sizes = [tensor.name for tensor in inputs if tensor.is_shape_tensor]
+    if not (dynamic or sizes):
+        return
+    if not profiles:
+        raise BuildError(f"The shape of input {(dynamic or sizes)[0]!r} is not fixed, and no shapes are given for it.")
+    for number, given in enumerate(profiles):
         profile = builder.create_optimization_profile()
-        for name in dynamic:
-            if name not in shapes:
-                raise BuildError(f"Profile {number} has no shapes for input {name!r}.")
-            _set_shape(profile, name, shapes[name], number)
+        for name in dict.fromkeys((*dynamic, *sizes)):
+            setter = profile.set_shape_input if name in sizes else profile.set_shape
+            _set_range(setter, name, given.get(name), number)
         if config.add_optimization_profile(profile) < 0:
             raise BuildError(f"TensorRT refuses profile {number}.")
 
 
-def _set_shape(profile: Any, name: str, shapes: ShapeRange, number: int) -> None:
+def _set_range(setter: Any, name: str, given: ShapeRange | None, number: int) -> None:
+    if given is None:
+        raise BuildError(f"Profile {number} has no shapes for input {name!r}.")
     try:
-        profile.set_shape(name, shapes.low, shapes.best, shapes.high)
+        setter(name, given.low, given.best, given.high)
     except ValueError as error:
-        given = f"{shapes.low}, {shapes.best}, {shapes.high}"
-        raise BuildError(f"Profile {number}, input {name!r}: the shapes {given} are not in order.") from error
+        shown = f"{given.low}, {given.best}, {given.high}"
+        raise BuildError(f"Profile {number}, input {name!r}: the shapes {shown} are not in order.") from error

@@ -88,7 +88,8 @@ def make_logger(trt: Any) -> Any:
         trt: The tensorrt module.
 
     Returns:
-        A ``trt.ILogger`` whose ``last()`` is the last warning or error that the calling thread caused, or None.
+        A ``trt.ILogger``. Its ``last()`` is the last warning or error that the calling thread caused, or None;
+        ``take()`` gives and forgets all of them; ``told(otherwise)`` does so as one text, for an error message.
     """
 
     class Logger(trt.ILogger):  # type: ignore[misc]
@@ -103,6 +104,15 @@ def make_logger(trt: Any) -> Any:
         def last(self) -> str | None:
             messages: list[str] = getattr(self._said, "messages", [])
             return messages[-1] if messages else None
+
+        def take(self) -> list[str]:
+            messages: list[str] = getattr(self._said, "messages", [])
+            self._said.messages = []
+            return messages
+
+        def told(self, otherwise: str = "") -> str:
+            lines = dict.fromkeys(map(first_line, self.take()))
+            return " ".join(lines) or first_line(otherwise)
 
     return Logger()
 

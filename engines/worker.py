@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing.connection
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from engines.errors import EngineError, WorkerError
+from engines.progress import Progress, listening, report
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._connection: multiprocessing.connection.Connection | None = None
+        self._connection: Connection | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> Worker:
@@ -67,10 +70,7 @@ class Worker:
             connection = self._start()
             try:
                 connection.send((function, args, kwargs))
-                if not connection.poll(timeout_s):
-                    self._kill()
-                    raise WorkerError(f"{function.__name__} took longer than {timeout_s:g} s and was stopped.")
-                succeeded, result = connection.recv()
+                succeeded, result = self._answer(connection, function.__name__, timeout_s)
             except (EOFError, OSError) as error:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
                 raise WorkerError(f"The process that ran {function.__name__} crashed (exit code {code}).") from error
@@ -82,6 +82,18 @@ class Worker:
             return answer
         raise result if isinstance(result, EngineError) else WorkerError(f"{function.__name__} failed: {result}")
 
+    def _answer(self, connection: Connection, name: str, timeout_s: float) -> tuple[bool, Any]:
+        """Wait for the outcome of a call, and pass on how far it is."""
+        deadline = time.monotonic() + timeout_s
+        while connection.poll(max(0.0, deadline - time.monotonic())):
+            message = connection.recv()
+            if not isinstance(message, Progress):
+                answer: tuple[bool, Any] = message
+                return answer
+            report(message)
+        self._kill()
+        raise WorkerError(f"{name} took longer than {timeout_s:g} s and was stopped.")
+
     def close(self) -> None:
         """Stop the child, if there is one."""
         with self._lock:
@@ -92,7 +104,7 @@ class Worker:
                     self._process.wait(STOP_SECONDS)
             self._kill()
 
-    def _start(self) -> multiprocessing.connection.Connection:
+    def _start(self) -> Connection:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
             return self._connection
         ours, theirs = socket.socketpair()
@@ -104,7 +116,7 @@ class Worker:
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)},
             )
-        self._connection = multiprocessing.connection.Connection(ours.detach())
+        self._connection = Connection(ours.detach())
         logger.debug("Started worker process %d", self._process.pid)
         return self._connection
 
@@ -119,8 +131,28 @@ class Worker:
 
 
 def serve(descriptor: int) -> None:
-    """Answer calls until the other end closes."""
-    connection = multiprocessing.connection.Connection(descriptor)
+    """Answer calls until the other end closes, and end at once if it does so during a call."""
+    connection = Connection(descriptor)
+    threading.Thread(target=_end_with_parent, args=(descriptor,), daemon=True).start()
+    sending = threading.Lock()  # libraries report their progress from threads of their own
+
+    def send(message: object) -> None:
+        with sending:
+            connection.send(message)
+
+    with listening(send):
+        _answer_calls(connection, send)
+
+
+def _end_with_parent(descriptor: int) -> None:
+    """Whoever asked is gone, killed perhaps: nobody waits for a build that may take an hour."""
+    hang_up = select.poll()
+    hang_up.register(descriptor, select.POLLRDHUP)
+    hang_up.poll()
+    os._exit(1)
+
+
+def _answer_calls(connection: Connection, send: Callable[[object], None]) -> None:
     while True:
         try:
             function, args, kwargs = connection.recv()
@@ -134,11 +166,11 @@ def serve(descriptor: int) -> None:
             logger.debug("%s failed", function.__name__, exc_info=True)
             answer = (False, f"{type(error).__name__}: {error}")
         try:
-            connection.send(answer)
+            send(answer)
         except ConnectionError:
             return
         except Exception as error:  # nothing has been sent: an object is pickled as a whole first
-            connection.send((False, f"its result can't be sent ({error})"))
+            send((False, f"its result can't be sent ({error})"))
 
 
 def _has_descriptor(stream: Any) -> bool:

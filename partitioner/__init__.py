@@ -1,16 +1,18 @@
 """From a model to its segments: graph view, clean-up, labels, cut, extraction, the TrtNode schema and the report."""
 
+from partitioner.chaining import Source, Stage, chain_stages
 from partitioner.errors import (
     CompiledModelError,
     ExternalDataError,
     ModelFileError,
     PartitionError,
+    PipelineError,
     UnknownOptionError,
     UnlabelledNodeError,
 )
 from partitioner.expansion import expand_functions
 from partitioner.extract import extract_model
-from partitioner.graph import Graph, Node, TensorSpec
+from partitioner.graph import Graph, Node, TensorSpec, describe
 from partitioner.labels import SUPPORTED, Allowance, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.loading import load_model
 from partitioner.partition import Partition, partition_graph
@@ -23,6 +25,7 @@ from partitioner.trtnode import (
     embedded_engine,
     is_compiled,
     is_trtnode,
+    replaced_hash,
     replaced_model,
     segment_hash,
 )
@@ -39,16 +42,21 @@ __all__ = [
     "Partition",
     "PartitionError",
     "PartitionOptions",
+    "PipelineError",
     "Predicate",
     "ReasonCode",
     "Report",
     "Segment",
+    "Source",
+    "Stage",
     "TensorSpec",
     "UnknownOptionError",
     "UnlabelledNodeError",
     "Verdict",
+    "chain_stages",
     "clean_up",
     "cut_segments",
+    "describe",
     "embed_engines",
     "embedded_engine",
     "expand_functions",
@@ -58,6 +66,7 @@ __all__ = [
     "label_nodes",
     "load_model",
     "partition_graph",
+    "replaced_hash",
     "replaced_model",
     "segment_hash",
 ]

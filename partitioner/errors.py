@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 
 class PartitionError(Exception):
@@ -55,3 +56,18 @@ class CompiledModelError(PartitionError):
     def __init__(self, node: str, problem: str) -> None:
         super().__init__(f"TrtNode {node!r}: {problem}. Compile the model again.")
         self.node = node
+
+
+class PipelineError(PartitionError):
+    """A stage of a pipeline can't be used, or doesn't fit the stage before.
+
+    Attributes:
+        place: Which stage, in the words of the configuration, such as ``("preprocess", 1, "normalize")``.
+        problem: What is wrong, and what to do.
+    """
+
+    def __init__(self, place: Sequence[str | int], problem: str) -> None:
+        field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
+        super().__init__(f"{field}: {problem}")
+        self.place = tuple(place)
+        self.problem = problem

@@ -59,6 +59,16 @@ class TensorSpec:
         )
 
 
+def describe(spec: TensorSpec) -> str:
+    """A tensor's type as people write it, for example ``float32[N, 3, 224, 224]``."""
+    dtype = (
+        "any type" if spec.dtype is None else str(spec.dtype.numpy()) if spec.dtype != ir.DataType.STRING else "string"
+    )
+    if spec.shape is None:
+        return f"{dtype} of any shape"
+    return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator call of the top-level graph.

@@ -21,7 +21,7 @@ def infer_shapes(model: ir.Model) -> None:
 
     Inference never fails here: a value that ONNX's rules say nothing about stays without a type.
     """
-    _write_types(_infer(_skeleton(model)).graph, model.graph)
+    _write_types(_infer(skeleton(model)).graph, model.graph)
 
 
 def _write_types(inferred: onnx.GraphProto, graph: ir.Graph) -> None:
@@ -50,7 +50,7 @@ def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
 
 
-def _skeleton(model: ir.Model) -> onnx.ModelProto:
+def skeleton(model: ir.Model) -> onnx.ModelProto:
     """The model without the bytes of its large initializers, which become inputs of the same type."""
     proto = onnx.ModelProto(ir_version=model.ir_version)
     proto.opset_import.extend(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -140,8 +140,25 @@ def segment_hash(graph: Graph, segment: Segment) -> str:
         sha256 over its function, serialized deterministically, then each initializer's element type, shape and bytes
         in input order.
     """
-    digest = hashlib.sha256(_function(graph, segment).SerializeToString(deterministic=True))
-    for value in constants_of(node.op for node in segment.nodes):
+    return _hash(_function(graph, segment), constants_of(node.op for node in segment.nodes))
+
+
+def replaced_hash(model: ir.Model, op: ir.Node) -> str | None:
+    """Hash of what a TrtNode replaced, as it stands in the compiled model now.
+
+    Returns:
+        As ``segment_hash`` of its segment without a name; None where the model keeps no function for the node.
+    """
+    function = model.functions.get(op.op_identifier())
+    if function is None:
+        return None
+    proto = _function_proto("", function.inputs, function.outputs, list(function), function.opset_imports)
+    return _hash(proto, [v for v in op.inputs if v is not None and is_constant(v)])
+
+
+def _hash(function: onnx.FunctionProto, constants: Iterable[ir.Value]) -> str:
+    digest = hashlib.sha256(function.SerializeToString(deterministic=True))
+    for value in constants:
         assert value.const_value is not None
         tensor = value.const_value
         digest.update(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
@@ -204,16 +221,26 @@ def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
 
 def _function(graph: Graph, segment: Segment) -> onnx.FunctionProto:
     domains = {"" if node.domain == "ai.onnx" else node.domain for node in segment.nodes}
-    imports = graph.model.graph.opset_imports
-    constants = constants_of(node.op for node in segment.nodes)
+    imports = {d: v for d, v in graph.model.graph.opset_imports.items() if d in domains}
+    ops = [node.op for node in segment.nodes]
+    return _function_proto(segment.name, (*segment.inputs, *constants_of(ops)), segment.outputs, ops, imports)
+
+
+def _function_proto(
+    overload: str,
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    ops: Iterable[ir.Node],
+    imports: Mapping[str, int],
+) -> onnx.FunctionProto:
     return onnx.FunctionProto(
         name=OP_TYPE,
         domain=TRTNODE_DOMAIN,
-        overload=segment.name,
-        input=names_of((*segment.inputs, *constants)),
-        output=names_of(segment.outputs),
-        node=[ir.serde.serialize_node(node.op) for node in segment.nodes],
-        opset_import=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports.items() if d in domains],
+        overload=overload,
+        input=names_of(inputs),
+        output=names_of(outputs),
+        node=[ir.serde.serialize_node(op) for op in ops],
+        opset_import=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports.items()],
     )
 
 

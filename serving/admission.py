@@ -3,37 +3,66 @@
 import collections
 import functools
 import queue
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
+BODY_S = 0.05
+"""How long a thread that waits for the body of its request counts as one at work, if others wait for a thread."""
+
+
+def inference_threads(instances: int) -> int:
+    """Return how many threads run inference: enough to read and write some requests while all instances compute."""
+    return min(64, 2 * instances + 2)
+
 
 class InferencePool(ThreadPoolExecutor):
-    """The threads that run inference requests.
+    """The threads that answer requests.
 
     Few are at work at a time: the model releases the interpreter lock while it computes, and more threads only take it
     from each other. A request that waits inside ``waiting`` doesn't count, so that batches can form whatever their
     size. The thread that was at work last takes the next request, since its memory is still in the caches.
 
+    gRPC lets a thread wait for the body of a request, which a client may send slowly or never. So a handler is marked
+    with ``begins``; a thread that doesn't get there soon is not counted, and others take its place.
+
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
 
-    def __init__(self, at_work: int) -> None:
+    def __init__(self, at_work: int, max_requests: int = sys.maxsize) -> None:
         super().__init__(at_work)
         self.in_flight = 0
         """Requests that were accepted and are not answered yet, whether they run or wait for a thread."""
+        self.draining = False
+        """Whether no request may come in any more."""
         self.waiting = _Waiting(self._begin_to_wait, self._end_wait)
         """Enter this while a request waits for others."""
+        self._max_requests = max_requests
         self._most_at_work = at_work
         self._at_work = 0
         self._closed = False
+        self._here = threading.local()
+        self._running: set[_Task] = set()
+        self._crowded = threading.Event()
+        self._patrol: threading.Thread | None = None
         self._backlog: collections.deque[_Task] = collections.deque()
         self._resting: list[queue.SimpleQueue[_Task | None]] = []
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
+
+    def admits(self) -> bool:
+        """Whether one more request may come in now.
+
+        Each port asks in the one thread that takes requests off its wire, so a count that it reads doesn't rise before
+        the request that it lets through is submitted. At worst each open stream, and each port, takes the count one
+        beyond the limit.
+        """
+        return not self.draining and self.in_flight < self._max_requests
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Accept a request."""
@@ -42,7 +71,23 @@ class InferencePool(ThreadPoolExecutor):
             self.in_flight += 1
             self._backlog.append(task)
             self._set_to_work()
+            if self._backlog:
+                self._look_after_backlog()
         return task.future
+
+    def begins(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the handler of requests with the mark that they are here when it is called."""
+
+        def begin(*args: Any) -> Any:
+            task = self._here.task
+            task.begun = True
+            if task.uncounted:
+                with self._lock:
+                    self._at_work += 1
+                    task.uncounted = False
+            return handler(*args)
+
+        return begin
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no request is in flight; return False if that takes longer."""
@@ -54,6 +99,7 @@ class InferencePool(ThreadPoolExecutor):
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         with self._lock:
             self._closed = True
+            self._crowded.set()
             if cancel_futures:
                 self._backlog.clear()
             for inbox in self._resting:
@@ -63,7 +109,34 @@ class InferencePool(ThreadPoolExecutor):
         if self._backlog and self._at_work < self._most_at_work:
             self._at_work += 1
             inbox = self._resting.pop() if self._resting else self._new_thread()
-            inbox.put(self._backlog.popleft())
+            inbox.put(self._take())
+
+    def _take(self) -> "_Task":
+        task = self._backlog.popleft()
+        task.since = time.monotonic()
+        self._running.add(task)
+        return task
+
+    def _look_after_backlog(self) -> None:
+        self._crowded.set()
+        if self._patrol is None:
+            self._patrol = threading.Thread(target=self._replace_idlers, name="patrol", daemon=True)
+            self._patrol.start()
+
+    def _replace_idlers(self) -> None:
+        """While requests wait for a thread, stop counting threads that wait for a body."""
+        while self._crowded.wait() and not self._closed:
+            time.sleep(BODY_S)
+            with self._lock:
+                overdue = time.monotonic() - BODY_S
+                for task in self._running:
+                    if not task.begun and not task.uncounted and task.since < overdue:
+                        task.uncounted = True
+                        self._at_work -= 1
+                while self._backlog and self._at_work < self._most_at_work:
+                    self._set_to_work()
+                if not self._backlog and not self._closed:
+                    self._crowded.clear()
 
     def _new_thread(self) -> queue.SimpleQueue["_Task | None"]:
         inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -73,16 +146,19 @@ class InferencePool(ThreadPoolExecutor):
     def _work(self, inbox: queue.SimpleQueue["_Task | None"]) -> None:
         task = inbox.get()
         while task is not None:
+            self._here.task = task
             task.run()
-            task = self._next_task(inbox) or inbox.get()
+            task = self._next_task(task, inbox) or inbox.get()
 
-    def _next_task(self, inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
+    def _next_task(self, done: "_Task", inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
         with self._lock:
+            self._running.discard(done)
+            self._at_work += done.uncounted
             self.in_flight -= 1
             if self.in_flight == 0:
                 self._idle.notify_all()
             if self._backlog and self._at_work <= self._most_at_work:
-                return self._backlog.popleft()
+                return self._take()
             self._at_work -= 1
             self._resting.append(inbox)
             if self._closed:
@@ -100,21 +176,23 @@ class InferencePool(ThreadPoolExecutor):
 
 
 class _Task:
-    """One request and the future that gRPC watches."""
+    """One request and the future that its port watches."""
 
-    __slots__ = ("_call", "future")
+    __slots__ = ("_call", "begun", "future", "since", "uncounted")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
+        self.begun = self.uncounted = False
+        self.since = 0.0
         self.future: Future[Any] = Future()
 
     def run(self) -> None:
         try:
-            self._call()
+            result = self._call()
         except BaseException as error:
             self.future.set_exception(error)
         else:
-            self.future.set_result(None)
+            self.future.set_result(result)
 
 
 class _Waiting:
@@ -134,19 +212,11 @@ class _Waiting:
 
 
 class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
-    """Refuses inference requests on arrival, before they wait for a thread.
+    """Refuses inference requests of the gRPC port on arrival, before they wait for a thread."""
 
-    gRPC calls it in the one thread that takes new calls off the wire, so a count that it reads doesn't rise before
-    the request that it lets through is submitted. Requests of streams come in threads of their own: at worst each open
-    stream takes the count one beyond the limit.
-    """
-
-    def __init__(self, pool: InferencePool, method: str, max_requests: int, refusal: grpc.RpcMethodHandler) -> None:
-        self.closed = False
-        """Whether to refuse every request."""
+    def __init__(self, pool: InferencePool, method: str, refusal: grpc.RpcMethodHandler) -> None:
         self._pool = pool
         self._method = method
-        self._max_requests = max_requests
         self._refusal = refusal
 
     def intercept_service(
@@ -155,10 +225,6 @@ class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no 
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         """Return the request's handler, or the refusal."""
-        if handler_call_details.method == self._method and not self.admits():
+        if handler_call_details.method == self._method and not self._pool.admits():
             return self._refusal
         return continuation(handler_call_details)
-
-    def admits(self) -> bool:
-        """Whether one more request may come in now."""
-        return not self.closed and self._pool.in_flight < self._max_requests

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from engines import AlignedValue, Alignment, align
 from engines.samples import load_samples
+from serving.trust_command import trust_from
 
 
 def align_(arguments: argparse.Namespace) -> int:
@@ -26,6 +27,7 @@ def align_(arguments: argparse.Namespace) -> int:
         load_samples(arguments.inputs),
         deep=arguments.deep,
         min_sqnr_db=arguments.min_sqnr,
+        trust=trust_from(arguments),
     )
     if arguments.json:
         facts = {"model": arguments.model.name, "reference": arguments.reference.name, **alignment.as_json()}

@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``compile``, ``calibrate``, ``run`` and ``align``. Light: work is imported when it runs."""
+"""The commands about models, from ``explain`` to ``sign``. Light: their work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,18 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
     _add_cache_options(parser, without="ask the engine library about every operator anew and keep no answer")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the graph, for a browser")
+    _add_shape_option(parser, purpose="explain the model as if an input had this shape")
     add_partition_options(parser)
+
+
+def _add_shape_option(parser: argparse.ArgumentParser, *, purpose: str) -> None:
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME:MIN,OPT,MAX",
+        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile",
+    )
 
 
 def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None:
@@ -74,10 +85,32 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tune", action="store_true", help="measure here, and keep an engine only where the model is faster with it"
     )
+    parser.add_argument(
+        "--strip-fallback",
+        action="store_true",
+        help="leave out the nodes and weights that engines replace: smaller, of use on machines like this one",
+    )
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_shape_option(parser, purpose="shapes that TensorRT builds for")
     _add_precision_options(parser)
     add_partition_options(parser)
+    _add_tensorrt_options(parser)
+
+
+def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("TensorRT options")
+    group.add_argument("--workspace-mb", type=positive, metavar="N", help="scratch memory in MiB; default: all of it")
+    group.add_argument(
+        "--optimization-level", type=int, choices=range(6), default=3, help="how long the builder searches; default: 3"
+    )
+    group.add_argument("--hardware-compatible", action="store_true", help="build for other GPU generations too")
+    group.add_argument("--version-compatible", action="store_true", help="build for later TensorRT releases too")
+    group.add_argument("--sparse", action="store_true", help="use structured sparsity, where weights have it")
+    group.add_argument("--no-cuda-graphs", action="store_true", help="run without CUDA graphs")
+    group.add_argument(
+        "--build-timeout", type=positive, metavar="S", help="seconds for one engine of any library; default: 600"
+    )
 
 
 def _add_precision_options(parser: argparse.ArgumentParser) -> None:
@@ -143,6 +176,42 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
+    _add_trust_options(parser)
+
+
+def _add_trust_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("trust options")
+    group.add_argument(
+        "--trust-key",
+        type=pathlib.Path,
+        action="append",
+        default=[],
+        metavar="KEY.pub",
+        help="run only engines that this key signed, or that were built here; may be repeated",
+    )
+    group.add_argument(
+        "--allow-unsigned",
+        choices=ENGINES[1:-1],
+        action="append",
+        help="run unsigned engines of this library as well; default without --trust-key: openvino; may be repeated",
+    )
+    group.add_argument(
+        "--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache, with this machine's key"
+    )
+
+
+def _configure_keys(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("generate",), help="generate: make a key pair (Ed25519)")
+    parser.add_argument(
+        "-o", "--output", type=pathlib.Path, required=True, metavar="NAME", help="private key; the public is NAME.pub"
+    )
+
+
+def _configure_sign(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument("--key", type=pathlib.Path, required=True, metavar="K", help="a private key of `trtnode keys`")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="OUT", help="file to write; default: the model")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
 def _configure_align(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +229,7 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
         "default: what the precision of the engines explains",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_trust_options(parser)
 
 
 EXPLAIN = Command(
@@ -195,4 +265,18 @@ ALIGN = Command(
     help="find the first value of a compiled model that differs from its source",
     configure=_configure_align,
     run=lazy("serving.align_command:align_"),
+)
+
+KEYS = Command(
+    name="keys",
+    help="make a key pair to sign engines with",
+    configure=_configure_keys,
+    run=lazy("serving.trust_command:keys"),
+)
+
+SIGN = Command(
+    name="sign",
+    help="sign the engines of a compiled model",
+    configure=_configure_sign,
+    run=lazy("serving.trust_command:sign"),
 )

@@ -14,9 +14,11 @@ from rich.table import Table
 
 from engines import CompiledModel, compile_model
 from engines.errors import OutputFileError
+from serving.build_arguments import build_from
 from serving.explain_command import cache_from, options_from, print_report
 from serving.precision_arguments import precision_from
 from serving.precision_report import print_precision
+from serving.progress_bar import showing_progress
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -25,15 +27,23 @@ def compile_(arguments: argparse.Namespace) -> int:
     Raises:
         PartitionError: The model can't be read.
         EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written.
-        InvalidOptionError: A precision rule has another form.
+        InvalidOptionError: A precision rule or a shape has another form.
     """
     start = time.perf_counter()
     if not arguments.output.parent.is_dir():
         raise OutputFileError(arguments.output, "there is no such folder")
-    options = dataclasses.replace(options_from(arguments), precision=precision_from(arguments))
-    compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
+    options = dataclasses.replace(
+        options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
+    )
+    if arguments.build_timeout is not None:
+        options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
+    with showing_progress():
+        compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
+    stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
+    if stripped:
+        compiled = compiled.without_fallback()
     compiled.save(arguments.output)
-    facts = _facts(arguments, compiled, time.perf_counter() - start)
+    facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -71,7 +81,9 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."
     )
-    if not compiled.native_fallback:
+    if facts["stripped"]:
+        console.print("Only engines run this file, on machines like this one: its native fallback is left out.")
+    elif not compiled.native_fallback:
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
         console.print(

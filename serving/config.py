@@ -11,10 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import pydantic
 from pydantic_core import ErrorDetails
 
+from engines.errors import KeyFileError
+from engines.keys import read_public_key
+from engines.profiles import ShapeRange
 from serving.errors import ConfigError, Problem
 from serving.model_files import source_problem
-from serving.schema import ServableConfig, ServerConfig
-from serving.schema_types import settings_not_built
+from serving.model_schema import ModelConfig
+from serving.pipelines import pipeline_problem
+from serving.schema import ServableConfig, ServerConfig, TrustConfig
 from serving.yaml_tree import Location, YamlProblemError, YamlTree, read_yaml
 
 MAX_BYTES = 1 << 20
@@ -109,11 +113,24 @@ def structure_text(error: ErrorDetails) -> str:
             return "should be a mapping"
         case "tuple_type":
             return "should be a list"
+        case "is_instance_of":
+            return "should be a path"
+        case "too_short" | "too_long":
+            return _count_text(error["ctx"])
     return error["msg"].removeprefix("Value error, ").removeprefix("Input ")
 
 
+def _count_text(bounds: Mapping[str, int]) -> str:
+    least, found = bounds.get("min_length"), bounds["actual_length"]
+    bound = f"most {bounds['max_length']}" if least is None else f"least {least}"
+    return f"should have at {bound} values, not {found}"
+
+
 def _contrast(error: ErrorDetails) -> str:
-    return "" if error["type"] in ("missing", "extra_forbidden") else f", not {_shown(error['input'])}"
+    about_keys = error["type"] == "value_error" and isinstance(error["input"], dict)
+    if about_keys or error["type"] in ("missing", "extra_forbidden", "too_short", "too_long"):
+        return ""
+    return f", not {_shown(error['input'])}"
 
 
 def _unknown_key_text(location: Location) -> str:
@@ -134,7 +151,7 @@ def _keys_beside(location: Location) -> list[str]:
 
 
 def _definition(schema: dict[str, object], definitions: dict[str, dict[str, object]]) -> dict[str, object]:
-    choices = schema.get("anyOf")
+    choices = schema.get("anyOf") or schema.get("oneOf")
     for choice in (schema, *(choices if isinstance(choices, list) else ())):
         reference = choice.get("$ref")
         if isinstance(reference, str):
@@ -143,8 +160,8 @@ def _definition(schema: dict[str, object], definitions: dict[str, dict[str, obje
 
 
 def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
-    yield from settings_not_built(config)
     yield from _missing_files(config.server)
+    yield from _unusable_keys(config.trust)
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
@@ -155,12 +172,26 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        for place, text in _disordered_shapes(model):
+            yield ("models", index, *place), text
         if model.warmup_inputs is not None and not model.warmup_inputs.is_file():
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
         if problem is not None:
             key, text = problem
             yield ("models", index, key), text
+            continue
+        fault = pipeline_problem(model)
+        if fault is not None:
+            yield ("models", index, *fault.place), fault.problem
+
+
+def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
+    keys = {"best": "opt", "high": "max"}
+    for number, profile in enumerate(model.shapes):
+        for name, one in profile.items():
+            for point, text in ShapeRange(low=one.min, best=one.opt, high=one.max).problems():
+                yield ("shapes", number, name, keys[point]), text
 
 
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
@@ -171,6 +202,14 @@ def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
                 yield ("server", "grpc", "tls", key), _no_file(path)
     if auth is not None and not auth.tokens_file.is_file():
         yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
+
+
+def _unusable_keys(trust: TrustConfig) -> Iterator[tuple[Location, str]]:
+    for index, path in enumerate(trust.keys):
+        try:
+            read_public_key(path)
+        except KeyFileError as error:
+            yield ("trust", "keys", index), str(error).removesuffix(".")
 
 
 def _no_file(path: pathlib.Path) -> str:

@@ -1,10 +1,12 @@
 """What can go wrong between a servable.yaml, a request and its answer."""
 
+import copyreg
 import dataclasses
 import os
 import pathlib
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 
 class ServingError(Exception):
@@ -15,6 +17,10 @@ class ServingError(Exception):
     """
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how the error is made again in another process: from its text, not from the facts in it."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,8 +68,8 @@ class TlsError(ServingError):
 
     exit_code = 2
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"server.grpc.tls: {problem}.")
+    def __init__(self, section: str, problem: str) -> None:
+        super().__init__(f"server.{section}.tls: {problem}.")
 
 
 class ModelLoadFailedError(ServingError):
@@ -122,6 +128,13 @@ class InvalidRequestError(ServingError):
     """The request is at fault; sending it again can't help."""
 
 
+class TooLargeError(ServingError):
+    """A request is larger than the server takes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the request has more than {most} bytes (server.grpc.max_message_mb); send less at a time")
+
+
 class NotFoundError(ServingError):
     """The request names a model or version that isn't served."""
 
@@ -170,6 +183,20 @@ class SharedMemoryError(ServingError):
     """Shared memory that a client named can't be opened, or is too small for an output."""
 
 
+class WorkerGoneError(ServingError):
+    """A worker process ended before it answered another process of the server."""
+
+
+class PartlyDoneError(ServingError):
+    """Some worker processes did what a request asks for, others could not."""
+
+    def __init__(self, rpc: str, done: Sequence[int], failed: Sequence[int], reason: ServingError) -> None:
+        super().__init__(
+            f"{rpc} is done in {_workers(done)}, but not in {_workers(failed)}: {reason}. Send it again when that is "
+            "mended"
+        )
+
+
 class UnsupportedError(ServingError):
     """The request uses a part of the protocol that this server doesn't have."""
 
@@ -178,6 +205,10 @@ def _system_reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):  # its numbers are not the system's error numbers
         return str(error.strerror)
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
+def _workers(numbers: Sequence[int]) -> str:
+    return f"worker{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
 
 
 def _sentence(file: pathlib.Path, problem: Problem) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from engines import CompileOptions, EngineCache, partition_model
 from engines.files import write_atomically
 from partitioner import Allowance, PartitionOptions, Report
+from serving.build_arguments import shapes_from
 from serving.explain_page import render_page
 
 CACHE_BYTES = 20 * 10**9
@@ -50,7 +51,11 @@ def cache_from(arguments: argparse.Namespace) -> EngineCache | None:
 
 
 def options_from(arguments: argparse.Namespace) -> CompileOptions:
-    """Translate command-line arguments."""
+    """Translate command-line arguments.
+
+    Raises:
+        InvalidOptionError: A shape has another form.
+    """
     return CompileOptions(
         engine=arguments.engine,
         partition=PartitionOptions(
@@ -64,6 +69,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
         ),
         samples=getattr(arguments, "inputs", None),
         tune=getattr(arguments, "tune", False),
+        shapes=shapes_from(arguments),
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.signature import describe
-from partitioner import Node, Partition, TensorSpec
+from partitioner import Node, Partition, TensorSpec, describe
 from partitioner.values import is_constant
 from serving.explain_drawing import Drawing
 

@@ -14,7 +14,7 @@ from serving.explain_facts import boundary_tensors, group_native, page_data
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
 
-_TEMPLATES = jinja2.Environment(
+TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("serving"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
@@ -39,8 +39,8 @@ def render_page(partition: Partition, report: Report) -> str:
     """
     facts = report.as_json()
     drawing = draw(partition)
-    script = _TEMPLATES.get_template("explain.js").render()
-    return _TEMPLATES.get_template("explain.html.j2").render(
+    script = TEMPLATES.get_template("explain.js").render()
+    return TEMPLATES.get_template("explain.html.j2").render(
         report=facts,
         drawing=drawing,
         hues={s.name: _hue(index) for index, s in enumerate(partition.segments)},
@@ -48,8 +48,13 @@ def render_page(partition: Partition, report: Report) -> str:
         boundary=boundary_tensors(partition),
         data=page_data(partition, drawing, facts),
         script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script_hash=script_hash(script),
     )
+
+
+def script_hash(script: str) -> str:
+    """Return what the policy of a page calls the one script that may run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _hue(segment: int) -> float:

@@ -5,19 +5,22 @@ import logging
 import pathlib
 import stat
 
-from serving.schema import ServerConfig
+from serving.schema import GrpcConfig, HttpConfig, ServerConfig
 
 logger = logging.getLogger(__name__)
 
 
 def warn_of_open_ports(config: ServerConfig) -> None:
     """Warn if other machines reach a port without authentication or encryption."""
-    tls = config.grpc.tls
-    missing = [] if config.auth or (tls and tls.client_ca) else ["anyone may call (server.auth is not set)"]
-    if tls is None:
-        missing.append("tokens and tensors travel in the clear (server.grpc.tls is not set)")
-    hosts = dict.fromkeys(host for host in (config.grpc.host, config.http.host) if not _is_loopback(host))
-    if hosts and missing:
+    ports: dict[str, GrpcConfig | HttpConfig] = {"grpc": config.grpc, "http": config.http}
+    reached = {section: port for section, port in ports.items() if not _is_loopback(port.host)}
+    known = config.auth or all(port.tls and port.tls.client_ca for port in reached.values())
+    missing = [] if known else ["anyone may call (server.auth is not set)"]
+    clear = [f"server.{section}.tls" for section, port in reached.items() if port.tls is None]
+    if clear:
+        missing.append(f"tokens and tensors travel in the clear (not set: {', '.join(clear)})")
+    hosts = dict.fromkeys(port.host for port in reached.values())
+    if missing:
         logger.warning("Other machines reach %s, where %s", " and ".join(hosts), " and ".join(missing))
 
 

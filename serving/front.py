@@ -24,10 +24,11 @@ from serving.admission import Admission, InferencePool
 from serving.errors import AddressError
 from serving.gate import Gate
 from serving.logs import logged
+from serving.parsing import parser_of
 from serving.schema import ServerConfig
 from serving.service import InferenceService
-from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler
-from serving.streams import Stream, Streams, parse_request
+from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
+from serving.streams import Refused, Stream, Streams
 from serving.tls import Certificates
 
 logger = logging.getLogger(__name__)
@@ -45,34 +46,52 @@ class GrpcFront:
 
     Attributes:
         port: The port that it listens on, once started.
+        methods: What answers each unary RPC but ModelInfer for this process, by its name: request to response.
     """
 
-    def __init__(self, config: ServerConfig, service: InferenceService, access: Access, instances: int) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        service: InferenceService,
+        access: Access,
+        pool: InferencePool,
+        spread: Spread | None = None,
+    ) -> None:
+        """Read the certificates.
+
+        Args:
+            config: Of the port.
+            service: Answers.
+            access: Decides about calls.
+            pool: The threads that run models.
+            spread: Where several processes share the port, answers ``SPREAD_RPCS`` for all of them.
+
+        Raises:
+            TlsError: The certificates can't be used.
+        """
         self.port = 0
+        self._shares_port = spread is not None
         self._config = config.grpc
-        self._certificates = Certificates(config.grpc.tls) if config.grpc.tls else None
-        self._pool = InferencePool(inference_threads(instances))
-        self._control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
+        self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
+        self._pool = pool
+        self._control = InferencePool(CONTROL_THREADS)
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
         self._health = health.HealthService()
-        servicer = GrpcServicer(service, self._pool.waiting)
+        self._servicer = servicer = GrpcServicer(service, self._pool.waiting, spread)
+        self.methods = servicer.methods
         self._stream_answer = logged(STREAM_RPC, servicer.stream_infer)
         self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
         self._streams = Streams(self._accept_streamed, config.limits.streams)
         refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
-        self._admission = Admission(self._pool, INFER_METHOD, config.limits.max_requests, refusal)
         self._server = grpc.server(
-            self._control, interceptors=(Gate(access), self._admission), options=_channel_options(config)
+            self._control,
+            interceptors=(Gate(access), Admission(self._pool, INFER_METHOD, refusal)),
+            options=channel_options(config, shares_port=self._shares_port),
         )
         self._add_services(servicer.handlers())
         self.show_ready(False)
-
-    @property
-    def in_flight(self) -> int:
-        """Inference requests that are accepted and not answered yet."""
-        return self._pool.in_flight
 
     def start(self) -> None:
         """Open the port.
@@ -82,7 +101,8 @@ class GrpcFront:
         """
         host, port = self._config.host, self._config.port
         try:
-            _probe(host, port)
+            if not self._shares_port:
+                probe(host, port)
             self.port = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except (OSError, RuntimeError) as error:
             raise AddressError("grpc", host, port, error) from None
@@ -97,19 +117,13 @@ class GrpcFront:
         problem = self._certificates and self._certificates.problem()
         return [problem] if problem else []
 
-    def drain(self, timeout_s: float) -> bool:
-        """Refuse new inference requests and wait for those in flight; return False if that takes longer."""
-        self._admission.closed = True
-        drained = self._pool.wait_idle(timeout_s)
-        self._streams.end()
-        return drained
-
     def stop(self, timeout_s: float) -> None:
         """Close the port; streams that clients hold open end."""
+        self._streams.end()
         grace_s = min(FLUSH_S, timeout_s)
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._pool, self._control, self._reflection, self._streams.pool, self._loading):
+        for pool in (self._control, self._reflection, self._streams.pool, self._loading):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -124,33 +138,32 @@ class GrpcFront:
         }
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
-            **{**_codec(STREAM_RPC), "request_deserializer": parse_request},
+            **codec(STREAM_RPC),
         )
         self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
         reflector = reflection.ReflectionServicer(
             (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
         )
+        question = reflection_pb2.ServerReflectionRequest
         stream = grpc.stream_stream_rpc_method_handler(
             _on(self._reflection, reflector.ServerReflectionInfo),
-            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            request_deserializer=parser_of(question, instead=question()),
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
-    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest) -> None:
-        if self._admission.admits():
-            self._pool.submit(stream.run, self._stream_answer, request)
+    def _accept_streamed(self, stream: Stream, request: protos.ModelInferRequest | Refused) -> None:
+        if isinstance(request, Refused):
+            fail = functools.partial(self._servicer.fail_streamed, request.error)
+            stream.run(logged(STREAM_RPC, fail), request.request)
+        elif self._pool.admits():
+            self._pool.submit(self._pool.begins(stream.run), self._stream_answer, request)
         else:
             stream.run(self._stream_refusal, request)
 
 
-def inference_threads(instances: int) -> int:
-    """Return how many threads run inference: enough to read and write some requests while all instances compute."""
-    return min(64, 2 * instances + 2)
-
-
-def _probe(host: str, port: int) -> None:
+def probe(host: str, port: int) -> None:
     """Open and close the port once: the operating system says why it can't be had, gRPC only prints a stack of lines.
 
     Raises:
@@ -161,18 +174,18 @@ def _probe(host: str, port: int) -> None:
 
 
 def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
-    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **_codec(name))
+    return grpc.unary_unary_rpc_method_handler(logged(name, handler), **codec(name))
 
 
-def _codec(name: str) -> dict[str, Any]:
-    method = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[name]
-    request, response = (getattr(protos, message.name) for message in (method.input_type, method.output_type))
-    return {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
+def codec(name: str) -> dict[str, Any]:
+    """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
+    request, response = messages_of(name)
+    return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
 def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:
     """Return the handler marked with the pool that grpcio is to run it in."""
-    marked: Any = functools.partial(handler)
+    marked: Any = pool.begins(handler) if isinstance(pool, InferencePool) else functools.partial(handler)
     marked.experimental_thread_pool = pool
     return marked  # type: ignore[no-any-return]
 
@@ -185,12 +198,14 @@ def _described_files() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
+def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[tuple[str, int]]:
+    """Return the settings of the port in gRPC's words."""
     size = config.grpc.max_message_mb << 20
     return [
         ("grpc.max_receive_message_length", size),
         ("grpc.max_send_message_length", size),
         ("grpc.max_concurrent_streams", config.limits.connection_requests),
-        ("grpc.so_reuseport", 0),  # else a second server on this port starts without a word and takes connections
+        # Where it isn't meant, a second server on this port would start without a word and take connections.
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
     ]

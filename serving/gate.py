@@ -8,9 +8,11 @@ import grpc
 
 from serving import health
 from serving.access import MODEL_FIELDS, Access
-from serving.errors import ServingError
+from serving.errors import ForbiddenError, ServingError
+from serving.parsing import UNREADABLE
 from serving.servicer import SERVICE_NAME
 from serving.status import status_of
+from serving.streams import Refused
 from serving.tokens import Grant
 
 OPEN_SERVICES = frozenset({health.SERVICE_NAME})
@@ -51,7 +53,11 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
         """Return the handler of a unary RPC with a check of the model that the request names."""
 
         def answer(request: Any, context: grpc.ServicerContext) -> Any:
-            self._check(request, context, rpc, lambda: grant)
+            try:
+                if request is not UNREADABLE:
+                    self._access.check_model(grant, getattr(request, MODEL_FIELDS[rpc]))
+            except ServingError as error:
+                self._refuse(rpc, error, context)
             return handler.unary_unary(request, context)
 
         # The update keeps the marks that tell gRPC which threads to use.
@@ -62,12 +68,25 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
         )
 
     def _watched(self, handler: grpc.RpcMethodHandler, rpc: str, authorization: str) -> grpc.RpcMethodHandler:
-        """Return the handler of a stream that checks token and model at each request: a token may be withdrawn."""
+        """Return the handler of a stream that checks token and model at each request.
+
+        A request for a model that the token doesn't cover is answered with an error; a token that was withdrawn ends
+        the stream.
+        """
 
         def checked(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             for request in requests:
-                self._check(request, context, rpc, lambda: self._access.authenticate(authorization))
-                yield request
+                try:
+                    grant = self._access.authenticate(authorization)
+                    if request is not UNREADABLE:
+                        self._access.check_model(grant, request.model_name)
+                except ForbiddenError as error:
+                    self._access.count_refusal(error, rpc, context.peer())
+                    yield Refused(request, error)
+                except ServingError as error:
+                    self._refuse(rpc, error, context)
+                else:
+                    yield request
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return handler.stream_stream(checked(requests, context), context)
@@ -77,12 +96,6 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
-
-    def _check(self, request: Any, context: grpc.ServicerContext, rpc: str, authenticate: Callable[[], Grant]) -> None:
-        try:
-            self._access.check_model(authenticate(), getattr(request, MODEL_FIELDS[rpc]))
-        except ServingError as error:
-            self._refuse(rpc, error, context)
 
     def _refuse(self, rpc: str, error: ServingError, context: grpc.ServicerContext) -> None:
         self._access.count_refusal(error, rpc, context.peer())

@@ -13,11 +13,14 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from serving.parsing import parser_of
+
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 OVERALL = ""
 """The name that stands for the server as a whole."""
 
 Status = health_pb2.HealthCheckResponse
+_UNREADABLE = health_pb2.HealthCheckRequest(service="(not a HealthCheckRequest)")
 _Send = Callable[[Any], None]
 
 
@@ -49,7 +52,7 @@ class HealthService:
         watch: Any = functools.partial(self._watch)
         watch.experimental_non_blocking = True  # a watcher holds no thread while it waits
         codec = {
-            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
+            "request_deserializer": parser_of(health_pb2.HealthCheckRequest, instead=_UNREADABLE),
             "response_serializer": Status.SerializeToString,
         }
         return {

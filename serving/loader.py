@@ -1,30 +1,87 @@
 """Loads a configured model with the engines package."""
 
+import functools
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+
 from engines import (
     AccuracyBudget,
+    BuildOptions,
     Calibration,
     CompileOptions,
     EngineCache,
     Executable,
     PrecisionOptions,
     PrecisionRule,
+    Trust,
     prepare_model,
 )
+from engines.files import write_model
+from engines.options import TensorRtOptions
+from engines.profiles import Profile, ShapeRange
+from engines.registry import resolve_engine
 from partitioner import PartitionOptions
-from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig
+from serving.model_schema import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
+from serving.pipelines import chain_model, has_pipeline
 from serving.schema import ServableConfig
 from serving.servable import Loader
 
 
 def engine_loader(config: ServableConfig) -> Loader:
-    """Return a loader that keeps built engines in the configured cache."""
-    cache = EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9))
+    """Return a loader that keeps built engines in the configured cache.
+
+    Raises:
+        KeyFileError: A file of ``trust.keys`` is no public key any more.
+    """
+    cache = engine_cache(config)
+    usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
+
+    def prepare(model: ModelConfig, path: pathlib.Path) -> Executable:
+        threads = model.threads or usual_threads
+        # The cores are always shared, with the threads that talk to clients if with nothing else.
+        return prepare_model(path, compile_options(model), cache, threads=threads, shares_cores=True)
 
     def load(model: ModelConfig) -> Executable:
-        # The cores are always shared, with the threads that talk to clients if with nothing else.
-        return prepare_model(model.path, compile_options(model), cache, threads=model.threads, shares_cores=True)
+        return _load_chained(model, prepare) if has_pipeline(model) else prepare(model, model.path)
 
     return load
+
+
+def _load_chained(model: ModelConfig, prepare: Callable[[ModelConfig, pathlib.Path], Executable]) -> Executable:
+    """Load a model with its pipeline, as one file that is there as long as the executable, which may open it later."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
+    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        chained = folder / model.path.name
+        write_model(chain_model(model), chained)
+        executable = prepare(model, chained)
+    except BaseException:
+        remove()
+        raise
+    weakref.finalize(executable, remove)
+    return executable
+
+
+def threads_a_worker(workers: int, cores: int) -> int | None:
+    """Return the threads of an execution where none are configured: the cores are divided among the workers.
+
+    None leaves it to the libraries, which take all cores.
+    """
+    return None if workers == 1 else max(1, cores // workers)
+
+
+def engine_cache(config: ServableConfig) -> EngineCache:
+    """Return the configured cache, which also says whose engines may run.
+
+    Raises:
+        KeyFileError: A file of ``trust.keys`` is no public key any more.
+    """
+    trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
+    return EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9), trust=trust)
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:
@@ -41,7 +98,19 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             connected=model.partition.connected,
         ),
         tune=model.tune,
+        shapes=tuple(map(_profile, model.shapes)),
+        build=BuildOptions(tensorrt=TensorRtOptions(**model.tensorrt.model_dump(exclude={"build_timeout_s"}))),
+        build_timeout_s=_build_timeout_s(model),
     )
+
+
+def _profile(shapes: Mapping[str, ProfileConfig]) -> Profile:
+    return {name: ShapeRange(low=one.min, best=one.opt, high=one.max) for name, one in shapes.items()}
+
+
+def _build_timeout_s(model: ModelConfig) -> float:
+    on_tensorrt = resolve_engine(model.engine) == "tensorrt"
+    return model.tensorrt.build_timeout_s if on_tensorrt else CompileOptions().build_timeout_s
 
 
 def _precision_options(model: ModelConfig) -> PrecisionOptions:

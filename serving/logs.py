@@ -28,11 +28,11 @@ def logged(name: str, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     @functools.wraps(handler)
     def answer(request: Any, context: Any) -> Any:
         before = _REQUEST.set(request)
-        started = time.perf_counter()
+        started = time.perf_counter() if logger.isEnabledFor(logging.DEBUG) else None
         try:
             return handler(request, context)
         finally:
-            if logger.isEnabledFor(logging.DEBUG):
+            if started is not None:
                 code = context.code()
                 milliseconds = 1000 * (time.perf_counter() - started)
                 status = code.name if code else "OK"
@@ -42,13 +42,24 @@ def logged(name: str, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     return answer
 
 
-def use_format(form: str) -> None:
-    """Let the process write its log in a form of ``FORMATTERS``."""
+def use_format(form: str, **facts: str) -> None:
+    """Let the process write its log in a form of ``FORMATTERS``, with facts on every line."""
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(FORMATTERS[form]())
+        handler.setFormatter(FORMATTERS[form](**facts))
 
 
-class TextFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    """Knows what stands on every line of the process."""
+
+    def __init__(self, **facts: str) -> None:
+        super().__init__()
+        self._facts = facts
+
+    def _all_facts(self) -> dict[str, str]:
+        return {**self._facts, **_request_facts()}
+
+
+class TextFormatter(_Formatter):
     """Time, level, logger and message, then request id and model where a request is being answered.
 
     Lines of a traceback are set in, so that none of them looks like the start of a record.
@@ -56,7 +67,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and those of the traceback if there is one."""
-        facts = "".join(f" {key}={value!r}" for key, value in _request_facts().items())
+        facts = "".join(f" {key}={value!r}" for key, value in self._all_facts().items())
         message = f"{record.getMessage()} [{facts[1:]}]" if facts else record.getMessage()
         lines = [f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {escaped(message)}"]
         if record.exc_info:
@@ -64,7 +75,7 @@ class TextFormatter(logging.Formatter):
         return "\n".join(lines)
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_Formatter):
     """One JSON object a line: time (UTC), level, logger, message, and request_id, model and exception where known."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -75,14 +86,14 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_request_facts(),
+            **self._all_facts(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
 
 
-FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+FORMATTERS: dict[str, type[_Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
 def escaped(text: str) -> str:

@@ -6,6 +6,7 @@ The ``nv_inference_*`` names are those of Triton, so that its dashboards work.
 
 import dataclasses
 import enum
+import math
 import threading
 import time
 from collections import Counter
@@ -112,6 +113,7 @@ class Snapshot:
         fallbacks: Requests that were answered natively instead of by engines, by reason.
         durations: Of answered requests, in nanoseconds.
         batches: By rows of an execution.
+        latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
     """
 
@@ -125,7 +127,17 @@ class Snapshot:
     fallbacks: Mapping[str, int]
     durations: Durations
     batches: Mapping[int, BatchStats]
+    latencies: Mapping[int, int]
     last_ms: int
+
+
+STEPS_PER_OCTAVE = 8
+"""How finely latencies are told apart: each step is 9 % above the one before."""
+
+
+def latency_bound_us(step: int) -> float:
+    """Return the latency at which a step of ``Snapshot.latencies`` ends, in microseconds."""
+    return float(2 ** ((step + 1) / STEPS_PER_OCTAVE) / 1000)
 
 
 class ModelCounts:
@@ -148,6 +160,7 @@ class ModelCounts:
         self._durations = Durations()
         self._batches: dict[int, BatchStats] = {}
         self._batched_rows = 0
+        self._latencies: Counter[int] = Counter()
         self._last_ns = 0
 
     def describe(self, facts: Mapping[str, Any]) -> None:
@@ -159,8 +172,10 @@ class ModelCounts:
     def add_success(self, durations: Durations) -> None:
         """Count an answered request."""
         total = self._durations
+        step = int(STEPS_PER_OCTAVE * math.log2(durations.total or 1))
         with self._lock:
             self._success += 1
+            self._latencies[step] += 1
             self._last_ns = time.time_ns()
             total.total += durations.total
             total.queue += durations.queue
@@ -195,10 +210,10 @@ class ModelCounts:
         with self._lock:
             self._pending -= 1
 
-    def begin_execution(self, requests: int = 1) -> None:
+    def begin_execution(self, leaving: int) -> None:
         """Count an execution, and the requests that it takes out of the queue."""
         with self._lock:
-            self._pending -= requests
+            self._pending -= leaving
             self._executions += 1
 
     def add_batch(self, rows: int, spent: BatchStats) -> None:
@@ -227,6 +242,7 @@ class ModelCounts:
                 fallbacks=dict(self._fallbacks),
                 durations=durations,
                 batches=batches,
+                latencies=dict(sorted(self._latencies.items())),
                 last_ms=self._last_ns // 1_000_000,
             )
 
@@ -241,9 +257,9 @@ class ModelCounts:
         yield "nv_inference_count", self.labels, now.rows
         yield "nv_inference_exec_count", self.labels, now.executions
         yield "nv_inference_pending_request_count", self.labels, now.pending
-        for phase, nanoseconds in dataclasses.asdict(now.durations).items():
+        for phase in ("total", "queue", "compute_input", "compute_infer", "compute_output"):
             name = "request" if phase == "total" else phase
-            yield f"nv_inference_{name}_duration_us", self.labels, nanoseconds // 1000
+            yield f"nv_inference_{name}_duration_us", self.labels, getattr(now.durations, phase) // 1000
         for reason, count in now.rejections.items():
             yield "trtnode_rejected_requests", {**self.labels, "reason": reason}, count
         for reason, count in now.fallbacks.items():

@@ -110,7 +110,7 @@ def _dynamic_batching(batching: BatchingConfig) -> ModelDynamicBatching:
 
 
 def _data_type(datatype: Datatype) -> str:
-    return "TYPE_STRING" if datatype is BYTES else f"TYPE_{datatype.name}"
+    return "TYPE_STRING" if datatype.name == BYTES.name else f"TYPE_{datatype.name}"
 
 
 def _dims(tensor: WireTensor, batched: bool) -> Iterable[int]:

@@ -7,7 +7,8 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field, PositiveInt
 
-from serving.schema_types import CalibrationSource, ConfigPath, ListOf, NotBuilt, Section
+from serving.pipeline_schema import Postprocess, Preprocess
+from serving.schema_types import CalibrationSource, ConfigPath, ListOf, Section
 
 EngineName = Literal["auto", "tensorrt", "openvino", "native"]
 PrecisionName = Literal["fp32", "fp16", "bf16", "int8", "auto"]
@@ -173,7 +174,7 @@ class ModelConfig(Section):
     """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True
     """Whether the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
-    engine: Annotated[EngineName, NotBuilt("the engine 'tensorrt' is", but=("auto", "openvino", "native"))] = "auto"
+    engine: EngineName = "auto"
     """What runs the nodes that it supports; native runs all nodes in ONNX Runtime."""
     precision: PrecisionName = "fp32"
     """Precision that engines compute in; auto takes the fastest that stays inside the budget."""
@@ -187,23 +188,23 @@ class ModelConfig(Section):
     """Measure when the model is compiled, and keep an engine only where the model is faster with it."""
     partition: PartitionConfig = PartitionConfig()
     """Which nodes an engine may take."""
-    shapes: Annotated[ListOf[dict[str, ProfileConfig]], NotBuilt("a list of shape profiles is")] = ()
-    """Shapes to build for, one entry a profile, by input name."""
+    shapes: ListOf[dict[str, ProfileConfig]] = ()
+    """Shapes that TensorRT builds for, one entry a profile, by input name; requests of others run natively."""
     batching: BatchingConfig | None = None
     """Joins requests on axis 0; null runs them one by one."""
     instances: PositiveInt = 1
     """Requests that run at the same time."""
     threads: PositiveInt | None = None
-    """Threads of one execution; null lets the engine choose."""
+    """Threads of one execution; null lets the engine choose, or divides the cores among several workers."""
     warmup: int = Field(default=2, ge=0)
     """Executions before the model is ready; unless 0, likely batch sizes are executed once on zeros, too."""
     warmup_inputs: ConfigPath | None = None
     """What it is executed on (.npz), and must succeed on to be served; null for zeros, on which it may fail."""
-    preprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("preprocessing is")] = ()
+    preprocess: Preprocess = ()
     """Building blocks or ONNX files in front of the model, in order."""
-    postprocess: Annotated[ListOf[str | dict[str, object]], NotBuilt("postprocessing is")] = ()
+    postprocess: Postprocess = ()
     """Building blocks or ONNX files behind the model, in order."""
-    tensorrt: Annotated[TensorRtConfig, NotBuilt("the engine 'tensorrt' is")] = TensorRtConfig()
+    tensorrt: TensorRtConfig = TensorRtConfig()
     """Options of TensorRT's builder."""
 
     @pydantic.field_validator("name")

@@ -14,7 +14,6 @@ import pydantic
 from serving.config import structure_text
 from serving.errors import InvalidRequestError, ModelChangeError
 from serving.model_schema import ModelConfig
-from serving.schema_types import settings_not_built
 
 OVERRIDABLE = (
     "versions", "engine", "precision", "tune", "partition", "batching", "instances", "threads", "warmup",
@@ -109,8 +108,6 @@ def _settings(config: ModelConfig, text: str) -> dict[str, object]:
         place = ".".join(map(str, fault["loc"]))
         located = {**fault, "loc": ("models", 0, *fault["loc"])}
         raise ModelChangeError(config.name, f"config: {place}: {structure_text(located)}") from None  # type: ignore[arg-type]
-    faults = [(".".join(map(str, place)), text) for place, text in settings_not_built(read)]
-    faults += [(f"batching.{key}", text) for key, text in (read.batching.problems() if read.batching else ())]
-    if faults:
-        raise ModelChangeError(config.name, "config: {}: {}".format(*faults[0]))
+    for key, text in read.batching.problems() if read.batching else ():
+        raise ModelChangeError(config.name, f"config: batching.{key}: {text}")
     return {key: getattr(read, key) for key in given}

@@ -15,38 +15,24 @@ EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 it has no effect; perf_analyzer sets it on every request."""
 
 
-def check_request_parameters(parameters: Mapping[str, InferParameter]) -> None:
-    """Refuse parameters of a request that nothing here knows.
+def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
+    """Return a request's priority and timeout in microseconds, each 0 where it has none.
 
     Raises:
-        InvalidRequestError: A name is reserved for the server, or its value isn't of its type.
+        InvalidRequestError: A name is reserved for the server, or a value isn't of its type.
     """
-    for key, value in parameters.items():
-        if key == EMPTY_FINAL_RESPONSE:
-            if value.WhichOneof("parameter_choice") != "bool_param":
+    priority = timeout_us = 0
+    for key in parameters:
+        if key == "priority":
+            priority = _count(key, parameters[key], "uint64_param", "int64_param")
+        elif key == "timeout":
+            timeout_us = _count(key, parameters[key], "int64_param")
+        elif key == EMPTY_FINAL_RESPONSE:
+            if not parameters[key].HasField("bool_param"):
                 raise InvalidRequestError(f"the parameter {key!r} should be a bool_param")
         elif key.startswith("triton_"):
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
-
-
-def count_parameter(parameters: Mapping[str, InferParameter], key: str, *fields: str) -> int:
-    """Return a parameter that counts something, 0 where it is absent.
-
-    Args:
-        parameters: Those of a request.
-        key: Its name.
-        fields: The types that it may have, such as ``int64_param``.
-
-    Raises:
-        InvalidRequestError: It is of another type, or negative.
-    """
-    if key not in parameters:
-        return 0
-    field = parameters[key].WhichOneof("parameter_choice")
-    value = getattr(parameters[key], field) if field in fields else -1
-    if value < 0:
-        raise InvalidRequestError(f"the parameter {key!r} should be a number from 0, as {' or '.join(fields)}")
-    return int(value)
+    return priority, timeout_us
 
 
 def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place | None:
@@ -68,6 +54,23 @@ def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place |
         )
     return Place(
         region.string_param,
-        count_parameter(parameters, "shared_memory_offset", "int64_param"),
-        count_parameter(parameters, "shared_memory_byte_size", "int64_param"),
+        _optional_count(parameters, "shared_memory_offset"),
+        _optional_count(parameters, "shared_memory_byte_size"),
     )
+
+
+def _optional_count(parameters: Mapping[str, InferParameter], key: str) -> int:
+    return _count(key, parameters[key], "int64_param") if key in parameters else 0
+
+
+def _count(key: str, parameter: InferParameter, *fields: str) -> int:
+    """Return a number from 0, which is in one of the fields.
+
+    Raises:
+        InvalidRequestError: It is in another one, or negative.
+    """
+    field = parameter.WhichOneof("parameter_choice")
+    value = getattr(parameter, field) if field in fields else -1
+    if value < 0:
+        raise InvalidRequestError(f"the parameter {key!r} should be a number from 0, as {' or '.join(fields)}")
+    return int(value)

@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import threading
+from typing import Protocol
 
 from serving import logs
 from serving.config import load_config
+from serving.errors import ServingError
 from serving.loader import engine_loader
 from serving.schema import ServableConfig
 from serving.server import Server
+from serving.workers.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +32,35 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)
-    return run_until_signal(config, Server(config, engine_loader(config)))
+    several = config.server.grpc.workers > 1
+    return run_until_signal(config, Supervisor(config) if several else Server(config, engine_loader(config)))
 
 
-def run_until_signal(config: ServableConfig, server: Server) -> int:
+class Stoppable(Protocol):
+    """A server of one process or of several."""
+
+    @property
+    def failure(self) -> ServingError | None:
+        """Why it can't go on; None while it can."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has stopped and no thread of it is at work."""
+
+    def start(self) -> None:
+        """Open the ports and begin to load."""
+
+    def ask_to_stop(self) -> None:
+        """Let ``wait_for_stop`` return."""
+
+    def wait_for_stop(self) -> None:
+        """Wait until somebody asks it to stop, or it can't go on."""
+
+    def stop(self, grace_s: float) -> bool:
+        """Stop; return whether every accepted request was answered within ``grace_s``."""
+
+
+def run_until_signal(config: ServableConfig, server: Stoppable) -> int:
     """Run a server until SIGTERM or SIGINT, then stop it within the configured time; a second signal ends it at once.
 
     Returns:
@@ -55,7 +83,7 @@ def run_until_signal(config: ServableConfig, server: Server) -> int:
     return code
 
 
-def _watch_signals(server: Server) -> None:
+def _watch_signals(server: Stoppable) -> None:
     """Let SIGTERM and SIGINT stop the server, whichever thread the system interrupts for them.
 
     Python runs signal handlers in the main thread once that wakes up, which it doesn't while it waits for a lock and
@@ -69,7 +97,7 @@ def _watch_signals(server: Server) -> None:
     threading.Thread(target=_follow_signals, args=(reading, server), name="signals", daemon=True).start()
 
 
-def _follow_signals(reading: int, server: Server) -> None:
+def _follow_signals(reading: int, server: Stoppable) -> None:
     os.read(reading, 1)
     server.ask_to_stop()
     second = os.read(reading, 1)[0]

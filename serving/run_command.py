@@ -16,6 +16,7 @@ from rich.console import Console
 from engines import load_executable
 from engines.files import write_atomically
 from engines.samples import load_samples
+from serving.trust_command import trust_from
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         EngineError: The model can't be loaded or run, or a file can't be read or written.
     """
     feeds = load_samples(arguments.inputs)
-    executable = load_executable(arguments.model, native=arguments.native)
+    executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments))
     wanted = {spec.name for spec in executable.inputs}
     for name in feeds.keys() - wanted:
         logger.warning("%s: array %r is no input of the model; it is left out", arguments.inputs, name)

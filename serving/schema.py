@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from serving.model_schema import ModelConfig
-from serving.schema_types import ConfigPath, ListOf, NotBuilt, Section
+from serving.schema_types import ConfigPath, ListOf, Section
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class TlsConfig(Section):
-    """Certificates of the gRPC port."""
+    """Certificates of a port."""
 
     cert: ConfigPath
     """Certificate chain (PEM); like the other two, followed while the server runs."""
@@ -30,20 +30,22 @@ class GrpcConfig(Section):
     port: Port = 8001
     """Port to listen on; 0 for any free one."""
     max_message_mb: int = Field(default=64, ge=1, le=2047)
-    """Largest request and response, in MiB."""
-    workers: Annotated[PositiveInt, NotBuilt("more than one server process is")] = 1
-    """Server processes."""
+    """Largest request of either port, and largest response of this one, in MiB."""
+    workers: PositiveInt = 1
+    """Processes that share the port; each connection stays with one of them. Limits hold in each."""
     tls: TlsConfig | None = None
     """Certificates; null serves in the clear."""
 
 
 class HttpConfig(Section):
-    """The HTTP port: /metrics, /livez and /readyz."""
+    """The HTTP port: KServe V2 as REST, /metrics, /livez, /readyz and the status page."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on; 0.0.0.0 for all."""
     port: Port = 8002
     """Port to listen on; 0 for any free one."""
+    tls: TlsConfig | None = None
+    """Certificates, also for probes and scrapers; null serves in the clear."""
 
 
 class AuthConfig(Section):
@@ -128,10 +130,10 @@ class CacheConfig(Section):
 class TrustConfig(Section):
     """Whose engines may run."""
 
-    keys: Annotated[ListOf[str], NotBuilt("checking signatures is")] = ()
-    """Public keys; an engine must be signed by one of them."""
-    allow_unsigned: Annotated[ListOf[str], NotBuilt("a choice of engines that need no signature is")] = ("openvino",)
-    """Engine kinds that run without a signature."""
+    keys: ListOf[ConfigPath] = ()
+    """Files of public keys (PEM); engines that one of them signed may run, and those that were built here."""
+    allow_unsigned: ListOf[Literal["openvino", "tensorrt"]] | None = None
+    """Whose engines run without a signature as well; null for those of openvino, and for none if there are keys."""
 
 
 class ServableConfig(Section):

@@ -1,16 +1,14 @@
-"""What the sections of servable.yaml share: strictness, paths, and marks on keys whose feature isn't built yet."""
+"""What the sections of servable.yaml share: strictness and paths."""
 
-import dataclasses
 import pathlib
 import re
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
 
 import pydantic
-from pydantic_core import CoreSchema
 
-from serving.yaml_tree import Expanded, Location
+from serving.yaml_tree import Expanded
 
 
 class Section(pydantic.BaseModel):
@@ -34,25 +32,6 @@ class Section(pydantic.BaseModel):
 
 def _holds_number(annotation: object) -> bool:
     return annotation in (bool, int, float) or any(_holds_number(part) for part in typing.get_args(annotation))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NotBuilt:
-    """Marks a key whose feature isn't there yet: it accepts its default and nothing else.
-
-    Attributes:
-        feature: What is missing, as the subject of "... not built yet".
-        but: Values that do work, besides the default.
-    """
-
-    feature: str
-    but: tuple[object, ...] = ()
-
-    def __get_pydantic_json_schema__(
-        self, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        """Show the mark in the JSON Schema, for editors and for readers."""
-        return {**handler(core_schema), "x-not-built-yet": True}
 
 
 def _resolve_path(value: object, info: pydantic.ValidationInfo) -> object:
@@ -87,30 +66,3 @@ _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 
 CalibrationSource = Annotated[str, pydantic.BeforeValidator(_resolve_source)]
 """A path as ``ConfigPath``, or ``module:function``."""
-
-
-def settings_not_built(section: Section, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Yield the location of each setting that asks for a feature that isn't built yet, with a sentence about it."""
-    for name, field in type(section).model_fields.items():
-        value, place = getattr(section, name), (*location, name)
-        default = field.get_default(call_default_factory=True)
-        marks = [mark for mark in field.metadata if isinstance(mark, NotBuilt)]
-        refused = [mark for mark in marks if value != default and value not in mark.but]
-        if refused:
-            yield place, _sentence(refused[0], default)
-        else:
-            yield from _inside(value, place)
-
-
-def _inside(value: object, place: Location) -> Iterator[tuple[Location, str]]:
-    if isinstance(value, Section):
-        yield from settings_not_built(value, place)
-    elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _inside(item, (*place, index))
-
-
-def _sentence(mark: NotBuilt, default: object) -> str:
-    if mark.but:
-        return f"{mark.feature} not built yet; use {' or '.join(map(str, dict.fromkeys((default, *mark.but))))}"
-    return f"{mark.feature} not built yet; leave the key out"

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from engines import EngineError, Executable, InvalidInputError
 from partitioner import PartitionError
 from serving.batch_axis import no_batch_axis, rows_differ_in_company
 from serving.batcher import DynamicBatcher
-from serving.errors import InvalidRequestError, ServingError, UnavailableError
-from serving.metrics import Durations, Execution, ModelCounts
+from serving.errors import CancelledRequestError, InvalidRequestError, ServingError, UnavailableError
+from serving.images import ImageDecoder
+from serving.metrics import Durations, Execution, ModelCounts, RejectionReason
 from serving.model_schema import BatchingConfig, ModelConfig
+from serving.pipelines import image_decoders
 from serving.queue_terms import QueueTerms
 from serving.signature import Signature, WireTensor
 from serving.warmup import warm_up
@@ -78,6 +80,7 @@ class Servable:
         self._signature: Signature | None = None
         self._everything: Sequence[WireTensor] | None = None
         self._batcher: DynamicBatcher | None = None
+        self._images: Mapping[str, ImageDecoder] = {}
         # One token an instance. A SimpleQueue costs a tenth of a semaphore, whose waiting is written in Python.
         self._instances: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(config.instances):
@@ -114,6 +117,16 @@ class Servable:
     def batching(self) -> BatchingConfig | None:
         """How requests are joined; None if they run one by one."""
         return self._config.batching if self._batcher is not None else None
+
+    @property
+    def config(self) -> ModelConfig:
+        """How it is served; the path is that of its file."""
+        return self._config
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the executable says about itself; empty until it is loaded."""
+        return self._facts
 
     def parameters(self) -> dict[str, str]:
         """What an engineer wants to know about the loaded model, for its configuration on the wire."""
@@ -171,6 +184,18 @@ class Servable:
             executable.close()
         self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
+    def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the arrays of a request with its encoded images decoded.
+
+        Raises:
+            InvalidRequestError: An image is damaged, too large, or of another size than others.
+        """
+        if not self._images:
+            return feeds
+        inputs = self.signature.inputs
+        decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
+        return {**feeds, **decoded}
+
     def infer(
         self,
         feeds: Mapping[str, np.ndarray],
@@ -199,23 +224,27 @@ class Servable:
             if self._batcher is not None:
                 results = self._batcher.infer(feeds, names, terms, durations)
             else:
-                results = self._run_alone(feeds, names, durations)
+                results = self._run_alone(feeds, names, durations, terms)
         except InvalidInputError as error:
             raise InvalidRequestError(f"model {self.name!r}: {error}") from error
         return [results[tensor.name] for tensor in tensors]
 
     def _run_alone(
-        self, feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, durations: Durations
+        self, feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, durations: Durations, terms: QueueTerms
     ) -> Mapping[str, np.ndarray]:
         executable = self._executable
         assert executable is not None, "only users that have entered run the model"
         arrived = time.perf_counter_ns()
-        self.counts.enter_queue()
+        waits = self._instances.empty()
+        if waits:
+            self.counts.enter_queue()
         self._instances.get()
         started = time.perf_counter_ns()
-        self.counts.begin_execution()
         execution = durations.execution = Execution() if durations.traced else None
         try:
+            if waits and not terms.on_cancel(_nothing):
+                self._leave_queue()
+            self.counts.begin_execution(leaving=int(waits))
             results = executable.run(feeds, names, execution.stages if execution else None)
         finally:
             self._instances.put(None)
@@ -225,6 +254,11 @@ class Servable:
         if execution is not None:
             execution.ended_ns = ended
         return results
+
+    def _leave_queue(self) -> NoReturn:
+        self.counts.leave_queue()
+        self.counts.add_rejection(RejectionReason.CANCELLED)
+        raise CancelledRequestError
 
     def _open(self, executable: Executable) -> None:
         try:
@@ -236,9 +270,12 @@ class Servable:
             raise
         self.counts.describe(executable.description)
         executable.on_fallback = self.counts.add_fallback
+        executable.on_loss = self._lose
         if len(signature.outputs) == len(executable.outputs):
             self._everything = signature.outputs
-        self._executable, self._facts, self._signature = executable, executable.description, signature
+        self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
+        self._executable, self._facts = executable, executable.description
+        self._signature = signature.taking_images(self._images)
 
     def _open_batcher(self, executable: Executable, signature: Signature) -> DynamicBatcher | None:
         config = self._config.batching
@@ -250,10 +287,20 @@ class Servable:
             return None
         return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
 
+    def _lose(self, reason: str) -> None:
+        """Be not ready any more, so that the process is restarted; what still comes is answered natively."""
+        if self.state is State.READY:
+            self.state, self.reason = State.UNAVAILABLE, reason
+            logger.error("Model %r is not ready any more: %s", self.name, reason)
+
     def _fail(self, reason: str) -> None:
         self.state, self.reason = State.UNAVAILABLE, reason
         log = logger.error if self.required else logger.warning
         log("Model %r did not load: %s", self.name, reason)
+
+
+def _nothing() -> None:
+    """Nothing is left to do for a client that leaves while its request runs."""
 
 
 def _summary(facts: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from serving.tracing import Headers, RequestTrace, Tracing
 
 SERVER_NAME = "trtnode"
+STOPPING = "the server is stopping"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
 """Parts of the protocol beyond its base that this server always has."""
 OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
@@ -67,6 +68,8 @@ class InferenceService:
         """
         self.draining = False
         """Set once, when the server begins to stop."""
+        self.obstacle = ""
+        """Why the server isn't ready though its models may be; requests are answered all the same."""
         self.version = _installed_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""
@@ -88,14 +91,18 @@ class InferenceService:
             self.tracing.close()
 
     def ready(self) -> bool:
-        """Whether every required model can answer and the server isn't stopping."""
-        return not self.draining and self._repository.ready()
+        """Whether every required model can answer and nothing else keeps the server from being ready."""
+        return not self.draining and not self.obstacle and self._repository.ready()
 
     def not_ready(self) -> list[str]:
         """Say what the server waits for, one line a reason."""
-        reasons = ["the server is stopping"] if self.draining else []
+        reasons = [STOPPING] if self.draining else []
+        return [*reasons, *filter(None, [self.obstacle]), *self.models_not_ready()]
+
+    def models_not_ready(self) -> list[str]:
+        """Say which required models can't answer, one line a model."""
         models = [model for model in self._repository.models() if model.config.required and not model.ready]
-        return [*reasons, *(f"model {model.config.name!r} is {_state_of(model)}" for model in models)]
+        return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
 
     def model_ready(self, name: str, version: str) -> bool:
         """Whether a model can answer; an unknown one can't, which is no error.
@@ -130,6 +137,10 @@ class InferenceService:
             NotFoundError: There is no such model, or no such version of it.
         """
         return self._repository.find(name, version)
+
+    def models(self) -> Iterable[ServedModel]:
+        """All models, whatever their state."""
+        return self._repository.models()
 
     def find_all(self, name: str, version: str) -> list[Servable]:
         """Return the model versions that statistics are asked for: all those that an empty name or version stands for.
@@ -240,12 +251,14 @@ class Call:
             The outputs called ``names`` (all, if it is empty) and their arrays, both in the model's order.
 
         Raises:
-            InvalidRequestError: A name is unknown or stands twice, or the model refuses an input.
+            InvalidRequestError: A name is unknown or stands twice, an image can't be decoded, or the model refuses an
+                input.
             UnavailableError: The queue is full, or the request waited too long.
             CancelledRequestError: The client left while the request waited.
             ExecutionError: The run failed.
         """
         outputs = self.signature.select(names)
+        feeds = self.servable.decode_images(feeds)
         self._asked = time.perf_counter_ns()
         self._durations.compute_input = self._asked - self._entered
         self._durations.traced = self.trace is not None

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import grpc
 
+import protos
 from protos import (
     DESCRIPTOR,
-    InferParameter,
     ModelConfigRequest,
     ModelConfigResponse,
     ModelInferRequest,
@@ -29,9 +29,12 @@ from protos import (
     ServerReadyResponse,
 )
 from serving import tensors
+from serving.access import ADMIN_RIGHTS
+from serving.errors import ServingError
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
-from serving.parameters import check_request_parameters, count_parameter
+from serving.parameters import queue_wishes
+from serving.parsing import UNREADABLE
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
 from serving.service import SERVER_NAME, InferenceService
@@ -47,6 +50,15 @@ STREAM_RPC = "ModelStreamInfer"
 Handler = Callable[[Any, grpc.ServicerContext], Any]
 """Request and context to response."""
 
+Spread = Callable[[str, Any], Any]
+"""Answers an RPC, given its name and request, for all processes that share a port."""
+
+SPREAD_RPCS = (*ADMIN_RIGHTS, "ModelStatistics", "RepositoryIndex")
+"""RPCs whose effect or answer is about all processes that share a port."""
+
+Message = Any
+"""The class of a protocol message."""
+
 
 class CallContext(Protocol):
     """What an inference request needs of the call that it came with, be it one of its own or a stream's."""
@@ -60,16 +72,36 @@ class CallContext(Protocol):
         ...
 
 
-class GrpcServicer:
-    """The RPCs of ``inference.GRPCInferenceService``."""
+def messages_of(rpc: str) -> tuple[Message, Message]:
+    """Return the classes of an RPC's request and response."""
+    method = DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[rpc]
+    return getattr(protos, method.input_type.name), getattr(protos, method.output_type.name)
 
-    def __init__(self, service: InferenceService, waiting: contextlib.AbstractContextManager[None]) -> None:
+
+class GrpcServicer:
+    """The RPCs of ``inference.GRPCInferenceService``.
+
+    Attributes:
+        methods: What answers each unary RPC but ModelInfer for this process, by its name: request to response.
+    """
+
+    def __init__(
+        self,
+        service: InferenceService,
+        waiting: contextlib.AbstractContextManager[None],
+        spread: Spread | None = None,
+    ) -> None:
+        """Serve a service.
+
+        Args:
+            service: Answers.
+            waiting: Is entered while a request waits for others.
+            spread: Where several processes share the port, answers ``SPREAD_RPCS`` for all of them.
+        """
         self._service = service
         self._waiting = waiting
-
-    def handlers(self) -> dict[str, Handler]:
-        """Return what answers each unary RPC, by its name; errors become statuses."""
-        methods: dict[str, Callable[[Any], Any]] = {
+        self._spread = spread
+        self.methods: Mapping[str, Callable[[Any], Any]] = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
             "ServerMetadata": self.server_metadata,
@@ -81,10 +113,16 @@ class GrpcServicer:
             **memory_methods(self._service.shared_memory),
             **settings_methods(self._service),
         }
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each unary RPC, by its name; errors become statuses."""
+        methods = dict(self.methods)
+        if self._spread is not None:
+            methods.update((name, functools.partial(self._spread, name)) for name in SPREAD_RPCS)
         handlers: dict[str, Handler] = {
             name: functools.partial(_answer, name, method) for name, method in methods.items()
         }
-        return {**handlers, "ModelInfer": self._answer_infer}
+        return {**handlers, "ModelInfer": self.model_infer}
 
     def refusal(self) -> Handler:
         """Return what answers an inference request that there is no room or time for."""
@@ -128,11 +166,17 @@ class GrpcServicer:
         servables = self._service.find_all(request.name, request.version)
         return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
 
-    def model_infer(self, request: ModelInferRequest, context: "CallContext") -> ModelInferResponse:
-        """Run a model once; ``on_cancel`` registers what to call when the client leaves."""
+    def model_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
+        """Run a model once and return the response; errors become statuses."""
+        _check_readable("ModelInfer", request, context)
         response = ModelInferResponse()
-        self._infer(request, response, context)
-        return response
+        try:
+            self._infer(request, response, context)
+        except Exception as error:
+            code, details = status_of(error, "ModelInfer")
+        else:
+            return response
+        return context.abort(code, details)  # raises; gRPC sends the status
 
     def refuse_infer(self, request: ModelInferRequest) -> ModelInferResponse:
         """Refuse a request whatever it asks for."""
@@ -146,26 +190,32 @@ class GrpcServicer:
         """Refuse a request of a stream whatever it asks for."""
         return self._answer_streamed(self._refuse, request, context)
 
+    def fail_streamed(
+        self, error: ServingError, request: ModelInferRequest, context: StreamedRequest
+    ) -> ModelStreamInferResponse:
+        """Answer a request of a stream with an error that is known already."""
+
+        def fail(_request: ModelInferRequest, _response: ModelInferResponse, _context: CallContext) -> None:
+            raise error
+
+        return self._answer_streamed(fail, request, context)
+
     def _infer(self, request: ModelInferRequest, response: ModelInferResponse, context: "CallContext") -> None:
         memory = self._service.shared_memory
-        headers = context.invocation_metadata
-        with self._service.call(
-            request.model_name, request.model_version, request_id=request.id, headers=headers
-        ) as call:
-            terms = QueueTerms(*_wishes(request.parameters), context.add_callback, self._waiting)
+        name, identity, headers = request.model_name, request.id, context.invocation_metadata
+        with self._service.call(name, request.model_version, request_id=identity, headers=headers) as call:
+            terms = QueueTerms(*queue_wishes(request.parameters), context.add_callback, self._waiting)
             feeds = tensors.read_inputs(request, call.signature, memory)
-            windows = tensors.output_windows(request, memory)
-            outputs, arrays = call.infer(feeds, [output.name for output in request.outputs], terms)
-            response.model_name, response.model_version = request.model_name, call.servable.version
-            response.id = request.id
+            wishes = [(output.name, output.parameters) for output in request.outputs[:]]
+            windows = tensors.output_windows(wishes, memory)
+            outputs, arrays = call.infer(feeds, [name for name, _ in wishes], terms)
+            response.model_name, response.model_version = name, call.servable.version
+            if identity:
+                response.id = identity
             tensors.write_outputs(response, outputs, arrays, windows)
 
     def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _context: "CallContext") -> None:
         raise self._service.refuse(request.model_name)
-
-    def _answer_infer(self, request: ModelInferRequest, context: grpc.ServicerContext) -> Any:
-        infer = functools.partial(self.model_infer, context=context)
-        return _answer("ModelInfer", infer, request, context)
 
     def _answer_streamed(
         self,
@@ -186,21 +236,18 @@ class GrpcServicer:
         return answer
 
 
+def _check_readable(name: str, request: Any, context: grpc.ServicerContext) -> None:
+    if request is UNREADABLE:
+        context.abort(grpc.StatusCode.INTERNAL, f"the message is no {name}Request")
+
+
 def _answer(name: str, method: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+    _check_readable(name, request, context)
     try:
         return method(request)
     except Exception as error:
         code, details = status_of(error, name)
     return context.abort(code, details)  # raises; gRPC sends the status
-
-
-def _wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
-    """Return a request's priority and timeout in microseconds, each 0 where it has none."""
-    if not parameters:
-        return 0, 0
-    check_request_parameters(parameters)
-    priority = count_parameter(parameters, "priority", "uint64_param", "int64_param")
-    return priority, count_parameter(parameters, "timeout", "int64_param")
 
 
 def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:

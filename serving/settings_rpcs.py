@@ -22,10 +22,16 @@ def settings_methods(service: InferenceService) -> dict[str, Callable[[Any], Any
         value = TraceSettingResponse.SettingValue
         return TraceSettingResponse(settings={key: value(value=values) for key, values in settings.items()})
 
-    return {"TraceSetting": trace, "LogSettings": _log}
+    return {"TraceSetting": trace, "LogSettings": answer_log_settings}
 
 
-def _log(request: LogSettingsRequest) -> LogSettingsResponse:
+def answer_log_settings(request: LogSettingsRequest) -> LogSettingsResponse:
+    """Change what the process logs, and say what is in effect.
+
+    Raises:
+        InvalidRequestError: A value is of another type, or the switches contradict each other.
+        UnsupportedError: The request changes the file or the format of the log.
+    """
     if request.settings:
         change_log_settings({key: _value(setting) for key, setting in request.settings.items()})
     value = LogSettingsResponse.SettingValue

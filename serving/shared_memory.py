@@ -54,10 +54,20 @@ class Window:
     Attributes:
         place: Where it is.
         view: Its bytes, writable.
+        region: What it is a part of.
     """
 
     place: Place
     view: memoryview
+    region: "Region"
+
+    def check(self) -> None:
+        """Look again, before a use that comes late, whether the object still has these bytes.
+
+        Raises:
+            InvalidRequestError: It has shrunk.
+        """
+        self.region.check(self.place)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +96,16 @@ class Region:
         Raises:
             InvalidRequestError: The region, or what is left of its object, ends before the part does.
         """
+        self.check(place)
+        begin = self.start + place.offset
+        return Window(place, memoryview(self.mapping)[begin : begin + place.byte_size], self)
+
+    def check(self, place: Place) -> None:
+        """Check that a part is inside the region, and that its object hasn't shrunk.
+
+        Raises:
+            InvalidRequestError: It isn't, or it has.
+        """
         end = place.offset + place.byte_size
         if place.offset < 0 or place.byte_size < 0 or end > self.byte_size:
             raise InvalidRequestError(
@@ -97,7 +117,6 @@ class Region:
                 f"the object of the shared memory region {self.name!r} is smaller than when it was registered; "
                 "unregister the region"
             )
-        return Window(place, memoryview(self.mapping)[self.start + place.offset : self.start + end])
 
 
 class SharedMemory:

@@ -1,6 +1,7 @@
 """What a model takes and gives, in the protocol's words, worked out once when the model loads."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -30,9 +31,12 @@ def _datatype(name: str, element: onnx_ir.DataType, contents: str | None) -> Dat
 
 
 BYTES = Datatype("BYTES", np.dtype(object), "bytes_contents")
+IMAGES = Datatype("BYTES", np.dtype(object), "bytes_contents")
+"""Like BYTES, but its elements are files, not text."""
 _ONNX = onnx_ir.DataType
+BOOL = _datatype("BOOL", _ONNX.BOOL, "bool_contents")
 DATATYPES: Mapping[onnx_ir.DataType, Datatype] = {
-    _ONNX.BOOL: _datatype("BOOL", _ONNX.BOOL, "bool_contents"),
+    _ONNX.BOOL: BOOL,
     _ONNX.UINT8: _datatype("UINT8", _ONNX.UINT8, "uint_contents"),
     _ONNX.UINT16: _datatype("UINT16", _ONNX.UINT16, "uint_contents"),
     _ONNX.UINT32: _datatype("UINT32", _ONNX.UINT32, "uint_contents"),
@@ -73,12 +77,8 @@ class WireTensor:
             InvalidRequestError: Wrong rank, a negative dimension, or a fixed dimension with another size.
         """
         declared = self.shape
-        if declared is not None and len(shape) == len(declared):
-            for size, want in zip(shape, declared, strict=True):
-                if size < 0 or (size != want and want != -1):
-                    break
-            else:
-                return
+        if declared is not None and len(shape) == len(declared) and _fits(declared, shape):
+            return
         if any(size < 0 for size in shape):
             raise InvalidRequestError(f"{self.label} has shape {list(shape)}; no dimension may be negative")
         if declared is not None:
@@ -94,12 +94,17 @@ class Signature:
         inputs: By name; also those that have a default.
         required: Names of the inputs without a default.
         outputs: In the model's order.
+        output_names: Those of ``outputs``.
     """
 
     model: str
     inputs: Mapping[str, WireTensor]
     required: frozenset[str]
     outputs: tuple[WireTensor, ...]
+    output_names: list[str] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_names", [tensor.name for tensor in self.outputs])
 
     @classmethod
     def of(cls, model: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> "Signature":
@@ -125,6 +130,14 @@ class Signature:
             outputs=tuple(given),
         )
 
+    def taking_images(self, names: Iterable[str]) -> "Signature":
+        """Return the signature of a model whose named inputs come as encoded images, one an element."""
+        inputs = dict(self.inputs)
+        for name in names:
+            batch = (inputs[name].shape or (-1,))[:1]
+            inputs[name] = dataclasses.replace(inputs[name], datatype=IMAGES, shape=batch)
+        return dataclasses.replace(self, inputs=inputs)
+
     def check_present(self, names: Iterable[str]) -> None:
         """Refuse a request that lacks an input.
 
@@ -145,7 +158,7 @@ class Signature:
         Raises:
             InvalidRequestError: A name is unknown or stands twice.
         """
-        if not names:
+        if not names or names == self.output_names:
             return self.outputs
         wanted = set(names)
         chosen = tuple(tensor for tensor in self.outputs if tensor.name in wanted)
@@ -160,6 +173,12 @@ class Signature:
                 raise InvalidRequestError(f"model {self.model!r} has no output {name!r}; it has {_listed(known)}")
             if name in names[:index]:
                 raise InvalidRequestError(f"output {name!r} of model {self.model!r} is requested twice")
+
+
+@functools.lru_cache(maxsize=1024)
+def _fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a shape of the declared rank is allowed. Clients repeat their shapes, so the answer is mostly known."""
+    return all(size >= 0 and want in (-1, size) for size, want in zip(shape, declared, strict=True))
 
 
 def _wire_tensors(owner: str, kind: str, specs: Iterable[TensorSpec]) -> list[WireTensor]:

@@ -1,6 +1,7 @@
-"""Which gRPC status an error becomes."""
+"""Which gRPC status an error becomes, and which HTTP status that is."""
 
 import logging
+from collections.abc import Mapping
 
 import grpc
 
@@ -13,7 +14,9 @@ from serving.errors import (
     InvalidRequestError,
     ModelChangeError,
     NotFoundError,
+    PartlyDoneError,
     SharedMemoryError,
+    TooLargeError,
     UnauthenticatedError,
     UnavailableError,
     UnsupportedError,
@@ -27,6 +30,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (ForbiddenError, grpc.StatusCode.PERMISSION_DENIED),
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
     (AlreadyExistsError, grpc.StatusCode.ALREADY_EXISTS),
+    (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
@@ -34,8 +38,23 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
     (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model
     (SharedMemoryError, grpc.StatusCode.INTERNAL),
+    (PartlyDoneError, grpc.StatusCode.INTERNAL),
 )
 """The status of each error; the first entry whose class fits counts."""
+
+HTTP_STATUSES: Mapping[grpc.StatusCode, int] = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 413,
+    grpc.StatusCode.CANCELLED: 499,  # nginx' number; the client that it is meant for has left
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+}
+"""The same over HTTP, for every code of ``CODES``."""
 
 MAX_DETAILS = 1500
 """Characters of a message. It travels in a header, and clients refuse headers beyond a few kilobytes."""

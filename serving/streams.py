@@ -4,6 +4,7 @@ A stream holds two threads of its own, one that reads and one that writes, and n
 where all others do. A client that doesn't read its answers stops its own requests and nothing else.
 """
 
+import dataclasses
 import functools
 import queue
 import threading
@@ -11,30 +12,32 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from protos import ModelInferRequest, ModelStreamInferResponse
-from serving.errors import UnavailableError
+from serving.errors import ServingError, UnavailableError
+from serving.parsing import UNREADABLE
 from serving.status import status_of
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
 
 _RPC = "ModelStreamInfer"
-_UNREADABLE = ModelInferRequest()
-"""Stands for a message that can't be parsed, as the very object."""
-_Requests = Iterator[ModelInferRequest]
 
 
-def parse_request(data: bytes) -> ModelInferRequest:
-    """Return a request of a stream, or what stands for one that can't be parsed.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """A request of a stream that a check refused before it came here; its answer is the error.
 
-    A parser that raises must not be given to gRPC: it then ends the stream twice, and never stops waiting for it.
+    Attributes:
+        request: As the client sent it.
+        error: Why.
     """
-    try:
-        return ModelInferRequest.FromString(data)
-    except DecodeError:
-        return _UNREADABLE
+
+    request: ModelInferRequest
+    error: ServingError
+
+
+_Requests = Iterator[ModelInferRequest | Refused]
 
 
 class StreamedRequest:
@@ -151,7 +154,7 @@ class Stream:
         """Take requests as long as the client sends any, then let the stream end when all are answered."""
         try:
             for request in requests:
-                if request is _UNREADABLE:
+                if request is UNREADABLE:
                     raise _EndError(grpc.StatusCode.INTERNAL, "a message of the stream is no ModelInferRequest")
                 with self._changed:
                     self._pending += 1
@@ -214,7 +217,7 @@ class Stream:
             self._changed.wait_for(lambda: self._pending < pending or self._left)
 
 
-Accept = Callable[[Stream, ModelInferRequest], None]
+Accept = Callable[[Stream, ModelInferRequest | Refused], None]
 """Lets some thread call the stream's ``run`` with the request."""
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -53,7 +54,9 @@ class WaitingRequest:
 
     def sleep(self, until_ns: int | None) -> None:
         """Wait until somebody wakes it, or until a time."""
-        timeout_s = None if until_ns is None else max(0.0, (until_ns - time.perf_counter_ns()) / 1e9)
+        timeout_s = None
+        if until_ns is not None:  # clients may ask for times beyond what the system can wait
+            timeout_s = min(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9), threading.TIMEOUT_MAX)
         with contextlib.suppress(queue.Empty):
             self._wakes.get(timeout=timeout_s)
 

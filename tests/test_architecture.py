@@ -53,8 +53,10 @@ LIBRARIES = {
     "pytest",
     "rich",
     "sklearn",
+    "starlette",
     "tensorrt",
     "tritonclient",
+    "uvicorn",
     "yaml",
 }
 
@@ -184,3 +186,19 @@ def test_what_a_package_imports_is_public(package) -> None:
     names = [alias.name for s in statements if isinstance(s, ast.ImportFrom) for alias in s.names]
 
     assert sorted(names) == sorted(getattr(importlib.import_module(package), "__all__", []))
+
+
+def test_times_are_measured_by_clocks_that_never_jump() -> None:
+    """The wall clock may only tell when something happened."""
+    found = {
+        (path, node.attr)
+        for path in modules(*CODE)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "time"
+        and node.attr in ("time", "time_ns")
+    }
+
+    # When a model last ended a request, for statistics; and when a span began, for its collector.
+    assert found == {("serving/metrics.py", "time_ns"), ("serving/tracing.py", "time_ns")}

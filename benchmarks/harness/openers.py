@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from engines import BuildOptions, EngineError, load_executable
+from engines import BuildOptions, EngineError, Trust, load_executable
 from engines.registry import get_backend
 from engines.samples import Feeds
 
@@ -36,8 +36,8 @@ def open_provider(model: pathlib.Path, threads: int | None) -> Run:
 
 
 def open_compiled(model: pathlib.Path, threads: int | None) -> Run:
-    """A model that this project has compiled."""
-    return load_executable(model, threads=threads).run
+    """A model that this project has compiled, a moment ago and in a folder of its own, whence the trust."""
+    return load_executable(model, threads=threads, trust=Trust.of([], ["openvino", "tensorrt"])).run
 
 
 def open_openvino(model: pathlib.Path, threads: int | None) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pathlib
 from typing import Any
@@ -28,13 +29,20 @@ def compiled(workshop: Any, source: pathlib.Path) -> pathlib.Path:
     return workshop.compile_file(source, native_ops=["Neg"])
 
 
+def envelope_of(node: onnx.NodeProto) -> dict[str, Any]:
+    return json.loads(next(a for a in node.attribute if a.name == "envelope").s)
+
+
 def with_engine_of(path: pathlib.Path, other: pathlib.Path, segment: str) -> pathlib.Path:
     """A compiled model with an engine that computes something else than the nodes it stands for."""
     model, donor = onnx.load(path), onnx.load(other)
     (node,) = (n for n in model.graph.node if n.name == segment)
     (replacement,) = (n for n in donor.graph.node if n.name == segment)
+    kept = {"segment_sha256": envelope_of(node)["segment_sha256"]}
     del node.attribute[:]
     node.attribute.extend(replacement.attribute)
+    text = json.dumps(envelope_of(node) | kept).encode()
+    next(a for a in node.attribute if a.name == "envelope").s = text
     faulty = path.with_name("faulty.onnx")
     onnx.save(model, faulty)
     return faulty

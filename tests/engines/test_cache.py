@@ -190,7 +190,7 @@ def test_damaged_entry_is_built_again_with_a_warning(
     compiled = compile_cached()
 
     assert (compiled.engines_built, compiled.engines_cached) == (2, 0)
-    assert "damaged cache entry" in caplog.text
+    assert "cache entry" in caplog.text
     caplog.clear()
     assert compile_cached().engines_built == 0
     assert not caplog.records

@@ -170,6 +170,13 @@ def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str = "", 
             "antialias",
         ),
         refused(
+            "TopK",
+            "g (float[9] x) => (float[2] y, int64[2] i) <int64[1] k = {2}> { y, i = TopK(x, k) }",
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "equal elements",
+            "indices-of-ties",
+        ),
+        refused(
             "MaxPool",
             "g (float[1,1,4,4] x) => (float[1,1,2,2] y) { y = MaxPool<kernel_shape = [3,3], strides = [2,2],"
             " ceil_mode = 1>(x) }",

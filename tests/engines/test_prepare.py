@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import pathlib
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from engines import CompileOptions, EngineCache, UnknownBackendError, prepare_model
+from engines import CompileOptions, EngineCache, UnknownBackendError, building, prepare_model
 from engines import compiler as compiler_module
-from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
+from engines.worker import Worker
+from partitioner import ModelFileError, PartitionOptions, UnknownOptionError, walk
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
 FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
@@ -44,6 +49,39 @@ def test_model_is_compiled_and_loaded_without_writing_a_file(source: pathlib.Pat
     assert executable.description["engines_built"] == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     assert list(source.parent.iterdir()) == [source]
+
+
+def test_engines_are_freed_with_their_model(source: pathlib.Path) -> None:
+    gc.disable()  # memory that waits for the garbage collection piles up while models are loaded again and again
+    try:
+        executable = prepare_model(source, OPTIONS)
+        executable.run(FEEDS)
+        engines = [weakref.ref(one) for one in gc.get_objects() if type(one).__name__ == "OpenVinoEngine"]
+        before = sum(one() is not None for one in engines)
+
+        executable.close()
+        del executable
+
+        assert sum(one() is not None for one in engines) <= before - 2
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("write", ["write_model", "write_bytes"])
+def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
+    write: str, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, plain: Any, same: Any
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(*((building, "write_model") if write == "write_model" else (Worker, "call")), fail)
+
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["engine"] == "native"
+    assert "runs natively, since it can't be compiled" in caplog.text
+    assert "No space left on device" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
 
 
 def test_second_start_builds_nothing(source: pathlib.Path, tmp_path: pathlib.Path, plain: Any, same: Any) -> None:
@@ -144,3 +182,56 @@ def test_options_that_do_not_fit_are_an_error(
 def test_missing_model_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ModelFileError, match=r"gone\.onnx: can't be read"):
         prepare_model(tmp_path / "gone.onnx", OPTIONS)
+
+
+def spoil_engines(path: pathlib.Path) -> None:
+    proto = onnx.load(path)
+    for attribute in (a for node in walk.nodes(proto) for a in node.attribute if a.name == "engine"):
+        attribute.t.raw_data = bytes(len(attribute.t.raw_data))
+    onnx.save(proto, path)
+
+
+def test_engines_that_may_not_run_are_built_again_from_the_nodes(
+    source: pathlib.Path, workshop: Any, plain: Any, same: Any, caplog: Any
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+    spoil_engines(compiled)
+
+    executable = prepare_model(compiled, OPTIONS)
+
+    facts = executable.description
+    assert (facts["segments"], facts["engines_built"], len(facts["rejected"])) == (2, 2, 2)
+    assert "its engines are built again on this machine" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_engines_in_bodies_are_built_again_too(workshop: Any, plain: Any, same: Any) -> None:
+    source = workshop.write(
+        "g (bool c, float[4,4] s, float[256,1024] x, float[1024] k) => (float[256,1024] y) { [branch] y = If (c) <"
+        " then_branch = t () => (float[256,1024] a) {"
+        " p = Mul(x, k) q = Exp(p) r = Tanh(q) d = Det(s) u = Add(r, d) v = Sigmoid(u) a = Neg(v) },"
+        " else_branch = e () => (float[256,1024] b) { b = Neg(x) }> }"
+    )
+    compiled = workshop.compile_file(source)
+    spoil_engines(compiled)
+    feeds = {"c": np.array(True), "s": np.eye(4), "x": np.full((256, 1024), 0.5), "k": np.full(1024, 0.5)}
+    feeds = {name: array if name == "c" else array.astype(np.float32) for name, array in feeds.items()}
+
+    executable = prepare_model(compiled, CompileOptions(engine="openvino"))
+
+    assert (executable.description["segments"], len(executable.description["rejected"])) == (1, 1)
+    same(executable.run(feeds), plain(source, feeds))
+
+
+def test_engines_that_can_not_be_built_again_leave_the_model_native(
+    source: pathlib.Path, workshop: Any, plain: Any, same: Any, caplog: Any
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+    spoil_engines(compiled)
+    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Rleu",)))
+
+    executable = prepare_model(compiled, options)
+
+    assert executable.description["segments"] == 0
+    assert "they can't be built, so its nodes run natively" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))

@@ -11,8 +11,8 @@ import onnx_ir as ir
 import pytest
 
 from engines import Executable, InvalidInputError, load_executable
-from engines.signature import Signature, describe
-from partitioner import TensorSpec
+from engines.signature import Signature
+from partitioner import TensorSpec, describe
 
 Feeds = Mapping[str, Any]
 

@@ -6,6 +6,9 @@ import concurrent.futures
 import os
 import pathlib
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,12 +24,13 @@ from engines.errors import (
     UnknownBackendError,
     WorkerError,
 )
+from engines.progress import Progress, listening
 from engines.worker import Worker
 
 # The child imports what it is told to run by name, so these live in a module that it can import.
 FUNCTIONS = """
 import os, pathlib, signal, sys, threading, time
-from engines import errors
+from engines import errors, progress
 
 def add(one, other=1): return one + other
 def identify(): return os.getpid()
@@ -47,6 +51,11 @@ def raise_lock():
     raise error
 def echo(data): return data
 def shout(): print("on stdout"); return "done"
+def shout_and_hang(): print("hanging", flush=True); time.sleep(1000)
+def advance():
+    for done in range(3):
+        threading.Thread(target=progress.report, args=[progress.Progress("phase", done, 2)]).start()
+    return "done"
 """
 
 
@@ -103,6 +112,28 @@ def test_child_that_takes_too_long_is_stopped(child: Worker, functions: Any) -> 
         child.call(functions.hang, 0.3)
 
     assert time.monotonic() - start < 30
+    assert not pathlib.Path(f"/proc/{process}").exists()
+    assert child.call(functions.add, 60, 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        pytest.param(signal.SIGKILL, r"The process that ran hang crashed \(exit code -9\)", id="killed"),
+        pytest.param(signal.SIGSTOP, r"hang took longer than 1 s and was stopped", id="stopped"),
+    ],
+)
+def test_child_that_gets_a_signal_at_work_costs_one_call(
+    number: signal.Signals, message: str, child: Worker, functions: Any
+) -> None:
+    process = child.call(functions.identify, 60)
+    sender = threading.Timer(0.2, os.kill, (process, number))
+    sender.start()
+
+    with pytest.raises(WorkerError, match=message):
+        child.call(functions.hang, 1)
+
+    sender.join()
     assert not pathlib.Path(f"/proc/{process}").exists()
     assert child.call(functions.add, 60, 1) == 2
 
@@ -184,3 +215,44 @@ def test_closed_worker_has_no_child_and_starts_another_when_asked(functions: Any
 def test_unused_worker_starts_nothing() -> None:
     with Worker() as worker:
         assert worker._process is None
+
+
+def test_progress_comes_before_the_answer(child: Worker, functions: Any) -> None:
+    said: list[Progress] = []
+
+    with listening(said.append):
+        child.call(functions.advance, 60)
+        answer = child.call(functions.advance, 60)
+
+    assert answer == "done"
+    assert {progress.done for progress in said} == {0, 1, 2}
+
+
+def test_progress_that_nobody_listens_to_is_logged(child: Worker, functions: Any, caplog: Any) -> None:
+    with caplog.at_level("INFO", "engines.progress"):
+        child.call(functions.advance, 60)
+        child.call(functions.add, 60, 1)
+
+    assert "phase (2 steps)" in caplog.text
+
+
+def test_child_ends_when_its_parent_is_killed_during_a_call(functions: Any) -> None:
+    script = (
+        "import worker_functions as functions; from engines.worker import Worker; worker = Worker(); "
+        "print(worker.call(functions.identify, 60), flush=True); worker.call(functions.shout_and_hang, 600)"
+    )
+    path = os.pathsep.join([str(pathlib.Path(functions.__file__).parent), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        assert int(parent.stdout.readline()) != parent.pid
+        assert parent.stderr.readline() == b"hanging\n"
+
+        parent.kill()
+
+        assert parent.stderr.read() == b""  # ends when the last process that holds it is gone

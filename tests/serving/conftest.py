@@ -52,6 +52,7 @@ class FakeExecutable:
             "rejected": [],
         }
         self.on_fallback: Callable[[str], None] = lambda reason: None
+        self.on_loss: Callable[[str], None] = lambda reason: None
         self.error: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()

@@ -14,7 +14,7 @@ def test_no_more_threads_are_at_work_than_allowed() -> None:
         begun.release()
         assert gate.wait(PATIENCE_S)
 
-    futures = [pool.submit(work) for _ in range(5)]
+    futures = [pool.submit(pool.begins(work)) for _ in range(5)]
     assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(2))
     assert not begun.acquire(timeout=0.1)
     assert not pool.wait_idle(0)
@@ -32,9 +32,50 @@ def test_requests_that_wait_for_others_do_not_keep_those_from_coming() -> None:
         with pool.waiting:
             everyone.wait(PATIENCE_S)
 
-    futures = [pool.submit(work) for _ in range(10)]
+    futures = [pool.submit(pool.begins(work)) for _ in range(10)]
 
     assert [future.result(PATIENCE_S) for future in futures] == [None] * 10
+    pool.shutdown()
+
+
+def test_requests_whose_body_does_not_come_do_not_keep_others_from_being_answered() -> None:
+    pool, come = InferencePool(2), threading.Event()
+    slow = [pool.submit(come.wait, PATIENCE_S) for _ in range(5)]
+
+    quick = [pool.submit(pool.begins(threading.get_ident)) for _ in range(5)]
+
+    assert len([future.result(PATIENCE_S) for future in quick]) == 5
+    assert not any(future.done() for future in slow)
+    come.set()
+    assert all(future.result(PATIENCE_S) for future in slow)
+    assert pool.wait_idle(PATIENCE_S)
+    pool.shutdown()
+
+
+def test_after_bodies_that_came_late_no_more_threads_are_at_work_than_allowed() -> None:
+    pool, come, gate, begun = InferencePool(2), threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    @pool.begins
+    def work() -> None:
+        begun.release()
+        assert gate.wait(PATIENCE_S)
+
+    def late() -> None:
+        assert come.wait(PATIENCE_S)
+        pool.begins(begun.release)()
+
+    bodies = [pool.submit(late) for _ in range(4)]
+    pool.submit(pool.begins(int)).result(PATIENCE_S)  # by now the others are not counted
+    come.set()
+    assert [future.result(PATIENCE_S) for future in bodies] == [None] * 4
+    assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(4))
+
+    rest = [pool.submit(work) for _ in range(5)]
+
+    assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(2))
+    assert not begun.acquire(timeout=0.2)
+    gate.set()
+    assert [future.result(PATIENCE_S) for future in rest] == [None] * 5
     pool.shutdown()
 
 

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -23,12 +23,10 @@ from tritonclient.utils import InferenceServerException
 
 import protos
 from serving import tokens
-from serving.access import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS, Access
+from serving.access import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS
 from serving.config import load_config
 from serving.errors import ConfigError
-from serving.gate import Gate
 from serving.loader import engine_loader
-from serving.metrics import Metrics
 from serving.schema import AdminConfig
 from serving.server import Server
 from serving.tokens import Tokens
@@ -448,34 +446,49 @@ def test_many_callers_at_once_are_told_apart_while_the_file_changes(running, fil
 
 
 @pytest.fixture
-def stream(file) -> Iterator[grpc.StreamStreamMultiCallable]:
-    """A stream of model names behind a gate, as ModelStreamInfer will be."""
-    access = Access(AdminConfig(), Tokens(file), Metrics())
-    echo = grpc.stream_stream_rpc_method_handler(
-        lambda requests, context: (r for r in requests),
-        request_deserializer=protos.ModelInferRequest.FromString,
-        response_serializer=lambda request: request.model_name.encode(),
-    )
-    with ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool, interceptors=(Gate(access),))
-        server.add_registered_method_handlers("inference.GRPCInferenceService", {"ModelStreamInfer": echo})
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield channel.stream_stream(
-                SERVICE + "ModelStreamInfer",
-                request_serializer=lambda name: protos.ModelInferRequest(model_name=name).SerializeToString(),
+def stream(running) -> Iterator[Callable[..., grpc.Call]]:
+    """Send a request for each model on one stream; bytes are sent as they are."""
+    with grpc.insecure_channel(running.address) as channel:
+
+        def send(token: str, names: Iterable[str | bytes], **metadata: str) -> grpc.Call:
+            requests = (name if isinstance(name, bytes) else streamed(name).SerializeToString() for name in names)
+            call = channel.stream_stream(
+                SERVICE + "ModelStreamInfer", response_deserializer=protos.ModelStreamInferResponse.FromString
             )
-        server.stop(0).wait()
+            return call(requests, metadata=[*bearer(token).items(), *metadata.items()], timeout=20)
+
+        yield send
 
 
-def test_each_request_of_a_stream_is_checked(stream) -> None:
-    answers = stream(iter(["fake", "team-a", "other"]), metadata=list(bearer(ONE).items()), timeout=20)
+def streamed(name: str) -> protos.ModelInferRequest:
+    request = protos.ModelInferRequest(model_name=name, id=f"for {name}", raw_input_contents=[bytes(4)])
+    request.inputs.add(name="x", datatype="FP32", shape=[1])
+    return request
 
-    assert [next(answers), next(answers)] == [b"fake", b"team-a"]
+
+def test_a_streamed_request_for_a_model_that_the_token_does_not_cover_fails_alone(running, stream) -> None:
+    answers = list(stream(ONE, ["fake", "other", "", "fake"]))
+
+    by_id = {one.infer_response.id: one.error_message for one in answers}
+    assert len(answers) == 4
+    assert by_id["for fake"] == ""
+    assert "the token 'one' doesn't cover model 'other'" in by_id["for other"]
+    assert "the token 'one' doesn't cover all models at once" in by_id["for "]
+    assert refusals(running)["forbidden"] == 2
+
+
+def test_a_stream_that_asks_for_statuses_ends_with_that_of_a_model_that_is_not_covered(stream) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        next(answers)
+        list(stream(ONE, ["other"], triton_grpc_error="true"))
+
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_bytes_that_are_no_message_end_the_stream_of_any_token(stream) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        list(stream(ONE, [b"\xff\xff"]))
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
 
 
 def test_a_stream_ends_when_its_token_is_withdrawn(stream, file) -> None:
@@ -486,8 +499,8 @@ def test_a_stream_ends_when_its_token_is_withdrawn(stream, file) -> None:
         withdrawn.wait(20)
         yield "fake"
 
-    answers = stream(names(), metadata=list(bearer(ALL).items()), timeout=20)
-    assert next(answers) == b"fake"
+    answers = stream(ALL, names())
+    assert not next(answers).error_message
     file.write_text("")
     withdrawn.set()
     with pytest.raises(grpc.RpcError) as caught:

@@ -250,6 +250,19 @@ def test_a_request_leaves_the_queue_when_its_time_is_over_and_never_runs(serve, 
     assert service.sample("trtnode_rejected_requests_total", reason="timeout") == 1
 
 
+@pytest.mark.parametrize("timeout_us", [2**62, 2**63 - 1])
+def test_a_request_may_be_ready_to_wait_for_longer_than_any_clock_counts(serve, timeout_us: int) -> None:
+    service = serve()
+    service.block()
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(service.infer, 1, timeout=timeout_us)
+        service.wait_for(lambda: service.waiting() == 1)
+        service.fake.gate.set()
+
+        assert answer.result() == [2]
+
+
 def test_a_request_whose_client_leaves_never_runs(serve) -> None:
     service = serve()
     service.block()

@@ -1,6 +1,7 @@
 import json
 import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(write, tmp_path, monkeyp
         ),
         pytest.param(
             MODEL + "server: {http: {zzz: 1}}",
-            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port.",
+            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port, tls.",
             id="unknown-key-without-a-near-one-lists-the-known",
         ),
         pytest.param(
@@ -83,7 +84,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(write, tmp_path, monkeyp
         pytest.param(
             MODEL + "  batching:\n    max_batch_size: eight",
             'servable.yaml:5: models[0].batching.max_batch_size: should be a valid integer, not "eight"',
-            id="wrong-type-below-a-key-that-is-not-built",
+            id="wrong-type-below-a-key",
         ),
         pytest.param(
             MODEL + "  instances: true",
@@ -161,11 +162,12 @@ def test_faults_name_file_line_and_field(write, text: str, expected: str) -> Non
 
 
 def test_every_fault_of_a_stage_is_told(write) -> None:
-    path = write("models:\n- name: a\n  path: gone.onnx\n  preprocess: [resize]\n")
+    path = write("models:\n- name: a\n  path: gone.onnx\n- name: a\n  path: away.onnx\n")
 
     assert faults(path).splitlines() == [
-        "servable.yaml:4: models[0].preprocess: preprocessing is not built yet; leave the key out",
         "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
+        "servable.yaml:4: models[1].name: models[0] is called 'a' too; rename one",
+        "servable.yaml:5: models[1].path: there is no file away.onnx; correct the path",
     ]
 
 
@@ -212,36 +214,6 @@ def test_calibration_data_may_come_from_a_function(write) -> None:
 )
 def test_precision_keys_with_other_values_are_refused(write, extra: str, text: str) -> None:
     assert text in faults(write(MODEL + extra))
-
-
-@pytest.mark.parametrize(
-    ("extra", "field", "text"),
-    [
-        ("  engine: tensorrt", "models[0].engine",
-         "the engine 'tensorrt' is not built yet; use auto or openvino or native"),
-        ("  shapes: [{x: {min: [1], opt: [1], max: [1]}}]", "models[0].shapes", "a list of shape profiles is"),
-        ("  preprocess: [resize]", "models[0].preprocess", "preprocessing is"),
-        ("  tensorrt: {sparse: true}", "models[0].tensorrt", "the engine 'tensorrt' is"),
-        ("server: {grpc: {workers: 2}}", "server.grpc.workers", "more than one server process is"),
-        ("trust: {keys: [a]}", "trust.keys", "checking signatures is"),
-        ("trust: {allow_unsigned: []}", "trust.allow_unsigned", "a choice of engines that need no signature is"),
-    ],
-)  # fmt: skip
-def test_a_key_whose_feature_is_not_built_is_refused(write, extra: str, field: str, text: str) -> None:
-    path = write(MODEL + extra)
-
-    sentence = text if "not built" in text else f"{text} not built yet; leave the key out"
-    assert faults(path) == f"servable.yaml:4: {field}: {sentence}"
-
-
-def test_defaults_of_keys_that_are_not_built_are_accepted(write) -> None:
-    path = write(
-        MODEL
-        + "  versions: {latest: 1}\n  precision: fp32\n  batching: null\n  preprocess: []\n  tensorrt: {}\n"
-        + "server: {startup: wait, grpc: {workers: 1}, log: {format: text}}\ntrust: {keys: []}\n"
-    )
-
-    assert load_config(path, {}).models[0].preprocess == ()
 
 
 def test_tuning_can_be_asked_for(write) -> None:
@@ -323,15 +295,13 @@ def test_a_fault_in_the_batching_of_a_model_is_told(write, setting: str, expecte
     assert faults(path) == f"servable.yaml:5: models[0].batching.{expected}"
 
 
-def test_schema_covers_the_whole_tree_and_marks_what_is_not_built() -> None:
+def test_schema_covers_the_whole_tree() -> None:
     schema = config_schema()
 
     assert schema["title"] == "servable.yaml"
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
     assert model["required"] == ["name", "path"]
-    assert model["properties"]["preprocess"]["x-not-built-yet"] is True
-    assert "x-not-built-yet" not in model["properties"]["instances"]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 
 
@@ -339,12 +309,13 @@ def test_schema_holds_no_path_of_this_machine() -> None:
     assert str(pathlib.Path.home()) not in json.dumps(config_schema())
 
 
-@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "secure.yaml"])
+@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "images.yaml", "secure.yaml"])
 def test_example_configurations_are_valid(name: str, tmp_path, monkeypatch) -> None:
     root = pathlib.Path(__file__).parents[2]
-    text = (root / "configs" / name).read_text().replace("../examples/digits/digits.onnx", "digits.onnx")
+    text = (root / "configs" / name).read_text().replace("../examples/digits/", "")
     for file in ("digits.onnx", "server.pem", "server.key", "tokens.yaml"):
         (tmp_path / file).touch()
+    shutil.copy(root / "examples" / "digits" / "labels.txt", tmp_path)
     (tmp_path / name).write_text(text)
 
     config = load_config(tmp_path / name, {})

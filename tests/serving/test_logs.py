@@ -181,7 +181,7 @@ def test_ports_that_others_reach_are_warned_of(caplog, host: str) -> None:
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
         f"Other machines reach {host}, where anyone may call (server.auth is not set) and tokens and tensors travel in "
-        "the clear (server.grpc.tls is not set)"
+        "the clear (not set: server.grpc.tls, server.http.tls)"
     )
 
 
@@ -200,7 +200,7 @@ MUTUAL = TLS.model_copy(update={"client_ca": pathlib.Path("ca.pem")})
 @pytest.mark.parametrize(
     ("auth", "tls", "missing"),
     [
-        (AUTH, None, "tokens and tensors travel in the clear (server.grpc.tls is not set)"),
+        (AUTH, None, "tokens and tensors travel in the clear (not set: server.grpc.tls)"),
         (None, TLS, "anyone may call (server.auth is not set)"),
         (AUTH, TLS, None),
         (None, MUTUAL, None),

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from engines import ExecutionError
-from serving import ops_http
+from serving import http_front
 
 
 def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
@@ -145,6 +145,16 @@ def test_native_fallbacks_are_counted_by_reason(start_fake, fake) -> None:
     assert found["trtnode_native_fallback_total", "fake", "engine_error", "1"] == 1
 
 
+def test_model_whose_device_is_lost_is_not_ready_any_more(start_fake, fake, caplog) -> None:
+    running = start_fake()
+
+    fake.on_loss("The GPU can't be used any more in this process. Restart the server.")
+
+    assert not running.client.is_model_ready("fake")
+    assert get(f"{running.http}/readyz")[0] == 503
+    assert "Model 'fake' is not ready any more: The GPU" in caplog.text
+
+
 def test_what_a_model_became_is_shown(start_fake, fake) -> None:
     fake.description |= {
         "precision": {"asked": "fp16", "effective": "fp32"},
@@ -170,7 +180,7 @@ def test_metrics_are_also_there_in_the_openmetrics_form(shared) -> None:
 
 
 def test_a_connection_that_sends_no_request_disturbs_nobody(shared, capfd, monkeypatch) -> None:
-    monkeypatch.setattr(ops_http._QuietHandler, "timeout", 0.1)
+    monkeypatch.setattr(http_front, "CLIENT_TIMEOUT_S", 0.1)
     with socket.create_connection(("127.0.0.1", shared.server.http_port)) as idle:
         assert get(f"{shared.http}/livez")[0] == 200
         assert idle.recv(1) == b""  # the server has had enough

@@ -265,7 +265,7 @@ def test_many_health_watchers_hold_no_threads(start_fake) -> None:
 
 def test_watchers_may_leave_while_the_status_changes(start_fake) -> None:
     running = start_fake()
-    front = running.server._front
+    front = running.server._station.front
     with grpc.insecure_channel(running.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for _ in range(20):
@@ -409,7 +409,7 @@ def wait_until(condition, timeout_s: float = 10) -> None:
 def test_a_broken_message_on_the_reflection_stream_does_not_keep_the_server_from_stopping(start_fake) -> None:
     running = start_fake()
     method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError):
-        list(channel.stream_stream(method)(iter([b"\xff\xff\xff\xff"])))
+    with grpc.insecure_channel(running.address) as channel:
+        assert list(channel.stream_stream(method)(iter([b"\xff\xff\xff\xff"])))
 
     assert running.server.stop(5)

@@ -12,6 +12,7 @@ import sys
 import types
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -416,6 +417,25 @@ def test_an_object_that_shrank_is_refused_and_the_server_lives(client, memory) -
 
     assert (code, "smaller than when it was registered" in message) == ("INVALID_ARGUMENT", True)
     assert client.is_server_live()
+    os.truncate(memory.path, memory.byte_size)
+
+
+def test_an_object_that_shrinks_while_the_model_runs_is_not_written_to(start_fake, fake, memory) -> None:
+    running = start_fake(server=ON)
+    running.client.register_system_shared_memory("r", memory.key, memory.byte_size)
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as other:
+        answer = pool.submit(refusal, lambda: other.infer("fake", [x], outputs=[output("r", 4)]))
+        assert fake.started.acquire(timeout=30)
+        os.truncate(memory.path, 0)
+        fake.gate.set()
+        code, message = answer.result(30)
+
+    assert (code, "smaller than when it was registered" in message) == ("INVALID_ARGUMENT", True)
+    assert running.client.is_server_live()
     os.truncate(memory.path, memory.byte_size)
 
 

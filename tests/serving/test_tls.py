@@ -3,6 +3,8 @@
 import datetime
 import ipaddress
 import pathlib
+import ssl
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 
@@ -273,3 +275,62 @@ def test_no_log_line_quotes_a_key(authority, start_tls, call, tmp_path, caplog) 
 
     assert caplog.text
     assert secret not in caplog.text
+
+
+@pytest.fixture
+def start_https(start, fake) -> Callable:
+    """Start a server whose HTTP port has the files server.pem and server.key."""
+
+    def start_server(extra: str = ""):
+        ports = f"grpc: {{port: 0}}, http: {{port: 0, tls: {{cert: server.pem, key: server.key, {extra}}}}}"
+        return start("- {name: fake, path: fake.onnx}\n", ports=ports, loader=lambda model: fake)
+
+    return start_server
+
+
+def https(running, folder: pathlib.Path, name: str | None = None) -> tuple[int, str]:
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    if name:
+        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    url = f"https://127.0.0.1:{running.server.http_port}/readyz"
+    with urllib.request.urlopen(url, context=context) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_the_http_port_has_tls_where_it_is_configured(authority, start_https, tmp_path) -> None:
+    running = start_https()
+
+    assert https(running, tmp_path) == (200, "ready\n")
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"{running.http}/readyz")
+
+
+def test_the_http_port_has_mutual_tls_too(authority, start_https, tmp_path) -> None:
+    authority.issue("friend")
+    running = start_https("client_ca: ca.pem")
+
+    assert https(running, tmp_path, "friend") == (200, "ready\n")
+    with pytest.raises(OSError):
+        https(running, tmp_path)
+
+
+def test_new_connections_to_the_http_port_get_new_certificates(authority, start_https, tmp_path, caplog) -> None:
+    authority.issue("server", -DAY)
+    running = start_https()
+    with pytest.raises(urllib.error.URLError, match="expired"):
+        https(running, tmp_path)
+
+    (tmp_path / "server.key").write_text("half a file")
+    with pytest.raises(urllib.error.URLError, match="expired"):
+        https(running, tmp_path)
+    authority.issue("server")
+
+    assert https(running, tmp_path) == (200, "ready\n")
+    assert "The HTTP port keeps its certificate: server.http.tls: " in caplog.text
+
+
+def test_a_bad_certificate_of_the_http_port_names_its_section(authority, start_https, tmp_path) -> None:
+    (tmp_path / "server.pem").write_text("nonsense")
+
+    with pytest.raises(TlsError, match=r"^server\.http\.tls: .*server\.pem holds no certificate in PEM form"):
+        start_https()

@@ -7,7 +7,6 @@ real; nothing computes.
 from __future__ import annotations
 
 import ast
-import inspect
 import json
 import os
 import pathlib
@@ -19,8 +18,11 @@ from typing import Any
 
 import pytest
 
-from engines import tensorrt_build, tensorrt_parser
+from engines import tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage
 from engines.tensorrt_parser import CODES
+from real_signatures import READ_ONLY, differences
+from simulated_tensorrt import Simulation, make_tensorrt
+from simulated_tensorrt.surface import FIRST
 
 ROOT = pathlib.Path(__file__).parents[2]
 RELEASES = ("10.3.0", "10.13.3.9", "10.16.1.11", "11.0.0.114", "11.4.0.106")
@@ -30,7 +32,6 @@ SYMBOLS = (
     " createNvOnnxParserRefitter_INTERNAL getBuilderPluginRegistry getNvOnnxParserVersion getPluginRegistry"
     " initLibNvInferPlugins"
 ).split()
-SIMULATED = "Builder IBuilderConfig INetworkDefinition IOptimizationProfile ITimingCache OnnxParser ParserError".split()
 PROPERTIES = [
     "IBuilderConfig.builder_optimization_level",
     "INetworkDefinition.num_inputs",
@@ -40,6 +41,18 @@ PROPERTIES = [
     "ITensor.shape",
     "OnnxParser.num_errors",
 ]
+SOURCES = (tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage)
+OWNERS = {
+    "trt.": "",
+    "self.trt.": "",
+    "plan.trt.": "",
+    "context.": "IExecutionContext.",
+    "engine.": "ICudaEngine.",
+    "self._engine.": "ICudaEngine.",
+    "runtime.": "Runtime.",
+}
+"""What our source calls an object of the library, and its class."""
+
 DOWNLOAD_S, ASK_S = 60, 60
 
 CHILD = """
@@ -53,34 +66,44 @@ def value_of(chain):
         value = getattr(value, part, None)
     return value
 
+def kind_of(member):
+    if isinstance(member, property):
+        return "property" if member.fset else "property that is only read"
+    return "method" if callable(member) else "value"
+
+def describe(kind):
+    if hasattr(kind, "__members__"):
+        return {name: int(member) for name, member in kind.__members__.items()}
+    names = [name for name in dir(kind) if name == "__init__" or not name.startswith("_")]
+    return {name: [kind_of(getattr(kind, name)), getattr(kind, name).__doc__ or ""] for name in names}
+
 logger = make_logger(trt)
 logger.log(trt.ILogger.Severity.ERROR, "said")
-chains = json.loads(sys.argv[1])
+chains, kinds = json.loads(sys.stdin.read())
 print(json.dumps({
     "version": trt.__version__,
     "missing": [chain for chain in chains if value_of(chain) is None],
-    "docs": {chain: getattr(value_of(chain), "__doc__", None) or "" for chain in chains},
     "last": logger.last(),
     "codes": sorted(trt.ErrorCode.__members__),
+    "kinds": {name: describe(getattr(trt, name)) for name in kinds if hasattr(trt, name)},
 }))
 """
 
 
+def has(module: Any, name: str) -> bool:
+    """Whether a module has a class, or a class of it a member."""
+    kind, _, member = name.partition(".")
+    return hasattr(module, kind) and (not member or hasattr(getattr(module, kind), member))
+
+
 def used_names() -> set[str]:
     """What the source takes from the library, for example ``ILogger.Severity.WARNING``."""
-    sources = (pathlib.Path(str(module.__file__)) for module in (tensorrt_build, tensorrt_parser))
+    sources = (pathlib.Path(str(module.__file__)) for module in SOURCES)
     trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
-    chains = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return {chain.removeprefix("trt.") for chain in chains if chain.startswith("trt.")}
-
-
-def methods(module: Any) -> dict[str, list[str]]:
-    """Argument names of each public method of a simulated library, by class and name."""
+    texts = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    chains = [text for text in texts if "(" not in text]
     return {
-        f"{kind}.{name}": list(inspect.signature(member).parameters)[1:]
-        for kind in SIMULATED
-        for name, member in inspect.getmembers(getattr(module, kind), inspect.isfunction)
-        if not name.startswith("_")
+        f"{kind}{chain[len(start) :]}" for chain in chains for start, kind in OWNERS.items() if chain.startswith(start)
     }
 
 
@@ -101,9 +124,9 @@ def ask(request, tmp_path_factory) -> Any:
         subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, source], check=True)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
 
-    def run(chains: list[str]) -> dict[str, Any]:
-        command = [sys.executable, "-c", CHILD, json.dumps(chains)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=ASK_S)
+    def run(chains: list[str], kinds: list[str]) -> dict[str, Any]:
+        command, asked = [sys.executable, "-c", CHILD], json.dumps([chains, kinds])
+        done = subprocess.run(command, input=asked, env=environment, capture_output=True, text=True, timeout=ASK_S)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -123,20 +146,52 @@ def find_wheel(release: str, folder: pathlib.Path) -> pathlib.Path:
     return next(iter(folder.glob(pattern)))
 
 
-def test_the_real_bindings_have_all_that_our_code_and_its_simulator_use(ask, tensorrt) -> None:
+def test_the_real_bindings_have_all_that_our_code_uses(ask) -> None:
     release, run = ask
-    simulated = methods(tensorrt(version=release))
 
-    found = run([*used_names(), *simulated, *PROPERTIES])
+    found = run([*used_names(), *PROPERTIES], [])
 
     assert found["version"] == release
     assert found["missing"] == []
     assert set(CODES) <= set(found["codes"])
     assert found["last"] == "said"
-    for name, arguments in simulated.items():
-        real = found["docs"][name].split("->")[0]
-        assert [a for a in arguments if f"{a}:" not in real] == [], f"{name} is {real}"
+
+
+def test_the_simulator_has_nothing_that_the_real_bindings_lack(ask) -> None:
+    release, run = ask
+    simulated = make_tensorrt(Simulation(version=release))
+
+    real = run([], sorted(vars(simulated)))["kinds"]
+
+    kinds = {name: kind for name, kind in vars(simulated).items() if isinstance(kind, type)}
+    assert set(kinds) - set(real) == set()
+    assert {name: found for name, kind in kinds.items() if (found := [*differences(kind, real[name])])} == {}
+
+
+def test_the_simulator_leaves_out_what_a_release_lacks_and_nothing_else(ask) -> None:
+    release, run = ask
+    simulated = make_tensorrt(Simulation(version=release))
+    absent = [name for name, first in FIRST.items() if Simulation(version=release).release < first]
+
+    found = run(list(FIRST), [])
+
+    assert sorted(found["missing"]) == sorted(absent)
+    assert [name for name in absent if has(simulated, name)] == []
 
 
 def test_names_are_found_in_the_source() -> None:
     assert {"Builder", "OnnxParser", "NetworkDefinitionCreationFlag.STRONGLY_TYPED"} <= used_names()
+
+
+def test_a_difference_would_be_found() -> None:
+    class Other:
+        speed = 1
+
+        def run(self, stream: int, fast: bool = False) -> None: ...
+
+    real = {"run": ["method", "run(self: Other, stream_handle: int) -> bool"], "speed": [READ_ONLY, ""]}
+
+    assert [*differences(Other, real)] == [
+        "run(('stream',), ('stream', 'fast')) is not run(('stream_handle',))",
+        "speed is set, which is a property that is only read",
+    ]

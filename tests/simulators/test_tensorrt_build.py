@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
+from engines import tensorrt_build
 from engines.errors import BuildError
-from engines.tensorrt_build import BuildSettings, ShapeRange, build_plan
+from engines.options import BuildOptions, TensorRtOptions
+from engines.profiles import ShapeRange
+from engines.progress import Progress, listening
+from engines.tensorrt_build import BuildSettings, build_engine, build_plan, properties
+from simulated_tensorrt import Plan, Simulation, make_tensorrt
 
 BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
 
@@ -24,11 +29,38 @@ def dynamic(tmp_path) -> Any:
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
 def test_simulated_build_is_told_the_settings(version, tensorrt, model) -> None:
-    settings = BuildSettings(workspace_bytes=2**20, optimization_level=5)
+    options = TensorRtOptions(
+        workspace_mb=1, optimization_level=5, hardware_compatible=True, version_compatible=True, sparse=True
+    )
 
-    plan = build_plan(tensorrt(version=version), model, settings)
+    plan = Plan.from_bytes(build_plan(tensorrt(version=version), model, BuildSettings(options=options)).engine)
 
-    assert json.loads(plan.engine) == {"level": 5, "limits": {"WORKSPACE": 2**20}, "profiles": []}
+    assert (plan.settings["level"], plan.settings["limits"]) == (5, {"WORKSPACE": 2**20})
+    assert plan.settings["strongly_typed"]
+    assert plan.settings["hardware_compatibility_level"] == "AMPERE_PLUS"
+    assert {"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "SPARSE_WEIGHTS"} <= set(plan.flags)
+    assert plan.profiles == []
+
+
+def test_simulated_build_is_told_nothing_that_was_not_asked_for(tensorrt, model) -> None:
+    plan = Plan.from_bytes(build_plan(tensorrt(), model, BuildSettings()).engine)
+
+    assert (plan.settings["level"], plan.settings["limits"]) == (3, {})
+    assert plan.settings["hardware_compatibility_level"] == "NONE"
+    assert not {"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "SPARSE_WEIGHTS"} & set(plan.flags)
+
+
+def test_settings_that_change_an_engine_have_names_for_its_key_and_envelope() -> None:
+    assert properties(TensorRtOptions(cuda_graphs=False)) == {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": "3"}
+    assert properties(TensorRtOptions(workspace_mb=2, hardware_compatible=True, version_compatible=True)) == {
+        "STRONGLY_TYPED": "1",
+        "OPTIMIZATION_LEVEL": "3",
+        "WORKSPACE": "2097152",
+        "HARDWARE_COMPATIBILITY_LEVEL": "AMPERE_PLUS",
+        "VERSION_COMPATIBLE": "1",
+        "EXCLUDE_LEAN_RUNTIME": "1",
+        "CUDA_GRAPHS": "1",
+    }
 
 
 def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(tensorrt, dynamic) -> None:
@@ -36,18 +68,98 @@ def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(tensorrt, 
 
     plan = build_plan(tensorrt(), dynamic, BuildSettings(profiles=[shapes, shapes]))
 
-    assert json.loads(plan.engine)["profiles"] == [{"x": [[1, 3], [4, 3], [8, 3]]}] * 2
+    shapes_told = [profile["shapes"] for profile in Plan.from_bytes(plan.engine).profiles]
+    assert shapes_told == [{"x": [[1, 3], [4, 3], [8, 3]]}] * 2
 
 
-@pytest.mark.parametrize(
-    ("measured", "kept"),
-    [
-        pytest.param(b"earlier", b"earlier+", id="of-this-machine"),
-        pytest.param(b"other GPU", b"+", id="of-another-gpu"),
-    ],
-)
-def test_simulated_builds_hand_on_what_they_measured(measured, kept, tensorrt, model) -> None:
-    assert build_plan(tensorrt(), model, BuildSettings(timing_cache=measured)).timing_cache == kept
+def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(tensorrt, tmp_path) -> None:
+    text = "g (float[6,4] x, int64[2] sizes) => (float[A,B] y) { r = Relu(x) y = Reshape(r, sizes) }"
+    path = tmp_path / "reshape.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    sizes = ShapeRange(low=(2, 1), best=(6, 4), high=(12, 24))
+
+    plan = build_plan(tensorrt(), path, BuildSettings(profiles=[{"sizes": sizes}]))
+
+    assert Plan.from_bytes(plan.engine).profiles[0]["values"] == {"sizes": [[2, 1], [6, 4], [12, 24]]}
+
+
+@pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
+def test_simulated_parser_is_handed_large_weights_where_it_takes_them(version, tensorrt, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tensorrt_build, "HANDED_OVER_BYTES", 16)
+    text = "g (float[4] x) => (float[4] y) { a = Add(x, w) y = Mul(a, b) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    weights = {"w": np.arange(4, dtype=np.float32), "b": np.float32([2])}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    onnx.save(model, tmp_path / "weights.onnx")
+
+    plan = Plan.from_bytes(build_plan(tensorrt(version=version), tmp_path / "weights.onnx", BuildSettings()).engine)
+
+    built = onnx.ModelProto.FromString(plan.model)
+    assert {t.name: onnx.numpy_helper.to_array(t).tolist() for t in built.graph.initializer} == {
+        name: array.tolist() for name, array in weights.items()
+    }
+
+
+def test_simulated_build_reports_each_layer(tensorrt, model) -> None:
+    said: list[Progress] = []
+
+    with listening(said.append):
+        build_plan(tensorrt(), model, BuildSettings())
+
+    assert [progress.done for progress in said] == [0, 1, 2, 3, 3]
+    assert {(progress.phase, progress.total) for progress in said} == {("Building Engine", 3)}
+
+
+def test_simulated_builds_share_a_file_of_what_they_measured(model, tmp_path) -> None:
+    simulation = Simulation()
+    trt = make_tensorrt(simulation)
+    options = BuildOptions(timing_cache=tmp_path / "cache" / "measured.timing")
+
+    for _ in range(2):
+        build_engine(trt, model, options)
+
+    assert simulation.timed_layers == 3
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["measured.timing"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense"])
+def test_simulated_build_measures_anew_where_the_file_is_spoiled(content, model, tmp_path) -> None:
+    simulation = Simulation()
+    file = tmp_path / "measured.timing"
+    file.write_bytes(content)
+
+    build_engine(make_tensorrt(simulation), model, BuildOptions(timing_cache=file))
+
+    assert simulation.timed_layers == 3
+    assert file.read_bytes().startswith(b"simulated timing cache")
+
+
+def test_file_of_measurements_that_can_not_be_written_is_a_warning(tensorrt, model, tmp_path, caplog) -> None:
+    (tmp_path / "file").touch()
+
+    build_engine(tensorrt(), model, BuildOptions(timing_cache=tmp_path / "file" / "measured.timing"))
+
+    assert "What TensorRT measured can't be kept" in caplog.text
+
+
+def test_simulated_builds_hand_on_what_they_measured(model) -> None:
+    simulation = Simulation()
+    trt = make_tensorrt(simulation)
+
+    first = build_plan(trt, model, BuildSettings())
+    again = build_plan(trt, model, BuildSettings(timing_cache=first.timing_cache))
+
+    assert simulation.timed_layers == 3
+    assert again.timing_cache == first.timing_cache
+
+
+def test_simulated_build_measures_anew_what_another_gpu_has_measured(model) -> None:
+    elsewhere = build_plan(make_tensorrt(Simulation(version="11.3.0.1")), model, BuildSettings())
+    simulation = Simulation()
+
+    build_plan(make_tensorrt(simulation), model, BuildSettings(timing_cache=elsewhere.timing_cache))
+
+    assert simulation.timed_layers == 3
 
 
 @pytest.mark.parametrize(
@@ -60,7 +172,7 @@ def test_simulated_builds_hand_on_what_they_measured(measured, kept, tensorrt, m
             "Profile 1, input 'x': the shapes .* are not in order",
             id="least-above-most",
         ),
-        pytest.param([{"x": ShapeRange(low=(1, 3), best=(1, 3), high=(10**7, 3))}], "refuses profile 0", id="refused"),
+        pytest.param([{"x": ShapeRange(low=(-1, 3), best=(1, 3), high=(8, 3))}], "refuses profile 0", id="refused"),
     ],
 )
 def test_simulated_profile_that_does_not_fit_is_told(profiles, said, tensorrt, dynamic) -> None:
@@ -77,4 +189,4 @@ def test_simulated_parser_error_is_the_reason_of_a_failed_build(tensorrt, model)
 
 def test_simulated_build_that_gives_none_fails_with_the_librarys_last_words(tensorrt, model) -> None:
     with pytest.raises(BuildError, match="TensorRT found no engine: out of memory"):
-        build_plan(tensorrt(finds_engines=False), model, BuildSettings())
+        build_plan(tensorrt(build_fails="out of memory"), model, BuildSettings())

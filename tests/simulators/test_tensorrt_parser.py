@@ -36,7 +36,7 @@ def test_simulated_refusal_keeps_the_parsers_words_and_gets_our_reason_code(code
 
 
 def test_simulated_parser_that_gives_no_error_is_quoted_from_its_log(tensorrt, model) -> None:
-    module = tensorrt(refuses={"Softsign": ("INTERNAL_ERROR", "Assertion failed")}, silent=True)
+    module = tensorrt(refuses={"Softsign": ("INTERNAL_ERROR", "Assertion failed")}, parser_is_silent=True)
 
     assert ask_parser(module, model).detail == "TensorRT's parser refuses it: Assertion failed."
 

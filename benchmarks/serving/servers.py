@@ -1,0 +1,182 @@
+"""Server processes on the loopback: ours, the ceiling, and peers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.grpc_client import free_port, wait_until_ready
+from benchmarks.load.caller import UNLIMITED
+from engines import Executable
+from serving.config import load_config
+from serving.errors import ConfigError
+from serving.loader import engine_loader
+
+HOST = "127.0.0.1"
+STOP_S = 20.0
+
+
+class ServerStartError(BenchmarkError):
+    """A server of the comparison ended, or didn't become ready."""
+
+    exit_code = 1
+
+    def __init__(self, name: str, reason: object, log: pathlib.Path) -> None:
+        lines = log.read_text(errors="replace").strip().splitlines()
+        super().__init__(f"{name} can't be measured: {reason} Its last words: {lines[-1] if lines else '(none)'}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A model on a server.
+
+    Attributes:
+        address: HOST:PORT of its gRPC port.
+        model: The model's name there.
+        shape: Of its one input, float32, with a first dimension of 1.
+        batched: Whether the server joins requests. Its configuration then leaves the first dimension out.
+        shared_memory: Whether tensors are to travel in system shared memory.
+        input: The input's name.
+    """
+
+    address: str
+    model: str
+    shape: tuple[int, ...]
+    batched: bool = False
+    shared_memory: bool = False
+    input: str = "x"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model to serve.
+
+    Attributes:
+        file: ONNX, with one float32 input, whose first dimension is open.
+        shape: Of a request's input.
+        settings: Further keys of the model's section in servable.yaml.
+        input: The input's name.
+    """
+
+    file: pathlib.Path
+    shape: tuple[int, ...]
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    input: str = "x"
+
+    @property
+    def name(self) -> str:
+        """What servers call it."""
+        return self.file.stem
+
+
+@contextlib.contextmanager
+def our_server(served: Served, folder: pathlib.Path, *, workers: int = 1) -> Iterator[Target]:
+    """Run ``trtnode serve``.
+
+    Raises:
+        ConfigError: This version doesn't know a setting.
+        ServerStartError: It didn't become ready.
+    """
+    config, address = _write_config(served, folder, workers)
+    load_config(config)
+    with process("trtnode", [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)], address, folder):
+        batched = "batching" in served.settings
+        yield Target(address=address, model=served.name, shape=served.shape, batched=batched, input=served.input)
+
+
+@contextlib.contextmanager
+def ceiling(served: Served, folder: pathlib.Path) -> Iterator[Target]:
+    """Run ``benchmarks.serving.ceiling`` with the configuration that the server would get.
+
+    Raises:
+        ServerStartError: It didn't become ready.
+    """
+    config, address = _write_config(served, folder, 1)
+    command = [sys.executable, "-m", "benchmarks.serving.ceiling", str(config)]
+    with process("the ceiling", command, address, folder):
+        yield Target(address=address, model=served.name, shape=served.shape)
+
+
+@contextlib.contextmanager
+def process(
+    name: str, command: Sequence[str], address: str, folder: pathlib.Path, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run a KServe V2 server while the context lasts.
+
+    Args:
+        name: For messages.
+        command: Program and arguments.
+        address: HOST:PORT of its gRPC port.
+        folder: Where it runs, and where its output goes.
+        environment: Of the process; None for this one's.
+
+    Raises:
+        ServerStartError: It didn't become ready.
+    """
+    log = folder / f"{address.rpartition(':')[2]}.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    try:
+        try:
+            with grpc.insecure_channel(address, options=UNLIMITED) as channel:
+                wait_until_ready(channel, server)
+        except RuntimeError as error:
+            raise ServerStartError(name, error, log) from error
+        yield
+    finally:
+        _stop(server)
+
+
+def served_executable(served: Served, folder: pathlib.Path) -> Executable:
+    """Load a model into this process as our server would."""
+    config = load_config(_write_config(served, folder, 1)[0])
+    return engine_loader(config)(config.models[0])
+
+
+def free_address() -> str:
+    """Return HOST:PORT of a free port of the loopback."""
+    return f"{HOST}:{free_port()}"
+
+
+def refusal(error: ConfigError) -> str:
+    """Return what a configuration error says, without the file that the benchmark wrote."""
+    return str(error).partition(": ")[2] or str(error)
+
+
+def _write_config(served: Served, folder: pathlib.Path, workers: int) -> tuple[pathlib.Path, str]:
+    address = free_address()
+    port = int(address.rpartition(":")[2])
+    grpc_section: dict[str, Any] = {"port": port}
+    if workers > 1:
+        grpc_section["workers"] = workers
+    content = {
+        "server": {
+            "grpc": grpc_section,
+            "http": {"port": free_port()},
+            "admin": {"shared_memory": True},
+            "log": {"level": "warning"},
+        },
+        "cache": {"dir": str(folder / "cache")},
+        "models": [{"name": served.name, "path": str(served.file.resolve()), **served.settings}],
+    }
+    config = folder / f"{port}.yaml"
+    config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
+    return config, address
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()

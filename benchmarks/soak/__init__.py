@@ -1,0 +1,1 @@
+"""A server under mixed load for minutes: nothing lost, nothing wrong, nothing grows."""

@@ -1,0 +1,62 @@
+"""The results of a soak as tables and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.environment import describe_environment
+from benchmarks.soak.checks import Results
+from benchmarks.soak.stages import Plan
+from engines.files import write_atomically
+
+MOST_LINES = 20
+"""Of the log."""
+
+
+def print_results(console: Console, results: Results) -> None:
+    """Print requests by status, and each check with its figure; then examples of what went wrong."""
+    requests = Table("requests", "stage", "status", box=box.SIMPLE_HEAD, show_edge=False)
+    requests.add_column("count", justify="right")
+    for stage, tally in results.tallies.items():
+        for (kind, status), count in sorted(tally.counts.items()):
+            requests.add_row(kind, stage, status, f"{count:,}")
+    console.print(requests)
+    checks = Table("check", "found", "wanted", "", box=box.SIMPLE_HEAD, show_edge=False)
+    for check in results.checks():
+        checks.add_row(check.name, check.found, check.wanted, "ok" if check.passed else "[bold red]FAILED")
+    console.print(checks)
+    for line in (
+        *(one for tally in results.tallies.values() for one in tally.examples),
+        *results.stop.complaints[:MOST_LINES],
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def write_results(file: pathlib.Path, plan: Plan, results: Results) -> None:
+    """Write everything that was found, with what is needed to repeat it.
+
+    Raises:
+        OutputFileError: The file can't be written.
+    """
+    content = {
+        "environment": describe_environment(),
+        "plan": dataclasses.asdict(plan),
+        "checks": [dataclasses.asdict(check) for check in results.checks()],
+        "requests": [
+            {"stage": stage, "kind": kind, "status": status, "count": count}
+            for stage, tally in results.tallies.items()
+            for (kind, status), count in sorted(tally.counts.items())
+        ],
+        "faults": {stage: tally.examples for stage, tally in results.tallies.items()},
+        "growth": dataclasses.asdict(results.growth),
+        "rests": [dataclasses.asdict(rest) for rest in results.rests],
+        "steady": [dataclasses.asdict(sample) for sample in results.samples],
+        "stop": dataclasses.asdict(results.stop),
+    }
+    write_atomically(file, json.dumps(content).encode())

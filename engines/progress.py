@@ -1,0 +1,45 @@
+"""How far a long piece of work is. Whoever works reports it; whoever wants to show it listens."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """A phase of some work, and how many of its steps are done."""
+
+    phase: str
+    done: int
+    total: int
+
+
+Listener = Callable[[Progress], object]
+
+
+def _log(progress: Progress) -> None:
+    if progress.done == 0:
+        logger.info("%s (%d steps)", progress.phase, progress.total)
+
+
+_listeners: list[Listener] = [_log]
+
+
+def report(progress: Progress) -> None:
+    """Tell the listener; phases are logged where there is none. Any thread may call this."""
+    _listeners[-1](progress)
+
+
+@contextlib.contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Send reports to a listener instead of the one before."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

@@ -1,0 +1,116 @@
+"""What the HTTP port answers: REST V2, probes, metrics and the status page.
+
+Probes need no token, and neither does the status page, which holds nothing until it has asked for it.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import prometheus_client
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from serving.access import Access
+from serving.admission import InferencePool
+from serving.logs import logged
+from serving.ops_app import NOT_STORED, OpsApp, run_in
+from serving.rest_body import read_body
+from serving.rest_infer import INFER_RPC, Answer, Client, RestInference, failed_answer, peer_of
+from serving.rest_methods import METHODS, MODEL, VERSION, RestMethod
+from serving.servable import Servable
+from serving.service import InferenceService
+from serving.servicer import GrpcServicer
+from serving.status_page import render_status_page, server_facts
+from serving.tokens import Grant
+
+
+class HttpApp(OpsApp):
+    """The routes of a server of one process."""
+
+    KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+
+    def __init__(
+        self,
+        service: InferenceService,
+        access: Access,
+        pool: InferencePool,
+        *,
+        registry: prometheus_client.CollectorRegistry,
+        max_bytes: int,
+        notes: Callable[[], Sequence[str]],
+        explain: Callable[[Servable], str],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            service: What is behind all answers.
+            access: Who may call what.
+            pool: The threads that run models.
+            registry: What /metrics tells.
+            max_bytes: Largest body of a request.
+            notes: Lines for /readyz about what should be mended.
+            explain: Draws where the nodes of a model version run.
+        """
+        super().__init__(access, registry=registry, not_ready=service.not_ready, notes=notes)
+        self._service = service
+        self._explain = explain
+        self._max_bytes = max_bytes
+        self._inference = RestInference(service, pool, max_bytes)
+        self._rpcs = GrpcServicer(service, pool.waiting).methods
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository")  # where loads wait for each other
+
+    def routes(self) -> list[Route]:
+        """Return the paths and what answers them."""
+        explain, infer = self.guarded("ModelConfig", self._show_explanation), self.guarded(INFER_RPC, self._infer)
+        return [
+            *super().routes(),
+            *(Route(path, _page) for path in ("/", "/status")),
+            Route("/status.json", self.guarded("/status.json", self._show_status)),
+            *(Route(path.removeprefix("/v2") + "/explain", explain) for path in (MODEL, VERSION)),
+            *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
+            *(Route(path + "/infer", infer, methods=["POST"]) for path in (MODEL, VERSION)),
+        ]
+
+    def close(self) -> None:
+        """Let the threads end."""
+        super().close()
+        self._loading.shutdown(wait=False, cancel_futures=True)
+
+    def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
+        rpc = self._rpcs[method.rpc]
+        threads = self._loading if method.rpc == "RepositoryModelLoad" else self.control
+
+        def answer(message: Any, client: Client) -> Response | Answer:
+            try:
+                status, facts = method.answer(rpc(message))
+            except Exception as error:
+                return failed_answer(error, method.rpc, client)
+            return JSONResponse(facts, status)
+
+        answer_logged = logged(method.rpc, answer)
+
+        async def handle(request: Request, _grant: Grant) -> Response:
+            body = await read_body(request, self._max_bytes)
+            names, client = request.path_params, Client(peer_of(request))
+            return await run_in(threads, lambda: answer_logged(method.request(names, body.unpacked()), client))
+
+        return self.guarded(method.rpc, handle)
+
+    async def _infer(self, request: Request, _grant: Grant) -> Response:
+        return await self._inference.answer(request)  # type: ignore[return-value]  # an application, as responses are
+
+    async def _show_status(self, _request: Request, grant: Grant) -> Response:
+        facts = await run_in(self.control, functools.partial(server_facts, self._service, grant))
+        return JSONResponse(facts, headers=NOT_STORED)
+
+    async def _show_explanation(self, request: Request, _grant: Grant) -> Response:
+        names = request.path_params
+        servable = self._service.find(names["model"], names.get("version", ""))
+        return HTMLResponse(await run_in(self._loading, functools.partial(self._explain, servable)), headers=NOT_STORED)
+
+
+async def _page(_request: Request) -> Response:
+    return HTMLResponse(render_status_page(), headers=NOT_STORED)

@@ -1,0 +1,1 @@
+"""A server of several processes: workers that share the gRPC port, and the supervisor that keeps them."""

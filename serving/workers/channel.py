@@ -1,0 +1,130 @@
+"""What the supervisor and a worker tell each other, over a socket pair."""
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import Any
+
+from serving.errors import ServingError, WorkerGoneError
+
+logger = logging.getLogger(__name__)
+
+_TOLD, _ASKED, _ANSWERED = "told", "asked", "answered"
+
+
+class Channel:
+    """One end of the pair; both ends have the same abilities.
+
+    Only processes of one server hold an end, so sending Python objects is safe.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        notices: Mapping[str, Callable[..., None]],
+        calls: Mapping[str, Callable[..., Any]],
+    ) -> None:
+        """Use a connection.
+
+        Args:
+            connection: To the other process.
+            notices: What the other end may tell, in the order in which it is told. They must not block.
+            calls: What the other end may ask, each in a thread of its own.
+        """
+        self._connection = connection
+        self._notices = notices
+        self._calls = calls
+        self._numbers = itertools.count()
+        self._open: dict[int, Future[Any]] = {}
+        self._gone = False
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+
+    def tell(self, name: str, *arguments: Any) -> None:
+        """Tell the other end something. If it is gone, nobody is told."""
+        self._send(_TOLD, name, arguments)
+
+    def ask(self, name: str, *arguments: Any) -> Future[Any]:
+        """Ask the other end something.
+
+        Returns:
+            The answer to come. It fails with a ``ServingError``; with a ``WorkerGoneError`` if the other end is gone.
+        """
+        future: Future[Any] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            self._open[number] = future
+        if self._gone or not self._send(_ASKED, name, (number, arguments)):
+            self._give_up()
+        return future
+
+    def follow(self, first_s: float | None = None, silence_s: float | None = None) -> bool:
+        """Take messages until the other end closes, then close this one.
+
+        Args:
+            first_s: Also end when nothing has come for so long at the start.
+            silence_s: Also end when nothing has come for so long since the last message.
+
+        Returns:
+            Whether the other end has closed, not merely fallen silent.
+        """
+        limit = first_s
+        try:
+            while self._hears(limit):
+                self._take(*self._connection.recv())
+                limit = silence_s
+            return False
+        except (EOFError, OSError):
+            return True
+        finally:
+            self._give_up()
+            with self._sending:
+                self._connection.close()
+
+    def _hears(self, silence_s: float | None) -> bool:
+        # Twice half the time: when the whole server was suspended, the first wait is over before anybody could speak.
+        return silence_s is None or any(self._connection.poll(silence_s / 2) for _ in range(2))
+
+    def _take(self, kind: str, name: str, content: Any) -> None:
+        if kind == _TOLD:
+            self._notices[name](*content)
+        elif kind == _ASKED:
+            threading.Thread(target=self._answer, args=(name, *content), name=name, daemon=True).start()
+        else:
+            number, error, result = content
+            with self._lock:
+                future = self._open.pop(number)
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    def _answer(self, name: str, number: int, arguments: tuple[Any, ...]) -> None:
+        error: ServingError | None = None
+        result: Any = None
+        try:
+            result = self._calls[name](*arguments)
+        except ServingError as failure:
+            error = failure
+        except Exception as failure:
+            logger.exception("%s failed unexpectedly", name)
+            error = ServingError(f"unexpected {type(failure).__name__}: {failure}")
+        self._send(_ANSWERED, name, (number, error, result))
+
+    def _send(self, *message: Any) -> bool:
+        with self._sending:
+            try:
+                self._connection.send(message)
+            except OSError:
+                return False
+        return True
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._gone = True
+            unanswered, self._open = self._open, {}
+        for future in unanswered.values():
+            future.set_exception(WorkerGoneError("the worker process ended before it answered"))

@@ -1,0 +1,231 @@
+"""A server of several processes: it starts workers, replaces those that end, and stops them together.
+
+This process answers no inference request: it holds the gRPC port for its workers, and serves the HTTP port.
+"""
+
+import concurrent.futures
+import logging
+import socket
+import tempfile
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from serving.access import Access
+from serving.errors import ServingError, WorkerGoneError
+from serving.exposure import warn_of_open_ports
+from serving.http_front import HttpFront
+from serving.metrics import Metrics
+from serving.ops_app import OpsApp
+from serving.schema import ServableConfig
+from serving.service import STOPPING
+from serving.tls import Certificates
+from serving.tokens import Tokens
+from serving.workers.address import reserve
+from serving.workers.child import Child
+from serving.workers.merged_metrics import Families, MergedMetrics
+from serving.workers.spreading import Spreading
+from serving.workers.worker import Orders
+
+logger = logging.getLogger(__name__)
+
+STEADY_S = 60.0
+"""After so long, a worker's end has nothing to do with that of the worker before."""
+MOST_PAUSE_S = 30.0
+COLLECT_S = 2.0
+"""How long workers may take to tell their metrics. Those that take longer count as of the last time."""
+CLOSE_S = 5.0
+"""How long workers may take to close beyond the time that requests have."""
+
+
+class Supervisor:
+    """One server, from its configuration to its end. Starts and stops once.
+
+    Attributes:
+        failure: Why the server can't go on; None while it can.
+        at_rest: Whether it has stopped and no thread of it is at work.
+    """
+
+    def __init__(self, config: ServableConfig) -> None:
+        """Check what workers will read.
+
+        Raises:
+            ConfigError: The tokens file can't be used.
+            TlsError: The certificates can't be used.
+        """
+        self.failure: ServingError | None = None
+        self.at_rest = False
+        self._config = config
+        auth, tls = config.server.auth, config.server.grpc.tls
+        if tls is not None:
+            Certificates("grpc", tls)
+        own = Metrics()
+        self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, own)
+        self._own_registry = own.registry
+        self._children: dict[int, Child] = {}
+        self._spreading = Spreading(lambda: list(self._children.values()))
+        self._metrics = MergedMetrics(self._collect, lambda: len(self._joined()))
+        self._turn = tempfile.TemporaryFile()  # noqa: SIM115  (until the end)
+        self._reserved: socket.socket | None = None
+        app = OpsApp(self._access, registry=self._metrics.registry, not_ready=self.not_ready, notes=self._notes)
+        self._http = HttpFront(config.server.http, app)
+        self._stop_wanted = threading.Event()
+        self._stopping = threading.Event()
+        self._ready = threading.Event()
+        self._shown_ready = False
+        self._showing = threading.Lock()
+
+    @property
+    def port(self) -> int:
+        """The gRPC port, once started."""
+        assert self._reserved is not None, "start() reserves it"
+        return int(self._reserved.getsockname()[1])
+
+    def start(self) -> None:
+        """Take both ports, then start the workers in the background. Until they can answer, the server isn't ready.
+
+        Raises:
+            AddressError: A port can't be had.
+        """
+        server = self._config.server
+        warn_of_open_ports(server)
+        self._reserved = reserve(server.grpc)
+        self._http.start()
+        grpc = server.grpc.model_copy(update={"port": self.port})
+        config = self._config.model_copy(update={"server": server.model_copy(update={"grpc": grpc})})
+        for number in range(grpc.workers):
+            name = f"keep-worker-{number}"
+            threading.Thread(target=self._keep, args=(number, config), name=name, daemon=True).start()
+
+    def ask_to_stop(self) -> None:
+        """Let ``wait_for_stop`` return."""
+        self._stop_wanted.set()
+
+    def wait_for_stop(self) -> None:
+        """Wait until somebody asks the server to stop, or it can't go on."""
+        self._stop_wanted.wait()
+
+    def not_ready(self) -> list[str]:
+        """Say what the server waits for, one line a reason; nothing if it is ready."""
+        reasons = [STOPPING] if self._stopping.is_set() else []
+        for number in range(self._config.server.grpc.workers):
+            child = self._children.get(number)
+            waits = child.not_ready() if child is not None else ["it is starting"]
+            reasons += [f"worker {number}: {reason}" for reason in waits]
+        return reasons
+
+    def stop(self, grace_s: float) -> bool:
+        """Stop: not ready first, then requests in flight finish while new ones are refused, then the workers end.
+
+        Returns:
+            Whether every accepted request was answered within ``grace_s``.
+        """
+        deadline = time.monotonic() + grace_s
+        self._stopping.set()
+        self._show_readiness()
+        children = [child for child in self._children.values() if child.end is None]
+        joined = [child for child in children if child.joined]
+        drains = [child.channel.ask("drain", grace_s) for child in joined]
+        outcomes = [_drained(drain, deadline) for drain in drains]
+        left_s = max(0.0, deadline - time.monotonic())
+        concurrent.futures.wait([child.channel.ask("close", left_s) for child in joined], left_s + CLOSE_S)
+        for child in children:
+            child.finish()
+        self._http.stop()
+        if self._reserved is not None:
+            self._reserved.close()
+        self._turn.close()
+        self.at_rest = True
+        return all(outcomes)
+
+    def _keep(self, number: int, config: ServableConfig) -> None:
+        """Have a worker in a place until the server stops."""
+        ends, at_once = 0, True
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            child = self._start(number, config)
+            reason, how = self._look_after(child, at_once=at_once)
+            if self._stopping.is_set():
+                return
+            self._metrics.end(child.pid, reason)
+            ends = 1 if time.monotonic() - started > STEADY_S else ends + 1
+            pause_s = _pause_s(ends)
+            logger.error("Worker %d %s; another one starts in %g s", number, how, pause_s)
+            self._stopping.wait(pause_s)
+            at_once = False
+
+    def _start(self, number: int, config: ServableConfig) -> Child:
+        orders = Orders(number=number, config=config, log_level=logging.getLogger().level)
+        child = Child(orders, self._turn.fileno(), {"spread": self._spreading.spread}, self._show_readiness)
+        self._children[number] = child
+        logger.info("Worker %d is process %d", number, child.pid)
+        return child
+
+    def _look_after(self, child: Child, *, at_once: bool) -> tuple[str, str]:
+        """Let a worker join, and return why and how it ended.
+
+        Args:
+            child: The worker.
+            at_once: Whether it opens the port before its models are loaded. A server that starts has nobody else to
+                answer that it is live; later, the other workers are there, and this one would only refuse requests.
+        """
+        try:
+            if at_once:
+                self._spreading.join(child)
+            if child.wait_settled() and not at_once:
+                self._spreading.join(child)
+        except WorkerGoneError:
+            pass
+        except ServingError as error:
+            child.failure = error
+        self._show_readiness()
+        if child.failure is not None:
+            self._end_failed(child, child.failure)
+        reason, how = child.wait_ended()
+        return (reason, how) if child.failure is None else ("failed", f"can't serve: {child.failure}")
+
+    def _end_failed(self, child: Child, failure: ServingError) -> None:
+        """End a worker that can't serve, and the server with it if that never could."""
+        if self._ready.is_set():
+            child.kill()
+        else:
+            self.failure = failure
+            self._stop_wanted.set()
+
+    def _show_readiness(self) -> None:
+        """Follow the workers' states; runs in whatever thread changes them."""
+        with self._showing:
+            ready = not self.not_ready()
+            if ready != self._shown_ready:
+                for child in list(self._children.values()):
+                    child.channel.tell("server_ready", ready)
+                self._shown_ready = ready
+            if ready and not self._ready.is_set():
+                logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
+                self._ready.set()
+
+    def _joined(self) -> list[Child]:
+        return [child for child in list(self._children.values()) if child.joined]
+
+    def _collect(self) -> dict[int, Families]:
+        asked = {child.pid: child.channel.ask("collect") for child in self._joined()}
+        concurrent.futures.wait(asked.values(), COLLECT_S)
+        answers = {pid: one.result() for pid, one in asked.items() if one.done() and one.exception() is None}
+        return {0: list(self._own_registry.collect()), **answers}
+
+    def _notes(self) -> list[str]:
+        """Say what an operator should mend though the server can work."""
+        return list(dict.fromkeys(note for child in self._joined() for note in child.notes))
+
+
+def _pause_s(ends: int) -> float:
+    """Return how long to wait after so many ends in a row: not at all after the first, then ever longer."""
+    return 0.0 if ends == 1 else float(min(MOST_PAUSE_S, 2 ** (ends - 2)))
+
+
+def _drained(drain: Future[Any], deadline: float) -> bool:
+    try:
+        return bool(drain.result(max(0.0, deadline - time.monotonic()) + CLOSE_S))
+    except (ServingError, TimeoutError):
+        return False

@@ -1,0 +1,249 @@
+"""What goes wrong around a server: clients, processes, clocks and disks. It answers, and says what happened."""
+
+import os
+import pathlib
+import queue
+import re
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+SERVE = [sys.executable, "-m", "serving.cli", "--log-level", "debug", "serve", "--config"]
+CLIENTS = 6
+READY_S = 60
+
+
+def infer(client: triton.InferenceServerClient, model: str = "fake", **options) -> list[float]:
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    return client.infer(model, [x], **options).as_numpy("y").tolist()
+
+
+@pytest.mark.parametrize("status", ["CANCELLED", "DEADLINE_EXCEEDED"])
+def test_a_request_whose_client_leaves_while_it_waits_for_an_instance_never_runs(
+    start_fake, fake, eventually, status: str
+) -> None:
+    running = start_fake("instances: 1")
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as client:
+        first = pool.submit(infer, running.client)
+        assert fake.started.acquire(timeout=30)
+        x = triton.InferInput("x", [1], "FP32")
+        x.set_data_from_numpy(np.zeros(1, np.float32))
+        errors: queue.Queue = queue.Queue()
+        options = {"client_timeout": 0.2} if status == "DEADLINE_EXCEEDED" else {}
+        call = client.async_infer("fake", [x], lambda result, error: errors.put(error), **options)
+        eventually(lambda: running.server.in_flight == 2)
+        if status == "CANCELLED":
+            call.cancel()
+        assert errors.get(timeout=30).status() == f"StatusCode.{status}"
+        fake.gate.set()
+        assert first.result(30) == [1]
+
+    eventually(lambda: running.server.in_flight == 0)
+    assert fake.runs == 1
+
+
+@pytest.mark.parametrize("rpc", ["ModelInfer", "ModelReady"])
+def test_calls_whose_message_never_comes_keep_nobody_else_waiting(start_fake, rpc: str) -> None:
+    running, over = start_fake(), threading.Event()
+
+    def message_that_never_comes() -> Iterator[bytes]:
+        over.wait(60)
+        yield from ()
+
+    with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        call = channel.stream_unary(f"/inference.GRPCInferenceService/{rpc}")
+        calls = [call.future(message_that_never_comes()) for _ in range(12)]
+
+        assert [infer(running.client) for _ in range(3)] == [[1]] * 3
+        assert running.client.is_server_ready()
+        assert running.client.is_model_ready("fake")
+        assert not any(one.done() for one in calls)
+        over.set()
+
+
+def test_a_message_that_says_it_has_two_gigabytes_is_refused_before_it_comes(shared) -> None:
+    """Frames by hand: no client library sends a length that isn't there."""
+    with socket.create_connection(("127.0.0.1", shared.server.port), timeout=30) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(kind=4, stream=0))
+        head = headers("/inference.GRPCInferenceService/ModelInfer")
+        connection.sendall(frame(kind=1, flags=4, stream=1, payload=head))
+        connection.sendall(frame(kind=0, stream=1, payload=b"\0" + struct.pack(">I", 2**31 - 1) + bytes(100)))
+
+        answer = b""
+        while b"grpc-status" not in answer:
+            answer += (received := connection.recv(65536))
+            assert received, answer
+
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED.value[0] == int(re.search(rb"grpc-status.(\d+)", answer)[1])
+    assert shared.client.is_server_ready()
+
+
+def frame(*, kind: int, stream: int, flags: int = 0, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def headers(path: str) -> bytes:
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers",
+              "content-type": "application/grpc"}  # fmt: skip
+    text = ((name.encode(), value.encode()) for name, value in fields.items())
+    return b"".join(bytes([0, len(n)]) + n + bytes([len(v)]) + v for n, v in text)  # literals, not indexed
+
+
+def test_a_small_message_that_unpacks_to_a_large_one_is_refused(start_fake) -> None:
+    running = start_fake()
+    bomb = bytes(200 << 20)
+
+    with grpc.insecure_channel(running.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(bomb, compression=grpc.Compression.Gzip, timeout=60)
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert infer(running.client) == [1]
+
+
+@pytest.mark.parametrize("jump_s", [-86_400, 86_400])
+def test_a_jump_of_the_clock_neither_expires_nor_keeps_a_request(start_fake, fake, monkeypatch, jump_s: int) -> None:
+    running = start_fake("instances: 1, batching: {max_batch_size: 4, max_queue_delay_us: 100, timeout_ms: 30000}")
+    assert infer(running.client) == [1]
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(infer, running.client) for _ in range(2)]
+        assert fake.started.acquire(timeout=30)
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + jump_s)
+        fake.gate.set()
+        assert [answer.result(30) for answer in answers] == [[1]] * 2
+        fake.gate.clear()
+        while fake.started.acquire(blocking=False):
+            pass
+        answers = [pool.submit(infer, running.client)]
+        assert fake.started.acquire(timeout=30)
+        with pytest.raises(InferenceServerException, match="longer than its timeout"):
+            infer(running.client, timeout=20_000)
+        fake.gate.set()
+        assert answers[0].result(30) == [1]
+
+
+class Process:
+    """A server process with an adder ``m``; its log, at level debug, is in a file."""
+
+    def __init__(self, folder: pathlib.Path, port: int, engine: str, startup: str, file_bytes: int) -> None:
+        config = folder / "servable.yaml"
+        config.write_text(
+            f"server: {{grpc: {{port: {port}}}, http: {{port: 0}}, startup: {startup}, log: {{level: debug}}}}\n"
+            f"cache: {{dir: cache}}\nmodels: [{{name: m, path: m.onnx, engine: {engine}}}]\n"
+        )
+        self.log = folder / "log"
+        self.address = f"127.0.0.1:{port}"
+        self.client = triton.InferenceServerClient(self.address)
+        limits = (file_bytes, resource.RLIM_INFINITY)
+        with self.log.open("wb") as log:
+            self.child = subprocess.Popen(
+                [*SERVE, str(config)],
+                stderr=log if file_bytes == resource.RLIM_INFINITY else subprocess.DEVNULL,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
+            )
+
+    def builders(self) -> list[int]:
+        """The processes that build its engines."""
+        children = pathlib.Path(f"/proc/{self.child.pid}/task").glob("*/children")
+        found = [int(number) for file in children for number in file.read_text().split()]
+        return [pid for pid in found if b"engines.worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def platform(self) -> str:
+        try:
+            return str(self.client.get_model_metadata("m").platform)
+        except InferenceServerException:
+            return ""
+
+
+@pytest.fixture
+def launch(tmp_path, adders, free_port) -> Iterator[Callable[..., Process]]:
+    launched: list[Process] = []
+
+    def launch_process(engine: str, startup: str = "native", file_bytes: int = resource.RLIM_INFINITY) -> Process:
+        adders.write("m.onnx", 7)
+        launched.append(Process(tmp_path, free_port, engine, startup, file_bytes))
+        return launched[0]
+
+    yield launch_process
+    for process in launched:
+        process.child.kill()
+        process.child.wait()
+        process.client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_a_signal_to_the_process_that_builds_engines_disturbs_nobody(
+    launch, adders, eventually, number: signal.Signals
+) -> None:
+    process = launch("openvino")
+    eventually(lambda: bool(process.builders()))
+
+    builder = process.builders()[0]
+    os.kill(builder, number)
+    eventually(lambda: process.platform() != "")
+    assert adders.ask(process.client) == 7
+    assert process.client.is_server_ready()
+    if number is signal.SIGSTOP:
+        os.kill(builder, signal.SIGCONT)
+
+    eventually(lambda: "version 1 in" in process.log.read_text() and process.client.is_server_ready())
+    assert adders.ask(process.client) == 7
+    assert process.child.poll() is None
+    assert "Traceback" not in process.log.read_text()
+
+
+@pytest.mark.parametrize("file_bytes", [0, 100], ids=["no file", "no large file"])
+def test_a_server_that_can_write_nothing_serves_natively(launch, adders, eventually, file_bytes: int) -> None:
+    process = launch("openvino", startup="wait", file_bytes=file_bytes)
+
+    eventually(lambda: process.platform() != "")
+    assert process.platform() == "onnxruntime_onnx"
+    assert adders.ask(process.client) == 7
+
+
+def test_a_signal_under_full_load_loses_no_request_that_was_accepted(launch, adders, eventually) -> None:
+    process = launch("native")
+    eventually(lambda: process.platform() != "")
+    answers: list[float] = []
+    refusals: list[InferenceServerException] = []
+
+    def ask() -> None:
+        with triton.InferenceServerClient(process.address) as client:
+            while process.child.poll() is None:
+                try:
+                    answers.append(adders.ask(client))
+                except InferenceServerException as error:
+                    refusals.append(error)
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        load = [pool.submit(ask) for _ in range(CLIENTS)]
+        eventually(lambda: len(answers) > 20 * CLIENTS)
+        process.child.send_signal(signal.SIGTERM)
+        assert process.child.wait(READY_S) == 0
+        for one in load:
+            one.result(READY_S)
+
+    ran = len(re.findall(r"ModelInfer of \S+: OK in", process.log.read_text()))
+    assert set(answers) == {7}
+    assert len(answers) == ran
+    assert {error.status() for error in refusals} <= {"StatusCode.UNAVAILABLE", "StatusCode.CANCELLED"}

@@ -1,0 +1,7 @@
+"""Stands for TensorRT in a process whose path has the folder above; see ``simulated_machine``."""
+
+import sys
+
+from simulated_machine import of_process
+
+sys.modules.update(of_process())

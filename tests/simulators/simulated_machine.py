@@ -1,0 +1,96 @@
+"""Puts a simulated GPU with TensorRT and pycuda into this process and into the processes that it starts.
+
+The project has no switch for this: in this process the modules take the place of ``tensorrt`` and ``pycuda`` where
+they were imported; a child process finds packages of these names on its path, and a small library in place of the
+driver, which tells that there is a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from engines import pycuda_backend, registry, tensorrt_backend
+from engines.cuda_devices import DRIVER, Gpu
+from engines.tensorrt_parser import make_logger
+from simulated_cuda import make_pycuda
+from simulated_tensorrt import VARIABLE, Simulation, make_tensorrt
+
+HERE = pathlib.Path(__file__).parent
+LIBRARIES = HERE / "libraries"
+
+DRIVER_SOURCE = """
+int cuInit(unsigned flags) {{ return 0; }}
+int cuDeviceGet(int *device, int ordinal) {{ *device = 0; return ordinal ? 101 : 0; }}
+int cuDeviceGetName(char *name, int length, int device) {{
+    const char *source = "{name}";
+    while (length-- > 1 && *source) *name++ = *source++;
+    *name = 0;
+    return 0;
+}}
+int cuDeviceGetAttribute(int *value, int attribute, int device) {{
+    *value = attribute == 75 ? {major} : attribute == 76 ? {minor} : 0;
+    return 0;
+}}
+"""
+
+
+def modules(simulation: Simulation) -> dict[str, Any]:
+    """TensorRT and pycuda on one simulated GPU, by module name."""
+    return {"tensorrt": make_tensorrt(simulation), **make_pycuda(simulation.gpu)}
+
+
+@functools.cache
+def of_process() -> dict[str, Any]:
+    """The modules of the simulation that the environment describes; one a process."""
+    return modules(Simulation.of_process())
+
+
+def install(monkeypatch: pytest.MonkeyPatch, simulation: Simulation) -> dict[str, Any]:
+    """Put a simulation into this process, until the test ends.
+
+    Returns:
+        The modules.
+    """
+    found = modules(simulation)
+    for name, module in found.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    major, minor = simulation.gpu.compute_capability
+    gpu = Gpu(name=simulation.gpu.name, compute_capability=f"{major}.{minor}")
+    monkeypatch.setattr(tensorrt_backend, "tensorrt", found["tensorrt"])
+    monkeypatch.setattr(tensorrt_backend, "LOAD_PROBLEM", "")
+    monkeypatch.setattr(pycuda_backend, "driver", found["pycuda.driver"])
+    monkeypatch.setattr(tensorrt_backend, "find_gpu", lambda: gpu)
+    forget()
+    return found
+
+
+def forget() -> None:
+    """Let backends and loggers of another installation go."""
+    registry.get_backend.cache_clear()
+    make_logger.cache_clear()
+
+
+def install_in_children(monkeypatch: pytest.MonkeyPatch, simulation: Simulation, folder: pathlib.Path) -> None:
+    """Put a simulation into the worker processes that are started from now on.
+
+    Args:
+        monkeypatch: Undoes it.
+        simulation: Its faults are those of this moment.
+        folder: For the small library that stands for the driver; it is compiled.
+    """
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler for a library in place of the driver")
+    major, minor = simulation.gpu.compute_capability
+    source = folder / "driver.c"
+    source.write_text(DRIVER_SOURCE.format(name=simulation.gpu.name, major=major, minor=minor), encoding="utf-8")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / DRIVER, source], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    monkeypatch.setenv(VARIABLE, simulation.to_json())
+    monkeypatch.syspath_prepend(LIBRARIES)

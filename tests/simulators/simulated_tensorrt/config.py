@@ -1,0 +1,207 @@
+"""How to build: limits, flags, profiles and the timing cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from simulated_tensorrt.graphs import by_name
+from simulated_tensorrt.network import INetworkDefinition
+from simulated_tensorrt.simulation import Bound
+from simulated_tensorrt.values import Dims, IHostMemory, ILogger, Speaks
+
+CACHE_MAGIC = b"simulated timing cache\n"
+
+
+class IOptimizationProfile(Bound):
+    """Least, best and most shapes of inputs; of inputs on the host, values."""
+
+    extra_memory_target = 1.0
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, list[list[int]]] = {}
+        self._values: dict[str, list[list[int]]] = {}
+
+    def set_shape(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002  (the library's names)
+        self._shapes[input] = _in_order([list(Dims(shape)) for shape in (min, opt, max)])
+
+    def set_shape_input(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002
+        self._values[input] = _in_order([list(map(int, values)) for values in (min, opt, max)])
+
+    def get_shape(self, input: str) -> list[Dims]:  # noqa: A002
+        return [Dims(shape) for shape in self._shapes.get(input, [])]
+
+    def get_shape_input(self, input: str) -> list[list[int]]:  # noqa: A002
+        return self._values.get(input, [])
+
+
+def _in_order(triple: list[list[int]]) -> list[list[int]]:
+    lengths = {len(sizes) for sizes in triple}
+    if len(lengths) != 1 or not all(low <= best <= high for low, best, high in zip(*triple, strict=True)):
+        raise ValueError("Shapes are not consistent")
+    return triple
+
+
+class ITimingCache(Bound):
+    """Which layers were timed, by which release on which GPU. It has no numbers: nothing here is fast or slow."""
+
+    def __init__(self, machine: str, layers: set[str]) -> None:
+        self._machine = machine
+        self._layers = layers
+
+    def serialize(self) -> IHostMemory:
+        facts = {"machine": self._machine, "layers": sorted(self._layers)}
+        return IHostMemory(CACHE_MAGIC + json.dumps(facts).encode())
+
+    def combine(self, input_cache: ITimingCache, ignore_mismatch: bool) -> bool:
+        if input_cache._machine != self._machine and not ignore_mismatch:
+            return False
+        self._layers |= input_cache._layers
+        return True
+
+    def reset(self) -> bool:
+        self._layers.clear()
+        return True
+
+
+class IBuilderConfig(Speaks):
+    builder_optimization_level = 3
+    avg_timing_iterations = 1
+    max_num_tactics = -1
+    max_aux_streams = -1
+    progress_monitor: Any = None
+    flags: int
+    hardware_compatibility_level: Any
+    profiling_verbosity: Any
+
+    def __init__(self, logger: ILogger) -> None:
+        super().__init__(logger)
+        self.flags = 1 << int(self._trt.BuilderFlag.TF32)
+        self.hardware_compatibility_level = self._trt.HardwareCompatibilityLevel.NONE
+        self.profiling_verbosity = self._trt.ProfilingVerbosity.LAYER_NAMES_ONLY
+        self._limits: dict[str, int] = {}
+        self._profiles: list[IOptimizationProfile] = []
+        self._cache: ITimingCache | None = None
+        self._previews: set[str] = set()
+
+    def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None:
+        self._limits[pool.name] = int(pool_size)
+
+    def get_memory_pool_limit(self, pool: Any) -> int:
+        return self._limits.get(pool.name, self._sim.gpu.total_bytes)
+
+    def set_flag(self, flag: Any) -> None:
+        self.flags |= 1 << int(flag)
+
+    def clear_flag(self, flag: Any) -> None:
+        self.flags &= ~(1 << int(flag))
+
+    def get_flag(self, flag: Any) -> bool:
+        return bool(self.flags >> int(flag) & 1)
+
+    def set_preview_feature(self, feature: Any, enable: bool) -> None:
+        (self._previews.add if enable else self._previews.discard)(feature.name)
+
+    def get_preview_feature(self, feature: Any) -> bool:
+        return feature.name in self._previews
+
+    @property
+    def num_optimization_profiles(self) -> int:
+        return len(self._profiles)
+
+    def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
+        if any(min(low, default=0) < 0 for low, _, _ in profile._shapes.values()):
+            self._error("Profile has a negative dimension.")
+            return -1
+        self._profiles.append(profile)
+        return len(self._profiles) - 1
+
+    def create_timing_cache(self, serialized_timing_cache: Any) -> ITimingCache | None:
+        data = bytes(memoryview(serialized_timing_cache))
+        facts: dict[str, Any] = {"machine": self._machine, "layers": []}
+        if data:
+            if not data.startswith(CACHE_MAGIC):
+                self._error("Timing cache header is invalid.")
+                return None
+            facts = json.loads(data.removeprefix(CACHE_MAGIC))
+        cache: ITimingCache = self._trt.ITimingCache(facts["machine"], set(facts["layers"]))
+        return cache
+
+    def set_timing_cache(self, cache: ITimingCache, ignore_mismatch: bool) -> bool:
+        if cache._machine != self._machine and not ignore_mismatch:
+            self._warn("The timing cache was made by another release or on another device.")
+            return False
+        self._cache = cache
+        return True
+
+    def get_timing_cache(self) -> ITimingCache | None:
+        return self._cache
+
+    @property
+    def _machine(self) -> str:
+        return f"{self._sim.version} {self._sim.gpu.name} {self._sim.gpu.compute_capability}"
+
+    @property
+    def _workspace_limit(self) -> int | None:
+        """Bytes; None for all that there are."""
+        return self._limits.get("WORKSPACE")
+
+    def _measure(self, node: onnx.NodeProto) -> bool:
+        """Time a layer.
+
+        Returns:
+            False where the cache knows its time.
+        """
+        key = f"{node.op_type} {[str(a) for a in node.attribute]}"
+        if self._cache is None or self.get_flag(self._trt.BuilderFlag.DISABLE_TIMING_CACHE):
+            return True
+        known = key in self._cache._layers
+        self._cache._layers.add(key)
+        return not known
+
+    def _flag_names(self) -> list[str]:
+        """The flags that are set."""
+        return [flag.name for flag in self._trt.BuilderFlag if self.get_flag(flag)]
+
+    def _settings(self) -> dict[str, Any]:
+        """What else was set, for a plan to tell."""
+        return {
+            "level": self.builder_optimization_level,
+            "limits": self._limits,
+            "previews": sorted(self._previews),
+            "hardware_compatibility_level": self.hardware_compatibility_level.name,
+            "profiling_verbosity": self.profiling_verbosity.name,
+        }
+
+    def _usable_profiles(self, network: INetworkDefinition) -> list[dict[str, Any]] | str:
+        """Check the profiles against a network.
+
+        Returns:
+            Shapes and values by input, once a profile; or what is wrong.
+        """
+        inputs = by_name(t for t in network._tensors if t.is_input)
+        varying = [t for t in inputs.values() if -1 in t.shape]
+        sizes = [t for t in inputs.values() if t.on_host]
+        if (varying or sizes) and not self._profiles:
+            return "Network has dynamic or shape inputs, but no optimization profile has been defined."
+        for number, profile in enumerate(self._profiles):
+            problem = _misfit(profile, inputs) or _lacking(profile._shapes, varying) or _lacking(profile._values, sizes)
+            if problem:
+                return f"Optimization profile {number}: {problem}"
+        return [{"shapes": profile._shapes, "values": profile._values} for profile in self._profiles]
+
+
+def _misfit(profile: IOptimizationProfile, inputs: dict[str, Any]) -> str:
+    for name, shapes in profile._shapes.items():
+        shape: Sequence[int] = inputs[name].shape if name in inputs else ()
+        fixed = [(i, size) for i, size in enumerate(shape) if size >= 0]
+        if any(len(s) != len(shape) or any(s[i] != size for i, size in fixed) for s in shapes):
+            return f"shapes of {name} do not match its dimensions in the network."
+    return ""
+
+
+def _lacking(given: dict[str, Any], tensors: list[Any]) -> str:
+    return next((f"it has nothing for input {t.name}." for t in tensors if t.name not in given), "")

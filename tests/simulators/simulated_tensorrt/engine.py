@@ -1,0 +1,261 @@
+"""The runtime, which reads plans, and the engine that it makes of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import onnx
+
+from simulated_cuda import CudaError
+from simulated_tensorrt.context import IExecutionContext
+from simulated_tensorrt.executable import Executable
+from simulated_tensorrt.graphs import Tensor, by_name
+from simulated_tensorrt.plan import Plan, PlanError
+from simulated_tensorrt.simulation import Bound
+from simulated_tensorrt.values import Dims, IHostMemory, ILogger, ShowsLogger, Speaks
+from simulated_tensorrt.weights import size_bytes, strip
+
+AMPERE = (8, 0)
+EXCLUDE_WEIGHTS = 0
+
+
+class Runtime(ShowsLogger):
+    """Gives None for whatever it can't read; why is in the log."""
+
+    engine_host_code_allowed = False
+    max_threads = 1
+    error_recorder: Any = None
+    gpu_allocator: Any = None
+
+    def __init__(self, logger: ILogger) -> None:
+        super().__init__(logger)
+        if self._sim.faults.builder_missing:
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    def deserialize_cuda_engine(self, serialized_engine: Any) -> ICudaEngine | None:
+        problem = self._sim.faults.deserialize_fails
+        if not self._sim.gpu.stack:
+            problem = "CUDA initialization failure with error: 201. There is no current context in this thread."
+        try:
+            plan = Plan.from_bytes(bytes(memoryview(serialized_engine)))
+            problem = problem or self._mismatch(plan)
+        except PlanError as error:
+            problem = problem or f"Serialization assertion failed: {error}"
+        if problem:
+            self._error(problem)
+            return None
+        if plan.gpu != self._sim.gpu.name:
+            self._warn("Using an engine plan file across different models of devices is not recommended.")
+        engine: ICudaEngine = self._trt.ICudaEngine(self._logger, plan)
+        return engine
+
+    def _mismatch(self, plan: Plan) -> str:
+        """What keeps a plan from being used here; empty if nothing does."""
+        ours, built = self._sim.release, tuple(int(n) for n in plan.version.split(".")[:2])
+        if plan.version != self._sim.version:
+            compatible = "VERSION_COMPATIBLE" in plan.flags and built <= ours
+            if not compatible:
+                return (
+                    f"The engine plan file is of TensorRT {plan.version}, this is {self._sim.version}; please rebuild."
+                )
+            if "EXCLUDE_LEAN_RUNTIME" not in plan.flags and not self.engine_host_code_allowed:
+                return "The plan holds host code, which engine_host_code_allowed does not allow."
+        level, here = plan.settings["hardware_compatibility_level"], self._sim.gpu.compute_capability
+        fits = here == plan.compute_capability or (level == "AMPERE_PLUS" and here >= AMPERE)
+        return "" if fits else f"The engine was generated on a device of compute capability {plan.compute_capability}."
+
+
+class ICudaEngine(Speaks):
+    """Read-only but for its weights. Several threads may ask it at once."""
+
+    error_recorder: Any = None
+
+    def __init__(self, logger: ILogger, plan: Plan) -> None:
+        super().__init__(logger)
+        self._plan = plan
+        self._tensors: dict[str, Tensor] = by_name(plan.tensors)
+        self._missing_weights = dict(plan.stripped)
+        self._weights = onnx.ModelProto.FromString(plan.model)
+        self._loaded: Executable | None = None
+
+    @property
+    def _executable(self) -> Executable:
+        """What the engine computes, once it has all weights."""
+        with self._sim.lock:
+            if self._loaded is None:
+                self._loaded = Executable(self._weights.SerializeToString(), self._plan.tensors)
+            return self._loaded
+
+    def _forget_executable(self) -> None:
+        """Take changed weights into account."""
+        self._loaded = None
+
+    @property
+    def name(self) -> str:
+        return self._weights.graph.name
+
+    @property
+    def num_io_tensors(self) -> int:
+        return len(self._plan.tensors)
+
+    @property
+    def num_optimization_profiles(self) -> int:
+        return max(len(self._plan.profiles), 1)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._plan.layers)
+
+    @property
+    def num_aux_streams(self) -> int:
+        return 0
+
+    @property
+    def refittable(self) -> bool:
+        return not {"REFIT", "REFIT_IDENTICAL", "STRIP_PLAN"}.isdisjoint(self._plan.flags)
+
+    @property
+    def device_memory_size_v2(self) -> int:
+        return max(self._plan.scratch)
+
+    def get_device_memory_size_for_profile_v2(self, profile_index: int) -> int:
+        return self._plan.scratch[profile_index]
+
+    def get_tensor_name(self, index: int) -> str:
+        return self._plan.tensors[index].name
+
+    def get_tensor_mode(self, name: str) -> Any:
+        modes = self._trt.TensorIOMode
+        if name not in self._tensors:
+            return modes.NONE
+        return modes.INPUT if self._tensors[name].is_input else modes.OUTPUT
+
+    def get_tensor_shape(self, name: str) -> Dims:
+        return Dims(self._tensors[name].shape)
+
+    def get_tensor_dtype(self, name: str) -> Any:
+        return self._trt.DataType[self._tensors[name].dtype]
+
+    def get_tensor_location(self, name: str) -> Any:
+        locations = self._trt.TensorLocation
+        return locations.HOST if self._tensors[name].on_host else locations.DEVICE
+
+    def get_tensor_format(self, name: str, profile_index: int = 0) -> Any:
+        return self._trt.TensorFormat.LINEAR
+
+    def get_tensor_bytes_per_component(self, name: str, profile_index: int = 0) -> int:
+        return self._tensors[name].item_bytes
+
+    def is_shape_inference_io(self, name: str) -> bool:
+        return self._tensors[name].on_host
+
+    def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[Dims]:
+        shapes = self._profile(profile_index)["shapes"].get(name)
+        return [Dims(shape) for shape in shapes or [self._tensors[name].shape] * 3]
+
+    def get_tensor_profile_values(self, name: int, profile_index: str) -> list[list[int]]:
+        """The bindings have the names of the arguments swapped: the profile comes first."""
+        values: list[list[int]] = self._profile(name)["values"].get(profile_index, [])
+        return values
+
+    def _profile(self, index: int) -> dict[str, Any]:
+        """Shapes and values; none where the engine has no profile of its own."""
+        return self._plan.profiles[index] if self._plan.profiles else {"shapes": {}, "values": {}}
+
+    def create_execution_context(self, strategy: Any = None) -> IExecutionContext | None:
+        strategies = self._trt.ExecutionContextAllocationStrategy
+        if isinstance(strategy, getattr(self._trt, "IRuntimeConfig", ())):
+            strategy = strategy.get_execution_context_allocation_strategy()
+        problem = self._sim.faults.context_fails
+        if self._missing_weights:
+            problem = f"The engine lacks weights: {sorted(self._missing_weights)}. Refit it first."
+        if not self._sim.gpu.stack:
+            problem = "CUDA initialization failure with error: 201. There is no current context in this thread."
+        if problem:
+            self._error(problem)
+            return None
+        try:
+            context: IExecutionContext = self._trt.IExecutionContext(self, self._logger, strategy or strategies.STATIC)
+        except CudaError as error:
+            self._error(f"Cuda Runtime ({error})")
+            return None
+        return context
+
+    def create_runtime_config(self) -> IRuntimeConfig:
+        config: IRuntimeConfig = self._trt.IRuntimeConfig()
+        return config
+
+    def get_engine_stat(self, stat: Any = None) -> int:
+        """Bytes of all weights, or of those that were left out."""
+        stripped = stat is not None and stat.name == "STRIPPED_WEIGHTS_SIZE"
+        weights = onnx.ModelProto.FromString(self._plan.model).graph.initializer
+        return sum(size_bytes(t) for t in weights if not stripped or t.name in self._plan.stripped)
+
+    def create_engine_inspector(self) -> Any:
+        return self._trt.EngineInspector(self)
+
+    def create_serialization_config(self) -> ISerializationConfig:
+        config: ISerializationConfig = self._trt.ISerializationConfig()
+        return config
+
+    def serialize(self) -> IHostMemory:
+        return self._serialized(ISerializationConfig())
+
+    def serialize_with_config(self, arg0: ISerializationConfig, /) -> IHostMemory:
+        return self._serialized(arg0)
+
+    def _serialized(self, config: ISerializationConfig) -> IHostMemory:
+        """A plan of the weights that the engine has now, or of none."""
+        model, stripped = self._weights, self._missing_weights
+        if config.flags >> EXCLUDE_WEIGHTS & 1:
+            model, stripped = strip(model)
+        plan = dataclasses.replace(self._plan, stripped=dict(stripped), model=model.SerializeToString())
+        return IHostMemory(plan.to_bytes())
+
+
+class ISerializationConfig(Bound):
+    flags = 0
+
+    def set_flag(self, flag: Any) -> bool:
+        self.flags |= 1 << int(flag)
+        return True
+
+    def clear_flag(self, flag: Any) -> bool:
+        self.flags &= ~(1 << int(flag))
+        return True
+
+    def get_flag(self, flag: Any) -> bool:
+        return bool(self.flags >> int(flag) & 1)
+
+
+class IRuntimeConfig(Bound):
+    def __init__(self) -> None:
+        self._strategy = self._trt.ExecutionContextAllocationStrategy.STATIC
+
+    def set_execution_context_allocation_strategy(self, strategy: Any) -> None:
+        self._strategy = strategy
+
+    def get_execution_context_allocation_strategy(self) -> Any:
+        return self._strategy
+
+
+class EngineInspector(Bound):
+    """Tells layers by name alone, as it does for engines that were not built in detail."""
+
+    execution_context: Any = None
+
+    def __init__(self, engine: ICudaEngine) -> None:
+        self._engine = engine
+
+    def get_engine_information(self, format: Any) -> str:  # noqa: A002  (the library's name)
+        layers, tensors = self._engine._plan.layers, list(self._engine._tensors)
+        if format == self._trt.LayerInformationFormat.ONELINE:
+            return "\n".join(layers)
+        boundary = "I/O Tensors" if self._sim.release >= (11, 0) else "Bindings"
+        return json.dumps({"Layers": layers, boundary: tensors})
+
+    def get_layer_information(self, layer_index: int, format: Any) -> str:  # noqa: A002
+        name = self._engine._plan.layers[layer_index]
+        return json.dumps(name) if format == self._trt.LayerInformationFormat.JSON else name

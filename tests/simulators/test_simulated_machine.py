@@ -1,0 +1,66 @@
+"""A simulated GPU machine is found like a real one, here and in worker processes."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from engines import BuildOptions, jobs
+from engines.errors import WorkerError
+from engines.progress import Progress, listening
+from engines.registry import get_backend
+from partitioner import SUPPORTED
+from simulated_tensorrt import Faults, Plan
+
+
+def test_the_backend_finds_the_library_and_the_gpu(simulate) -> None:
+    simulate(version="10.13.3.9")
+
+    backend = get_backend("tensorrt")
+
+    assert backend.version() == "10.13.3.9+simulated"
+    assert backend.device().name == "simulated GPU"
+
+
+def test_nothing_is_left_where_nothing_is_simulated(simulate) -> None:
+    assert "tensorrt" not in sys.modules
+    assert "pycuda" not in sys.modules
+
+
+def test_a_worker_process_builds_on_the_same_machine(simulate, simulated_worker, model, tmp_path) -> None:
+    worker = simulated_worker(simulate(version="10.16.1.11"))
+
+    worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+
+    plan = Plan.from_bytes((tmp_path / "engine").read_bytes())
+    assert (plan.version, plan.gpu) == ("10.16.1.11", "simulated GPU")
+    assert worker.call(jobs.refusal, 60, "tensorrt", model) == SUPPORTED
+
+
+def test_a_build_that_crashes_ends_the_worker_process_alone(simulate, simulated_worker, model, tmp_path) -> None:
+    worker = simulated_worker(simulate(faults=Faults(build_crashes=True)))
+
+    with pytest.raises(WorkerError, match="exit code 139"):
+        worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+
+
+def test_a_worker_process_tells_how_far_a_build_is(simulate, simulated_worker, model, tmp_path) -> None:
+    worker = simulated_worker(simulate())
+    said: list[Progress] = []
+
+    with listening(said.append):
+        worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+
+    assert [(progress.phase, progress.done, progress.total) for progress in said] == [
+        ("Building Engine", done, 3) for done in (0, 1, 2, 3, 3)
+    ]
+
+
+def test_a_build_that_takes_too_long_is_stopped_however_much_it_tells(
+    simulate, simulated_worker, model, tmp_path
+) -> None:
+    worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
+
+    with pytest.raises(WorkerError, match="build took longer than 1 s and was stopped"):
+        worker.call(jobs.build, 1, "tensorrt", model, tmp_path / "engine", BuildOptions())
