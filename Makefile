@@ -6,7 +6,7 @@ WORKERS ?= auto
 PYCUDA ?= build/pycuda
 MINUTES ?= 5
 
-.PHONY: setup serve predict test test-pycuda conformance soak bench results lint clean
+.PHONY: setup serve predict test test-pycuda test-gpu conformance soak bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ test: setup
 test-pycuda: setup
 	$(BIN)/python tests/simulators/pycuda_stand_in/build.py $(PYCUDA)
 	PYTHONPATH=$(PYCUDA)/site LD_LIBRARY_PATH=$(PYCUDA) $(BIN)/python -m pytest tests/simulators/test_pycuda.py
+
+# On a machine with a GPU, TensorRT and pycuda in the environment: see docs/gpu.md.
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu
 
 conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
