@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= auto
+# One more than cores: some tests wait for other processes.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 PYCUDA ?= build/pycuda
 MINUTES ?= 5
 

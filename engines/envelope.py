@@ -177,7 +177,9 @@ def _compare(segment: str, what: str, built: str, here: str) -> None:
         raise EngineRejectedError(segment, f"it was built for {what} {built!r}; here it is {here!r}.")
 
 
-def _check_texts(fields: Mapping[str, Any], keys: Iterable[str]) -> None:
+def _check_texts(fields: object, keys: Iterable[str]) -> None:
+    if not isinstance(fields, dict):
+        raise TypeError(f"{fields!r:.40} is no mapping")
     for key in keys:
         if not isinstance(fields[key], str):
             raise TypeError(f"{key!r} is no text")

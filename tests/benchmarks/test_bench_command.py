@@ -17,6 +17,8 @@ import pytest
 from benchmarks.harness.results import Result, Row, read_result
 from serving.cli import main
 
+pytestmark = pytest.mark.slow
+
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 MODEL, TEST_SET = DIGITS / "digits.onnx", DIGITS / "test.npz"
 BUDGET_S = 100

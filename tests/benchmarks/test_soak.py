@@ -19,6 +19,8 @@ from benchmarks.soak.questions import served_models
 from benchmarks.soak.vitals import Growth, Vitals, growth
 from protos import ModelInferRequest, ModelInferResponse
 
+pytestmark = pytest.mark.slow
+
 OK, INTERNAL, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE
 
 

@@ -18,6 +18,8 @@ from engines.cache import Refusal
 from engines.errors import BuildError, WorkerError
 from partitioner import Graph, ReasonCode, Segment, cut_segments, load_model
 
+pytestmark = pytest.mark.slow
+
 CHAIN = """g (float[2,8] x) => (float[2,8] y) {
     a = Relu(x) b = Neg(a) c = Abs(b) d = Sqrt(c) e = Exp(d) f = Tanh(e) h = Sigmoid(f) y = Neg(h)
 }"""

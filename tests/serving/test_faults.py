@@ -21,6 +21,8 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+pytestmark = pytest.mark.slow
+
 SERVE = [sys.executable, "-m", "serving.cli", "--log-level", "debug", "serve", "--config"]
 CLIENTS = 6
 READY_S = 60

@@ -14,6 +14,8 @@ from benchmarks.soak.mutations import Mutator
 from benchmarks.soak.outcomes import Outcome, is_message, outcome_of_mutated, outcome_of_mutated_stream
 from protos import ModelInferRequest, ModelInferResponse, SystemSharedMemoryRegisterRequest
 
+pytestmark = pytest.mark.slow
+
 SERVICE = "/inference.GRPCInferenceService/"
 SEED, UNARY, STREAMS, STREAMED, AT_ONCE = 20261, 1500, 40, 12, 32
 ANSWER_S = 30

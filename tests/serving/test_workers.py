@@ -22,6 +22,8 @@ import tritonclient.grpc as triton
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 CONNECTIONS = 12
 """So many that all of them go to one of two workers once in two thousand times."""

@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
+import simulated_machine
 from engines import BuildOptions, jobs
 from engines.errors import WorkerError
 from engines.progress import Progress, listening
 from engines.registry import get_backend
 from partitioner import SUPPORTED
-from simulated_tensorrt import Faults, Plan
+from simulated_tensorrt import Faults, Plan, Simulation
 
 
 def test_the_backend_finds_the_library_and_the_gpu(simulate) -> None:
@@ -23,9 +24,14 @@ def test_the_backend_finds_the_library_and_the_gpu(simulate) -> None:
     assert backend.device().name == "simulated GPU"
 
 
-def test_nothing_is_left_where_nothing_is_simulated(simulate) -> None:
-    assert "tensorrt" not in sys.modules
-    assert "pycuda" not in sys.modules
+def test_nothing_of_a_simulation_is_left() -> None:
+    before = {name: sys.modules.get(name) for name in ("tensorrt", "pycuda")}
+    with pytest.MonkeyPatch.context() as patch:
+        simulated_machine.install(patch, Simulation())
+        assert sys.modules["tensorrt"] is not before["tensorrt"]
+    simulated_machine.forget()
+
+    assert {name: sys.modules.get(name) for name in before} == before
 
 
 def test_a_worker_process_builds_on_the_same_machine(simulate, simulated_worker, model, tmp_path) -> None:
