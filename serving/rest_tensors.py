@@ -17,7 +17,7 @@ from serving.errors import InvalidRequestError
 from serving.parameters import tensor_place
 from serving.rest_messages import infer_parameters
 from serving.shared_memory import SharedMemory, Window
-from serving.signature import BYTES, Signature, WireTensor
+from serving.signature import BYTES, IMAGES, Signature, WireTensor
 from serving.tensors import (
     check_count,
     declared_input,
@@ -214,8 +214,9 @@ def _from_json(tensor: WireTensor, shape: tuple[int, ...], data: list[Any]) -> n
         InvalidRequestError: Elements are of another type or outside its range, or there are more or fewer.
     """
     datatype = tensor.datatype
-    if datatype.contents is None:
-        raise InvalidRequestError(f"{tensor.label} has type {datatype.name}, which JSON can't carry; send it raw")
+    if datatype.contents is None or datatype is IMAGES:
+        kind = "holds images" if datatype is IMAGES else f"has type {datatype.name}"
+        raise InvalidRequestError(f"{tensor.label} {kind}, which JSON can't carry; send it raw")
     flat, kinds = _flattened(data)
     if not kinds <= _JSON_KINDS[datatype.numpy.kind]:
         found = ", ".join(sorted(json.dumps(kind.__name__) for kind in kinds))

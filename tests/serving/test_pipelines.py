@@ -2,11 +2,14 @@
 
 import gc
 import io
+import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import textwrap
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +19,7 @@ import onnx
 import pytest
 import tritonclient.grpc as triton
 from PIL import Image
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from serving import images
 from serving.config import config_schema, load_config
@@ -68,6 +71,14 @@ def ask(client: triton.InferenceServerClient, *files: bytes) -> triton.InferResu
     return client.infer("m", [image])
 
 
+def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
 def labels(result: triton.InferResult) -> list[str]:
     return [row[0].decode() for row in result.as_numpy("labels")]
 
@@ -89,6 +100,20 @@ def test_an_encoded_image_becomes_a_label(start: Any, entry: Any, startup: str) 
     scores = result.as_numpy("scores")
     assert scores.shape == (2, 2)
     assert scores[0, 0] == pytest.approx(np.exp(2) / (np.exp(2) + 2 * np.exp(-2)), rel=0.05)
+
+
+def test_images_come_over_rest_too_but_not_in_json(start: Any, entry: Any) -> None:
+    url = f"{start(entry(PIPELINE)).http}/v2/models/m/infer"
+    content = serialize_byte_tensor(np.array([encoded("green")], object)).item()
+    image = {"name": "image", "shape": [1], "datatype": "BYTES"}
+    facts = json.dumps({"inputs": [{**image, "parameters": {"binary_data_size": len(content)}}]}).encode()
+
+    status, raw = post(url, facts + content, {"Inference-Header-Content-Length": str(len(facts))})
+    refused, text = post(url, json.dumps({"inputs": [{**image, "data": ["file"]}]}).encode(), {})
+
+    assert (status, refused) == (200, 400)
+    assert {one["name"]: one["data"] for one in raw["outputs"]}["labels"][0] == "green"
+    assert text["error"].endswith("holds images, which JSON can't carry; send it raw")
 
 
 def test_the_example_reads_digits(start: Any) -> None:
