@@ -77,8 +77,7 @@ def ceiling(config: ServableConfig) -> grpc.Server:
 class BareModel:
     """Answers requests with raw contents: parse, run, write.
 
-    Runs come one after the other, as in a server with one instance: side by side they only take the cores from each
-    other, and a ceiling of 602 KB tensors would lie below the real server.
+    Runs come one after the other, as in a server with one instance.
     """
 
     def __init__(self, executable: Executable) -> None:
