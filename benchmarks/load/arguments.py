@@ -21,10 +21,11 @@ def _callers(text: str) -> list[int]:
 
 
 def _rates(text: str) -> list[float]:
-    return [_amount(part) for part in text.split(",")]
+    return [amount(part) for part in text.split(",")]
 
 
-def _amount(text: str) -> float:
+def amount(text: str) -> float:
+    """Read a positive number, for argparse."""
     try:
         number = float(text)
     except ValueError:
@@ -35,7 +36,7 @@ def _amount(text: str) -> float:
 
 
 def _amount_or_zero(text: str) -> float:
-    return 0.0 if text == "0" else _amount(text)
+    return 0.0 if text == "0" else amount(text)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -64,7 +65,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="open loop: requests a second at random times; latency counts from when a request was due",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--seconds", type=_amount, default=5.0, metavar="S", help="length of a row; default: 5")
+    length.add_argument("--seconds", type=amount, default=5.0, metavar="S", help="length of a row; default: 5")
     length.add_argument("--requests", type=positive, metavar="N", help="length of a row in requests instead")
     parser.add_argument(
         "--warmup", type=_amount_or_zero, default=1.0, metavar="S", help="seconds of load before a row; default: 1"
@@ -80,7 +81,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs; generated ones without this")
     parser.add_argument("--shared-memory", action="store_true", help="tensors in system shared memory")
-    parser.add_argument("--timeout", type=_amount, default=60.0, metavar="S", help="limit of a request; default: 60")
+    parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="limit of a request; default: 60")
     parser.add_argument("--processes", type=positive, metavar="N", help="client processes; default: one for four cores")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the open loop's times; default: 0")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the rows as JSON")

@@ -10,8 +10,10 @@ import tempfile
 
 from rich.console import Console
 
+from benchmarks.load.arguments import amount
 from benchmarks.soak.report import print_results, write_results
 from benchmarks.soak.stages import Plan, soak
+from serving.command import positive
 
 WIDTH = 120
 """Columns of the tables where the output is no terminal."""
@@ -34,9 +36,11 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0, help="of warm-up and steady load (default: 5)")
-    parser.add_argument("--mutated", type=int, default=100_000, help="requests with damaged bytes (default: 100000)")
-    parser.add_argument("--reloads", type=int, default=100, help="under full load, twice (default: 100)")
+    parser.add_argument("--minutes", type=amount, default=5.0, help="of warm-up and steady load (default: 5)")
+    parser.add_argument(
+        "--mutated", type=positive, default=100_000, help="requests with damaged bytes (default: 100000)"
+    )
+    parser.add_argument("--reloads", type=positive, default=100, help="under full load, twice (default: 100)")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="repeats the choices of a run")
     parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
     return parser

@@ -151,3 +151,12 @@ def test_a_short_soak_finds_no_fault(tmp_path: pathlib.Path, monkeypatch: pytest
     assert [c for c in result["checks"] if not c["passed"] and not c["name"].startswith(unsettled)] == []
     assert {one["kind"] for one in result["requests"]} >= {"infer", "stream", "mutated", "reload", "scrape"}
     assert result["plan"]["seed"] == 1
+
+
+@pytest.mark.parametrize("wrong", [["--minutes", "-1"], ["--minutes", "nan"], ["--mutated", "0"], ["--reloads", "x"]])
+def test_a_plan_without_anything_to_do_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(wrong)
+
+    assert ended.value.code == 2
+    assert f"argument {wrong[0]}: " in capsys.readouterr().err
