@@ -14,6 +14,10 @@ from engines.errors import InvalidInputError
 from partitioner import TensorSpec, describe
 
 
+_Taken = tuple[str, np.dtype, tuple[int, ...]]
+"""Name, dtype and shape of an input."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
     """Inputs and outputs of a model, in order."""
@@ -23,14 +27,11 @@ class Signature:
     _expected: dict[str, _Expected] = dataclasses.field(init=False, repr=False, compare=False)
     _required: tuple[str, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _names: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False)
-    _exact: tuple[tuple[str, np.dtype, tuple[int, ...]], ...] | None = dataclasses.field(
-        init=False, repr=False, compare=False
-    )
+    _last: tuple[_Taken, ...] | None = dataclasses.field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_expected", {s.name: _Expected.of(s) for s in self.inputs})
         object.__setattr__(self, "_required", tuple(s.name for s in self.inputs if _is_required(s)))
-        object.__setattr__(self, "_exact", _exact_inputs(self.inputs))
         object.__setattr__(self, "_names", frozenset(s.name for s in self.outputs))
 
     def check(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> Mapping[str, Any]:
@@ -42,7 +43,7 @@ class Signature:
         Raises:
             InvalidInputError: Names the input and what it must be.
         """
-        if outputs is None and self._matches(feeds):
+        if outputs is None and self._is_like_last(feeds):
             return feeds
         for name in self._required:
             if name not in feeds:
@@ -64,13 +65,17 @@ class Signature:
             raise InvalidInputError(
                 f"There is no output {unknown!r}. The model gives {', '.join(sorted(self._names))}."
             )
+        if all(value.__class__ is np.ndarray for value in feeds.values()):
+            taken = tuple((name, value.dtype, value.shape) for name, value in feeds.items())
+            object.__setattr__(self, "_last", taken)
         return checked
 
-    def _matches(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether the inputs are exactly what a model of fixed shapes takes. Quick, and wrong only towards no."""
-        if self._exact is None or len(feeds) != len(self._exact):
+    def _is_like_last(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether the inputs look like the last ones that were right. Quick, and wrong only towards no."""
+        last = self._last
+        if last is None or len(feeds) != len(last):
             return False
-        for name, dtype, shape in self._exact:
+        for name, dtype, shape in last:
             value = feeds.get(name)
             if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
                 return False
@@ -99,12 +104,6 @@ class _Expected:
         if not (_same_type(self.spec, value) and _fits(self.spec.shape, value.shape)):
             given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
             raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is {given}.")
-
-
-def _exact_inputs(inputs: Sequence[TensorSpec]) -> tuple[tuple[str, np.dtype, tuple[int, ...]], ...] | None:
-    exact = [(s.name, s.dtype.numpy(), s.static_shape) for s in inputs if s.dtype is not None and not s.optional]
-    fixed = tuple((name, dtype, shape) for name, dtype, shape in exact if shape)
-    return fixed if len(fixed) == len(inputs) else None
 
 
 def _is_required(spec: TensorSpec) -> bool:

@@ -8,58 +8,48 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import prometheus_client
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from serving.access import Access
-from serving.admission import InferencePool
+from serving.loader import engine_cache
 from serving.logs import logged
 from serving.ops_app import NOT_STORED, OpsApp, run_in
 from serving.rest_body import read_body
 from serving.rest_infer import INFER_RPC, Answer, Client, RestInference, failed_answer, peer_of
 from serving.rest_methods import METHODS, MODEL, VERSION, RestMethod
-from serving.servable import Servable
-from serving.service import InferenceService
-from serving.servicer import GrpcServicer
+from serving.schema import ServableConfig
+from serving.served_explanation import Explanations
+from serving.servicer import GrpcServicer, Spread
+from serving.station import Station
 from serving.status_page import render_status_page, server_facts
 from serving.tokens import Grant
 
+PAGES = ("/", "/status")
+"""Where the status page is."""
+
 
 class HttpApp(OpsApp):
-    """The routes of a server of one process."""
-
-    KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+    """The routes of a server that runs models."""
 
     def __init__(
-        self,
-        service: InferenceService,
-        access: Access,
-        pool: InferencePool,
-        *,
-        registry: prometheus_client.CollectorRegistry,
-        max_bytes: int,
-        notes: Callable[[], Sequence[str]],
-        explain: Callable[[Servable], str],
+        self, config: ServableConfig, station: Station, notes: Callable[[], Sequence[str]], spread: Spread | None = None
     ) -> None:
         """Prepare.
 
         Args:
-            service: What is behind all answers.
-            access: Who may call what.
-            pool: The threads that run models.
-            registry: What /metrics tells.
-            max_bytes: Largest body of a request.
+            config: What is served.
+            station: What is behind all answers.
             notes: Lines for /readyz about what should be mended.
-            explain: Draws where the nodes of a model version run.
+            spread: For one of several processes that answer as one: see ``GrpcServicer``.
         """
-        super().__init__(access, registry=registry, not_ready=service.not_ready, notes=notes)
+        service, pool = station.service, station.pool
+        super().__init__(station.access, registry=station.metrics.registry, not_ready=service.not_ready, notes=notes)
         self._service = service
-        self._explain = explain
-        self._max_bytes = max_bytes
-        self._inference = RestInference(service, pool, max_bytes)
-        self._rpcs = GrpcServicer(service, pool.waiting).methods
+        self._explain = Explanations(engine_cache(config)).page
+        self._max_bytes = config.server.grpc.max_message_mb << 20
+        self._inference = RestInference(service, pool, self._max_bytes)
+        self._rpcs = GrpcServicer(service, pool.waiting, spread).shared_methods()
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository")  # where loads wait for each other
 
     def routes(self) -> list[Route]:
@@ -67,7 +57,7 @@ class HttpApp(OpsApp):
         explain, infer = self.guarded("ModelConfig", self._show_explanation), self.guarded(INFER_RPC, self._infer)
         return [
             *super().routes(),
-            *(Route(path, _page) for path in ("/", "/status")),
+            *(Route(path, show_page) for path in PAGES),
             Route("/status.json", self.guarded("/status.json", self._show_status)),
             *(Route(path.removeprefix("/v2") + "/explain", explain) for path in (MODEL, VERSION)),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
@@ -112,5 +102,6 @@ class HttpApp(OpsApp):
         return HTMLResponse(await run_in(self._loading, functools.partial(self._explain, servable)), headers=NOT_STORED)
 
 
-async def _page(_request: Request) -> Response:
+async def show_page(_request: Request) -> Response:
+    """Answer with the status page."""
     return HTMLResponse(render_status_page(), headers=NOT_STORED)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import pathlib
 import socket
 import threading
 
@@ -29,8 +30,14 @@ class HttpFront:
         port: The port that it listens on, once started.
     """
 
-    def __init__(self, config: HttpConfig, app: OpsApp) -> None:
+    def __init__(self, config: HttpConfig, app: OpsApp, behind: pathlib.Path | None = None) -> None:
         """Read the certificates.
+
+        Args:
+            config: Of the port.
+            app: Answers.
+            behind: Where several processes share the port: the socket on which this one gets requests of the process
+                that has the port.
 
         Raises:
             TlsError: They can't be used.
@@ -38,8 +45,9 @@ class HttpFront:
         self.port = 0
         self._config = config
         self._app = app
-        self._certificates = Certificates("http", config.tls) if config.tls else None
-        self._server = _Uvicorn(_uvicorn_config(app, self._certificates))
+        self._behind = behind
+        self._certificates = Certificates("http", config.tls) if config.tls and behind is None else None
+        self._server = _Uvicorn(_uvicorn_config(app, self._certificates, behind=behind is not None))
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -48,6 +56,11 @@ class HttpFront:
         Raises:
             AddressError: It can't be opened.
         """
+        listener = _listen_at(self._behind) if self._behind else self._listen()
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> socket.socket:
         host, port = self._config.host, self._config.port
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -58,8 +71,7 @@ class HttpFront:
         except (OSError, OverflowError) as error:
             raise AddressError("http", host, port, error) from None
         self.port = int(listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
-        self._thread.start()
+        return listener
 
     def notes(self) -> list[str]:
         """Say what an operator should mend though the server can work."""
@@ -106,7 +118,14 @@ class _Protocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(CLIENT_TIMEOUT_S, self.timeout_keep_alive_handler)
 
 
-def _uvicorn_config(app: OpsApp, certificates: Certificates | None) -> uvicorn.Config:
+def _listen_at(path: pathlib.Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
+
+
+def _uvicorn_config(app: OpsApp, certificates: Certificates | None, *, behind: bool) -> uvicorn.Config:
     config = uvicorn.Config(
         app.asgi(),
         http=_Protocol,
@@ -116,7 +135,8 @@ def _uvicorn_config(app: OpsApp, certificates: Certificates | None) -> uvicorn.C
         log_config=None,
         log_level="error",  # clients cause its warnings
         access_log=False,
-        proxy_headers=False,
+        proxy_headers=behind,  # which tell the client's address
+        forwarded_allow_ips="*" if behind else None,
         server_header=False,
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,

@@ -7,7 +7,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import prometheus_client
 from prometheus_client.exposition import choose_encoder
@@ -31,14 +31,16 @@ Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
 
+KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+"""The paths that there are."""
+
+
 class OpsApp:
-    """The routes of a server that answers nothing else over HTTP.
+    """The routes that every HTTP port has.
 
     Attributes:
         control: Threads for what takes a moment.
     """
-
-    KNOWN: ClassVar[str] = "/metrics, /livez and /readyz; REST and the status page need server.grpc.workers: 1"
 
     def __init__(
         self,
@@ -116,9 +118,7 @@ class OpsApp:
         """Answer a request that no route takes, also only to those who may come in."""
         assert isinstance(error, HTTPException), "registered for it alone"
         path, status = request.url.path[:255], error.status_code
-        text = (
-            f"{path} doesn't take {request.method}" if status == 405 else f"there is no {path}; there are {self.KNOWN}"
-        )
+        text = f"{path} doesn't take {request.method}" if status == 405 else f"there is no {path}; there are {KNOWN}"
 
         async def refuse(_request: Request, _grant: Grant) -> Response:
             return JSONResponse({"error": text}, status, error.headers)

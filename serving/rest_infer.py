@@ -4,9 +4,8 @@ import asyncio
 import dataclasses
 import json
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import grpc
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +26,8 @@ INFER_RPC = "ModelInfer"
 
 JOINED_BYTES = 1 << 16
 """Answers up to this size are sent in one piece, larger ones tensor by tensor, without a copy."""
+
+Result = TypeVar("Result")
 
 
 class Client:
@@ -148,7 +149,8 @@ class RestInference:
         client = Client(peer_of(request))
         if not self._pool.admits():
             return self._refuse_logged(call, client)  # type: ignore[no-any-return]
-        return await _unless_gone(self._pool.submit(self._infer_logged, call, client), client, request.receive)
+        work = asyncio.wrap_future(self._pool.submit(self._infer_logged, call, client))
+        return await unless_gone(work, request.receive, client.leave)
 
     def _infer(self, call: RestCall, client: Client) -> Answer:
         try:
@@ -182,26 +184,23 @@ def peer_of(request: Request) -> str:
     return f"{request.client.host}:{request.client.port}" if request.client else "unknown"
 
 
-async def _unless_gone(
-    work: Future[Answer], client: Client, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
-) -> Answer:
-    """Wait for an answer. If the client leaves first, tell the work, and wait no longer.
+async def unless_gone(work: asyncio.Future[Result], receive: Receive, leave: Callable[[], Any]) -> Result:
+    """Wait for an answer. If the client leaves first, call ``leave``, and wait no longer.
 
     Raises:
         ClientDisconnect: The client has left.
     """
-    answered = asyncio.wrap_future(work)
     gone = asyncio.ensure_future(_disconnection(receive))
     try:
-        await asyncio.wait((answered, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not answered.done():
-            client.leave()
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            leave()
             raise ClientDisconnect
-        return answered.result()
+        return work.result()
     finally:
         gone.cancel()
 
 
-async def _disconnection(receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> None:
+async def _disconnection(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -8,10 +8,8 @@ from serving.errors import ModelLoadFailedError
 from serving.exposure import warn_of_open_ports
 from serving.http_app import HttpApp
 from serving.http_front import HttpFront
-from serving.loader import engine_cache
 from serving.schema import ServableConfig
 from serving.servable import Loader
-from serving.served_explanation import Explanations
 from serving.station import Station
 
 logger = logging.getLogger(__name__)
@@ -38,16 +36,7 @@ class Server:
         self._config = config
         self._station = station = Station(config, loader)
         self.metrics = station.metrics
-        app = HttpApp(
-            station.service,
-            station.access,
-            station.pool,
-            registry=station.metrics.registry,
-            max_bytes=config.server.grpc.max_message_mb << 20,
-            notes=self._notes,
-            explain=Explanations(engine_cache(config)).page,
-        )
-        self._http = HttpFront(config.server.http, app)
+        self._http = HttpFront(config.server.http, HttpApp(config, station, self._notes))
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
 

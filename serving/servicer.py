@@ -114,13 +114,17 @@ class GrpcServicer:
             **settings_methods(self._service),
         }
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return what answers each unary RPC, by its name; errors become statuses."""
+    def shared_methods(self) -> dict[str, Callable[[Any], Any]]:
+        """Return what answers each unary RPC but ModelInfer for all processes that share the port, by its name."""
         methods = dict(self.methods)
         if self._spread is not None:
             methods.update((name, functools.partial(self._spread, name)) for name in SPREAD_RPCS)
+        return methods
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each unary RPC, by its name; errors become statuses."""
         handlers: dict[str, Handler] = {
-            name: functools.partial(_answer, name, method) for name, method in methods.items()
+            name: functools.partial(_answer, name, method) for name, method in self.shared_methods().items()
         }
         return {**handlers, "ModelInfer": self.model_infer}
 

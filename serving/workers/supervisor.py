@@ -1,10 +1,11 @@
 """A server of several processes: it starts workers, replaces those that end, and stops them together.
 
-This process answers no inference request: it holds the gRPC port for its workers, and serves the HTTP port.
+This process runs no model: it holds the gRPC port for its workers, and hands them on what comes to the HTTP port.
 """
 
 import concurrent.futures
 import logging
+import pathlib
 import socket
 import tempfile
 import threading
@@ -17,7 +18,6 @@ from serving.errors import ServingError, WorkerGoneError
 from serving.exposure import warn_of_open_ports
 from serving.http_front import HttpFront
 from serving.metrics import Metrics
-from serving.ops_app import OpsApp
 from serving.schema import ServableConfig
 from serving.service import STOPPING
 from serving.tls import Certificates
@@ -25,8 +25,9 @@ from serving.tokens import Tokens
 from serving.workers.address import reserve
 from serving.workers.child import Child
 from serving.workers.merged_metrics import Families, MergedMetrics
+from serving.workers.relay import RelayApp
 from serving.workers.spreading import Spreading
-from serving.workers.worker import Orders
+from serving.workers.worker import Orders, socket_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +68,16 @@ class Supervisor:
         self._spreading = Spreading(lambda: list(self._children.values()))
         self._metrics = MergedMetrics(self._collect, lambda: len(self._joined()))
         self._turn = tempfile.TemporaryFile()  # noqa: SIM115  (until the end)
+        self._sockets = tempfile.TemporaryDirectory(prefix="trtnode-")
         self._reserved: socket.socket | None = None
-        app = OpsApp(self._access, registry=self._metrics.registry, not_ready=self.not_ready, notes=self._notes)
+        app = RelayApp(
+            self._access,
+            registry=self._metrics.registry,
+            not_ready=self.not_ready,
+            notes=self._notes,
+            workers=lambda: [socket_of(self._folder, child.pid) for child in self._joined()],
+            max_bytes=config.server.grpc.max_message_mb << 20,
+        )
         self._http = HttpFront(config.server.http, app)
         self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
@@ -81,6 +90,10 @@ class Supervisor:
         """The gRPC port, once started."""
         assert self._reserved is not None, "start() reserves it"
         return int(self._reserved.getsockname()[1])
+
+    @property
+    def _folder(self) -> pathlib.Path:
+        return pathlib.Path(self._sockets.name)
 
     def start(self) -> None:
         """Take both ports, then start the workers in the background. Until they can answer, the server isn't ready.
@@ -136,6 +149,7 @@ class Supervisor:
         if self._reserved is not None:
             self._reserved.close()
         self._turn.close()
+        self._sockets.cleanup()
         self.at_rest = True
         return all(outcomes)
 
@@ -156,7 +170,8 @@ class Supervisor:
             at_once = False
 
     def _start(self, number: int, config: ServableConfig) -> Child:
-        orders = Orders(number=number, config=config, log_level=logging.getLogger().level)
+        level = logging.getLogger().level
+        orders = Orders(number=number, config=config, log_level=level, sockets=self._folder)
         child = Child(orders, self._turn.fileno(), {"spread": self._spreading.spread}, self._show_readiness)
         self._children[number] = child
         logger.info("Worker %d is process %d", number, child.pid)

@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import logging
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -16,6 +17,8 @@ import prometheus_client
 from engines import Executable
 from serving import logs
 from serving.errors import ServingError
+from serving.http_app import HttpApp
+from serving.http_front import HttpFront
 from serving.loader import engine_loader
 from serving.model_schema import ModelConfig
 from serving.schema import ServableConfig
@@ -39,11 +42,13 @@ class Orders:
         number: Its place among the workers, from 0.
         config: What to serve, with the port that all workers share.
         log_level: The lowest level that is logged.
+        sockets: The folder for the socket on which it gets HTTP requests.
     """
 
     number: int
     config: ServableConfig
     log_level: int
+    sockets: pathlib.Path
 
 
 def main(descriptor: int, turn: int) -> None:
@@ -60,7 +65,7 @@ def main(descriptor: int, turn: int) -> None:
     logging.basicConfig(level=orders.log_level)
     logs.use_format(orders.config.server.log.format, worker=str(orders.number))
     try:
-        Worker(orders.config, connection, turn).run()
+        Worker(orders, connection, turn).run()
     except ServingError as error:
         logger.error("%s", error)
     else:
@@ -71,16 +76,19 @@ def main(descriptor: int, turn: int) -> None:
 class Worker:
     """Serves, and does what the supervisor asks."""
 
-    def __init__(self, config: ServableConfig, connection: Connection, turn: int) -> None:
+    def __init__(self, orders: Orders, connection: Connection, turn: int) -> None:
+        config = orders.config
         self._station = Station(config, in_turn(engine_loader(config), turn), self._spread)
         self._station.service.obstacle = NOT_ALL_READY
+        app = HttpApp(config, self._station, self._station.front.notes, self._spread)
+        self._http = HttpFront(config.server.http, app, behind=socket_of(orders.sockets, os.getpid()))
         self._drained = False
         self._reporting = threading.Lock()
         self._channel = Channel(
             connection,
             notices={"server_ready": self._show_ready, "end": _end},
             calls={
-                "open": self._station.front.start,
+                "open": self._open,
                 "apply": self._apply,
                 "collect": self._collect,
                 "drain": self._drain,
@@ -114,6 +122,10 @@ class Worker:
         response: bytes = self._channel.ask("spread", rpc, request.SerializeToString()).result()
         return messages_of(rpc)[1].FromString(response)
 
+    def _open(self) -> None:
+        self._http.start()
+        self._station.front.start()
+
     def _apply(self, rpc: str, request: bytes) -> bytes:
         response = self._station.front.methods[rpc](messages_of(rpc)[0].FromString(request))
         content: bytes = response.SerializeToString()
@@ -128,6 +140,7 @@ class Worker:
 
     def _close(self, timeout_s: float) -> None:
         self._station.front.stop(timeout_s)
+        self._http.stop()
         self._station.close(self._drained)
 
 
@@ -149,6 +162,11 @@ def in_turn(load: Loader, turn: int) -> Loader:
             fcntl.lockf(turn, fcntl.LOCK_UN)
 
     return load_in_turn
+
+
+def socket_of(folder: pathlib.Path, pid: int) -> pathlib.Path:
+    """Return the socket on which a worker process gets HTTP requests."""
+    return folder / str(pid)
 
 
 def _end() -> None:

@@ -219,3 +219,20 @@ def test_default_and_untyped_inputs_may_be_left_out() -> None:
 def test_model_without_inputs_says_so() -> None:
     with pytest.raises(InvalidInputError, match=r"no input 'x'\. The model takes no inputs"):
         Signature((), ()).check({"x": 1}, None)
+
+
+def test_what_was_right_once_says_nothing_about_other_shapes_and_types() -> None:
+    signature = Signature((spec(ir.DataType.FLOAT, ("N", 2)),), ())
+    name = signature.inputs[0].name
+    right = {name: np.zeros((3, 2), np.float32)}
+    for _ in range(2):
+        assert signature.check(right, None) is right
+
+    for wrong in (np.zeros((3, 3), np.float32), np.zeros((3, 2), np.float64)):
+        with pytest.raises(InvalidInputError, match="must be float"):
+            signature.check({name: wrong}, None)
+    with pytest.raises(InvalidInputError, match="is missing"):
+        signature.check({}, None)
+    with pytest.raises(InvalidInputError, match="no input 'other'"):
+        signature.check({**right, "other": right[name]}, None)
+    assert signature.check(right, None) is right

@@ -1,5 +1,6 @@
 """``workers: N``: processes that share the gRPC port, and the supervisor that keeps them. All of them are real."""
 
+import json
 import os
 import pathlib
 import re
@@ -19,6 +20,7 @@ import numpy as np
 import onnx
 import pytest
 import tritonclient.grpc as triton
+import tritonclient.http as triton_http
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
@@ -60,6 +62,10 @@ class Group:
     @property
     def address(self) -> str:
         return "127.0.0.1:" + re.search(r"ready on 127.0.0.1:(\d+)", self.log)[1]
+
+    @property
+    def http_address(self) -> str:
+        return self._http.removeprefix("http://")
 
     def wait_for(self, text: str) -> None:
         deadline = time.monotonic() + 120
@@ -221,6 +227,48 @@ def test_workers_answer_as_one_server(running: Group) -> None:
 def test_engines_are_built_by_one_worker_for_all(running: Group) -> None:
     assert running.metric('trtnode_engine_builds_total{model="digits",version="1"}') == 1
     assert running.connect().get_model_metadata("digits").platform == "openvino_onnx"
+
+
+def test_rest_reaches_every_worker(running: Group) -> None:
+    with triton_http.InferenceServerClient(running.http_address) as client:
+        image = triton_http.InferInput("image", [1, 1, 8, 8], "FP32")
+        image.set_data_from_numpy(np.zeros((1, 1, 8, 8), np.float32))
+        answers = [client.infer("digits", [image]).as_numpy("probabilities") for _ in range(4)]
+        statistics = client.get_inference_statistics("digits")["model_stats"][0]
+        index = client.get_model_repository_index()
+        with pytest.raises(InferenceServerException, match="model 'other' is not loaded"):
+            client.load_model("other")
+
+    assert {answer.shape for answer in answers} == {(1, 10)}
+    assert statistics["inference_count"] == 4
+    assert [one["state"] for one in index] == ["READY", "READY"]
+    for number in running.pids:
+        assert f"[worker='{number}']" in running.log
+
+
+def test_the_status_page_is_about_all_workers(running: Group) -> None:
+    status, text = running.http("/status.json")
+    facts = {one["name"]: one for one in json.loads(text)["models"]}
+    success = running.metric('nv_inference_request_success{model="m",version="1"}')
+
+    assert status == 200
+    assert facts["m"]["counts"]["success"] == success
+    assert facts["digits"]["state"] == "READY"
+    assert running.http("/")[1].startswith("<!doctype html>")
+    assert "openvino" in running.http("/models/digits/versions/1/explain")[1]
+
+
+def test_what_rest_refuses_reads_the_same_behind_the_supervisor(running: Group) -> None:
+    assert running.http("/v2/models/none") == (
+        404,
+        '{"error": "there is no model \'none\'; this server has digits, m"}',
+    )
+    assert running.http("/v2/nowhere")[0] == running.http("/nowhere")[0] == 404
+    with triton_http.InferenceServerClient(running.http_address) as client:
+        short = triton_http.InferInput("image", [1, 1, 8, 7], "FP32")
+        short.set_data_from_numpy(np.zeros((1, 1, 8, 7), np.float32))
+        with pytest.raises(InferenceServerException, match="image"):
+            client.infer("digits", [short])
 
 
 def test_a_line_of_the_log_names_its_worker(running: Group) -> None:
