@@ -13,7 +13,6 @@ import onnx_ir as ir
 from engines.errors import InvalidInputError
 from partitioner import TensorSpec, describe
 
-
 _Taken = tuple[str, np.dtype, tuple[int, ...]]
 """Name, dtype and shape of an input."""
 
