@@ -13,7 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines import PrecisionOptions, PrecisionRule, contexts, load_executable, openvino_backend, reference_backend
+from engines import (
+    EngineCache,
+    PrecisionOptions,
+    PrecisionRule,
+    contexts,
+    load_executable,
+    openvino_backend,
+    reference_backend,
+)
 from engines.base import PrecisionSupport
 from engines.executor import open_executable
 from partitioner import load_model
@@ -192,6 +200,27 @@ def test_bfloat16_and_float32_cross_as_before(workshop: Any, in_process: Any) ->
             workshop.write(SKIP), native_ops=("Softsign",), precision=PrecisionOptions(asked=asked)
         )
         assert set(types(path).values()) == {"FLOAT"}
+
+
+def test_a_second_compilation_finds_engines_that_carry_float16(
+    workshop: Any, in_process: Any, tmp_path: pathlib.Path
+) -> None:
+    cache, source = EngineCache(tmp_path / "cache", 10**9), workshop.write(SKIP)
+    first, second, exact = (
+        workshop.compile(
+            source,
+            engine="reference",
+            native_ops=("Softsign",),
+            worker=in_process,
+            precision=PrecisionOptions(asked=asked),
+            cache=cache,
+        )
+        for asked in ("fp16", "fp16", "fp32")
+    )
+
+    assert (first.engines_built, second.engines_built, exact.engines_built) == (4, 0, 0)
+    assert second.report.as_json()["precision"] == first.report.as_json()["precision"]
+    assert first.model.graph.node == second.model.graph.node
 
 
 def test_an_engine_of_another_type_than_its_node_is_refused(compile_half: Any) -> None:
