@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
 GROUPS = ("models", "opencv_onnx", "ort_small")
 SAMPLE_EVERY = 8
-BUDGETED = ("models/dtln_1", "models/ultraface_rfb320")
+BUDGETED = ("models/dtln_2", "models/ppocr_v2_det")
 """A speech model and a detector, small enough to search their precision."""
 
 

@@ -22,6 +22,7 @@ from engines import (
     openvino_backend,
     reference_backend,
 )
+from engines.alignment import align
 from engines.base import PrecisionSupport
 from engines.executor import open_executable
 from partitioner import load_model
@@ -159,6 +160,13 @@ def test_a_tensor_that_somebody_looks_at_is_cast(compile_half: Any, plain: Any, 
     results = open_executable(model, path, folder=path.parent).run(FEEDS)
 
     same({"u": results["u"]}, {"u": np.maximum(FEEDS["x"], 0)}, 2e-3)
+
+
+def test_align_sees_through_float16_between_engines(compile_half: Any, workshop: Any) -> None:
+    found = align(compile_half(), workshop.write(SKIP), FEEDS, deep=True)
+
+    assert {value.name for value in found.values} == {"u", "t", "n", "y"}
+    assert (found.first, found.unobserved) == (None, {})
 
 
 @pytest.mark.parametrize(
