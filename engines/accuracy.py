@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from engines.budget import AccuracyBudget, Comparison, Figures, load_metric
+from engines.budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, load_metric
 from engines.buffers import input_buffer
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
@@ -50,7 +50,7 @@ class Judged:
     given: pathlib.Path | None
 
     def samples(self, session: NativeSession) -> Iterator[Feeds]:
-        """Samples that the calibration has not seen, if the data has as many as one in ``HELD_OUT_EVERY``.
+        """Samples that the calibration has not seen; of few samples (``FEW_SAMPLES``) all.
 
         Raises:
             CalibrationDataError: The data can't be read, or doesn't fit the model.
@@ -60,8 +60,8 @@ class Judged:
             yield from find_samples(session, self.inputs, self.given)
             return
         dataset = CalibrationDataset(self.data)
-        first = list(itertools.islice(dataset.feeds(self.inputs), HELD_OUT_EVERY))
-        if len(first) < HELD_OUT_EVERY:
+        first = list(itertools.islice(dataset.feeds(self.inputs), FEW_SAMPLES))
+        if len(first) < FEW_SAMPLES:
             yield from first
             return
         yield from itertools.islice(

@@ -25,11 +25,13 @@ class PrecisionSupport:
         effective: What it computes in, by the precision that is asked for; those that it lacks are not there.
         typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
         accelerated: Precisions that this device computes in hardware, faster than float32.
+        carried: Precisions in which its engines hand tensors on to each other, without a conversion for that.
     """
 
     effective: Mapping[str, str]
     typed: frozenset[str] = frozenset()
     accelerated: frozenset[str] = frozenset()
+    carried: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):

@@ -21,12 +21,19 @@ Metric = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
 """A user's own measure of answers against those in float32: at least 0, or True, where they are good enough."""
 
 
+FEW_SAMPLES = 10
+"""Fewer samples than this say little about a mean, so each must be near enough by itself."""
+
+SILENT = 1e-4
+"""A sample in which an output has less than this part of its mean energy has no direction worth comparing."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyBudget:
     """What answers must keep of those in float32, on samples that the calibration has not seen."""
 
     min_cosine: float | None = 0.99
-    """Smallest cosine similarity of any output, over all samples together."""
+    """Smallest cosine similarity of any output: over all samples together, and in each one of few (FEW_SAMPLES)."""
     min_top1_agreement: float | None = None
     """Smallest share of best classes that stay."""
     max_abs: float | None = None
@@ -57,7 +64,8 @@ class Figures:
     """How far answers have moved.
 
     Attributes:
-        cosine: Smallest of any output. For outputs that are no floats, the share of equal elements.
+        cosine: Smallest of any output, in all samples together or in one of few. For outputs that are no floats, the
+            share of equal elements.
         top1_agreement: Share of best classes that stay: the largest along the last axis of floats that is longer than
             one, or equal integers.
         max_abs: Largest difference of any element; infinite where shapes, or what is finite, differ.
@@ -127,6 +135,7 @@ class _OutputSums:
 
     def __init__(self) -> None:
         self._products = np.zeros(3)  # expected x actual, expected squared, actual squared
+        self._single: list[np.ndarray] = []  # the same of the first samples
         self._equal = self._elements = 0
         self._agreeing = self._classes = 0
         self._has_floats = False
@@ -150,11 +159,10 @@ class _OutputSums:
         share = self._equal / self._elements if self._elements else 1.0
         if not self._has_floats:
             return share
-        product, expected, actual = self._products
-        if expected == actual == 0:
-            return share
-        norms = math.sqrt(expected * actual)
-        return min(share, float(product / norms) if norms else 0.0)
+        few = self._single if len(self._single) < FEW_SAMPLES else []
+        audible = SILENT * self._products[1] / max(len(few), 1)
+        compared = [self._products, *(one for one in few if one[1] >= audible)]
+        return min(share, *map(_cosine, compared))
 
     @property
     def top1_agreement(self) -> float:
@@ -168,7 +176,10 @@ class _OutputSums:
             self._fail(max(1, expected.size))
             return
         a, b = expected[finite], actual[finite]
-        self._products += (a @ b, a @ a, b @ b)
+        products = np.array((a @ b, a @ a, b @ b))
+        self._products += products
+        if len(self._single) < FEW_SAMPLES:
+            self._single.append(products)
         self.max_abs = max(self.max_abs, float(np.abs(a - b).max()) if a.size else 0.0)
         axis = _class_axis(expected.shape)
         if axis is not None:
@@ -186,6 +197,14 @@ class _OutputSums:
         self.max_abs = math.inf
         self._elements += elements
         self._classes += elements
+
+
+def _cosine(products: np.ndarray) -> float:
+    product, expected, actual = products.tolist()
+    if expected == actual == 0:
+        return 1.0
+    norms = math.sqrt(expected * actual)
+    return product / norms if norms else 0.0
 
 
 def _class_axis(shape: Sequence[int]) -> int | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from engines.base import Engine
 from engines.buffers import Lifetime, allocate
+from engines.casts import typed, with_casts
 from engines.control_flow import Run, run_flow
 from engines.errors import InvalidInputError, OutOfRangeError
 from engines.onnxruntime_backend import BoundSession, as_array, runs_as_array
@@ -176,8 +177,9 @@ class DynamicContext:
         return step
 
     def _engine_step(self, stage: Stage) -> Callable[[dict[str, Any]], None]:
-        engine = self._pipeline.engines[stage.name].fork()
-        inputs = [(s.name, s.dtype.numpy()) for s in specs(stage.inputs) if s.dtype is not None]
+        engine = _forked(self._pipeline, stage)
+        names = (s.name for s in specs(stage.inputs))
+        inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
         staging = self._staging
 
@@ -247,8 +249,12 @@ def native_only_values(pipeline: Pipeline) -> set[str]:
 
 def _bound_stage(pipeline: Pipeline, stage: Stage, buffers: Mapping[str, np.ndarray]) -> _BoundEngine | BoundSession:
     if stage.is_engine:
-        return _BoundEngine(pipeline.engines[stage.name].fork(), stage, buffers)
+        return _BoundEngine(_forked(pipeline, stage), stage, buffers)
     return pipeline.sessions[stage.name].bind(buffers)
+
+
+def _forked(pipeline: Pipeline, stage: Stage) -> Engine:
+    return with_casts(pipeline.engines[stage.name].fork(), stage, pipeline.carried)
 
 
 def _final_outputs(pipeline: Pipeline) -> list[TensorSpec]:
@@ -266,7 +272,7 @@ def _lifetimes(pipeline: Pipeline) -> dict[str, Lifetime]:
     for index, stage in enumerate(pipeline.stages):
         for spec in specs(stage.outputs):
             first[spec.name] = index
-        for spec in (*specs(stage.inputs), *specs(stage.outputs)):
+        for spec in typed(specs((*stage.inputs, *stage.outputs)), pipeline.carried):
             last[spec.name] = index
             tensors[spec.name] = spec
     last.update({s.name: len(pipeline.stages) for s in pipeline.outputs if s.name in first})

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.base import Engine
+from engines.casts import carried_types, may_hold
 from engines.contexts import Context, new_context
 from engines.envelope import Envelope
 from engines.errors import (
@@ -35,7 +36,16 @@ from engines.registry import get_backend
 from engines.signature import Signature
 from engines.stage_times import StageTime
 from engines.trust import Trust
-from partitioner import EmbeddedEngine, Graph, Node, PartitionError, embedded_engine, is_trtnode, replaced_hash
+from partitioner import (
+    EmbeddedEngine,
+    Graph,
+    Node,
+    PartitionError,
+    describe,
+    embedded_engine,
+    is_trtnode,
+    replaced_hash,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -295,6 +305,11 @@ def _check_bindings(node: Node, envelope: Envelope) -> None:
     for kind, values, built in bindings:
         if len(values) != len(built):
             raise EngineRejectedError(node.name, f"it was built for {len(built)} {kind}, its node has {len(values)}.")
+        for declared, held in zip(specs(tuple(values)), built, strict=True):
+            if not may_hold(declared.dtype, held.dtype):
+                raise EngineRejectedError(
+                    node.name, f"it has {declared.name!r} as {describe(held)}, its node has {describe(declared)}."
+                )
 
 
 def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
@@ -343,6 +358,7 @@ def _open_pipeline(
         outputs=signature.outputs,
         constants=interface_constants(graph),
         flows=flows,
+        carried=carried_types(stages, engines, (*signature.inputs, *signature.outputs)),
     )
     return dataclasses.replace(pipeline, on_lanes=open_on_lanes(pipeline, native))
 

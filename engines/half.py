@@ -64,6 +64,26 @@ def to_half(
     return _Conversion(inferred, precision, keep, ranges or {}, boundary).run()
 
 
+def half_interface(
+    model: onnx.ModelProto, precision: str, *, keep: Collection[str] = (), ranges: Ranges | None = None
+) -> frozenset[str]:
+    """Find the inputs and outputs with which converted operators compute.
+
+    As the ``boundary`` of ``to_half`` they cost no accuracy: what is rounded there is rounded in the model anyway.
+
+    Args:
+        model: As for ``to_half``.
+        precision: As for ``to_half``.
+        keep: As for ``to_half``.
+        ranges: As for ``to_half``.
+
+    Returns:
+        Names of inputs that some converted node reads, and of outputs that one makes.
+    """
+    inferred = onnx.shape_inference.infer_shapes(model)
+    return _Conversion(inferred, precision, keep, ranges or {}, ()).half_interface()
+
+
 class _Conversion:
     """One conversion. A float32 value has up to two versions, the second of which gets a name of its own."""
 
@@ -75,7 +95,7 @@ class _Conversion:
         self._precision = precision
         self._keep = frozenset(keep)
         self._ranges = ranges if precision == "fp16" else {}
-        self._boundary = frozenset(boundary) - set(_captured(graph.node))
+        self._boundary = frozenset(boundary) - set(captured_names(graph.node))
         self._opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
         self._weights = {t.name: t for t in graph.initializer}
         infos = {v.name: v for v in (*graph.input, *graph.output, *graph.value_info)}
@@ -100,9 +120,19 @@ class _Conversion:
                 self._version(output.name, half=output.name in self._boundary)
         return self._assembled()
 
+    def half_interface(self) -> frozenset[str]:
+        graph = self._model.graph
+        read, made = set[str](), set[str]()
+        for node in graph.node:
+            inputs, outputs = self._half_slots(node) or (frozenset(), frozenset())
+            read.update(node.input[i] for i in inputs)
+            made.update(node.output[i] for i in outputs)
+        names = {v.name for v in graph.input} & read | {v.name for v in graph.output} & made
+        return frozenset(names & self._floats).difference(captured_names(graph.node))
+
     def _add(self, node: onnx.NodeProto) -> None:
         slots = self._half_slots(node)
-        for name in _captured([node]):
+        for name in captured_names([node]):
             if name in self._floats:
                 self._version(name, half=False)
         copy = onnx.NodeProto()
@@ -188,7 +218,7 @@ class _Conversion:
         for field in ("node", "initializer", "value_info"):
             graph.ClearField(field)
         graph.node.extend(self._nodes)
-        read = {*(i for n in self._nodes for i in n.input), *_captured(self._nodes)}
+        read = {*(i for n in self._nodes for i in n.input), *captured_names(self._nodes)}
         read |= {v.name for v in (*graph.input, *graph.output)}
         graph.initializer.extend(t for t in (*self._weights.values(), *self._halves) if t.name in read)
         for value in (*graph.input, *graph.output):
@@ -216,14 +246,14 @@ def _parameters(formal: Collection[onnx.defs.OpSchema.FormalParameter], actual: 
     return {i: kinds[min(i, len(kinds) - 1)] for i, name in enumerate(actual) if name}
 
 
-def _captured(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+def captured_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
     """Names that bodies read, some of which come from outside of them."""
     for node in nodes:
         for attribute in node.attribute:
             for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
                 yield from (name for inner in body.node for name in inner.input)
                 yield from (output.name for output in body.output)
-                yield from _captured(body.node)
+                yield from captured_names(body.node)
 
 
 def _largest(values: np.ndarray) -> float:

@@ -30,7 +30,7 @@ def open_on_lanes(pipeline: Pipeline, native: Mapping[str, onnx.ModelProto]) -> 
 
     Returns:
         None where that is not possible: an engine of it computes on the host, it has control flow with engines in
-        its bodies, or something else than arrays crosses between its stages.
+        its bodies, something else than arrays crosses between its stages, or two engines hold a tensor in two types.
 
     Raises:
         ExecutionError: The GPU's memory is full, or a library failed.
@@ -40,13 +40,17 @@ def open_on_lanes(pipeline: Pipeline, native: Mapping[str, onnx.ModelProto]) -> 
     whole = [*boundary, *pipeline.inputs, *pipeline.outputs]
     if not engines or len(engines) < len(pipeline.engines) or pipeline.flows or not all(map(runs_as_array, whole)):
         return None
-    narrowed = _narrowed(pipeline)
+    held = _held(pipeline)
+    if any(len(types) > 1 for types in held.values()):
+        return None
+    declared = {s.name: s.dtype.numpy() for s in whole if s.dtype is not None}
+    narrowed = {name: dtype for name, types in held.items() for dtype in types if dtype != declared[name]}
     interface = Interface(
         stages=tuple((stage.name, stage.is_engine) for stage in pipeline.stages),
         inputs=tuple(s.name for s in pipeline.inputs),
         outputs=tuple(s.name for s in pipeline.outputs),
         constants=pipeline.constants,
-        declared={s.name: s.dtype.numpy() for s in whole if s.dtype is not None},
+        declared=declared,
         narrowed=narrowed,
     )
     makers = [
@@ -79,16 +83,17 @@ def _native_maker(
     return make
 
 
-def _narrowed(pipeline: Pipeline) -> dict[str, np.dtype]:
-    """Types in the GPU's memory that are not the declared ones, by the model's names."""
-    narrowed: dict[str, np.dtype] = {}
+def _held(pipeline: Pipeline) -> dict[str, set[np.dtype]]:
+    """Types in which engines hold tensors in the GPU's memory, by the model's names."""
+    held: dict[str, set[np.dtype]] = {}
     for stage in pipeline.stages:
         engine = pipeline.engines.get(stage.name)
         if isinstance(engine, LaneEngine):
-            names = (*_names(specs(stage.inputs)), *_names(specs(stage.outputs)))
-            built = (*_names(engine.inputs), *_names(engine.outputs))
-            narrowed.update((n, engine.narrowed[b]) for n, b in zip(names, built, strict=True) if b in engine.narrowed)
-    return narrowed
+            names = _names(specs((*stage.inputs, *stage.outputs)))
+            for name, spec in zip(names, (*engine.inputs, *engine.outputs), strict=True):
+                if spec.dtype is not None:
+                    held.setdefault(name, set()).add(engine.narrowed.get(spec.name, spec.dtype.numpy()))
+    return held
 
 
 def _names(tensors: Sequence[TensorSpec]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +20,7 @@ from engines.registry import get_backend
 from engines.trust import Trust
 from engines.worker import Worker
 from partitioner import Graph, TensorSpec, embedded_engine, extract_model, is_compiled, load_model, replaced_model
+from partitioner.values import is_constant
 
 BUILD_TIMEOUT_S = 600.0
 
@@ -101,10 +102,15 @@ def run_inside(
         raise BuildError(f"{op.name} is quantized by ranges that the file doesn't hold, so it can't be built again.")
     options = BuildOptions(precision=envelope.precision_effective)
     worker.call(jobs.build, BUILD_TIMEOUT_S, backend.name, source, target, options)
-    bindings = dataclasses.replace(envelope, outputs=tuple(TensorSpec.of(v) for v in outputs))
+    inputs = [v for v in op.inputs if v is not None and not is_constant(v)]
+    bindings = dataclasses.replace(envelope, inputs=_described(inputs), outputs=_described(outputs))
     engine = backend.load(target.read_bytes(), bindings)
     engine.bind([input_buffer(known, spec) for spec in engine.inputs], None)
     return {spec.name: np.array(value) for spec, value in zip(engine.outputs, engine.run(), strict=True)}
+
+
+def _described(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec.of(value) for value in values)
 
 
 def _typed(value: ir.Value, array: np.ndarray) -> ir.Value:

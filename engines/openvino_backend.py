@@ -80,6 +80,7 @@ class OpenVinoBackend:
         return PrecisionSupport(
             effective={**told, "int8": "int8"},
             accelerated=frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES),
+            carried=frozenset({"fp16"} if told["fp16"] == "fp16" else ()),
         )
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from engines.base import Engine
+from engines.casts import Types
 from engines.lane_programs import LanePrograms
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import Stage
@@ -26,6 +27,7 @@ class Pipeline:
         outputs: Of the model.
         constants: Values of outputs, and defaults of inputs, that no stage computes.
         flows: What each control-flow stage runs, by stage name.
+        carried: Element types of the boundary tensors that cross in another one than the model declares.
         on_lanes: The whole of it on a GPU's lanes; None where its stages are handed arrays of the host.
     """
 
@@ -36,6 +38,7 @@ class Pipeline:
     outputs: tuple[TensorSpec, ...]
     constants: Mapping[str, np.ndarray]
     flows: Mapping[str, Flow] = dataclasses.field(default_factory=dict)
+    carried: Types = dataclasses.field(default_factory=dict)
     on_lanes: LanePrograms | None = None
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx
+import onnx_ir as ir
 
-from engines.base import Backend
+from engines.base import Backend, PrecisionSupport
 from engines.calibration_table import CalibrationTable
+from engines.casts import typed
 from engines.errors import PrecisionError
-from engines.half import to_half
+from engines.half import captured_names, half_interface, to_half
+from engines.plan import specs
 from engines.precision_rules import EXACTNESS, PRECISIONS
 from engines.quantization import is_quantized, quantize, scheme_for
-from partitioner import Segment
+from partitioner import Segment, TensorSpec
+
+CARRIED = "fp16"
+"""The precision that boundary tensors between two engines may have."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +32,13 @@ class Setting:
         asked: What the user asked for.
         nodes: Precision of each of its nodes, in order; none for all float32.
         table: Ranges for what is quantized, or may leave float16's range.
+        carried: Names of inputs and outputs that are float16, because other engines hold them in float16 as well.
     """
 
     asked: str = "fp32"
     nodes: tuple[str, ...] = ()
     table: CalibrationTable | None = None
+    carried: frozenset[str] = frozenset()
 
     @property
     def is_float32(self) -> bool:
@@ -47,7 +55,11 @@ class Setting:
     @property
     def key(self) -> str:
         """Tells settings apart where engines are kept."""
-        return json.dumps([self.asked, [] if self.is_float32 else self.nodes, self.ranges_sha256])
+        return json.dumps([self.asked, [] if self.is_float32 else self.nodes, self.ranges_sha256, sorted(self.carried)])
+
+    def bindings(self, values: tuple[ir.Value, ...]) -> tuple[TensorSpec, ...]:
+        """Inputs or outputs of a segment, with the types that its engine has there."""
+        return typed(specs(values), dict.fromkeys(self.carried, ir.DataType.FLOAT16))
 
     def by_node(self, segment: Segment) -> dict[str, str]:
         """Precision of each node by identity; empty where all are float32."""
@@ -107,23 +119,73 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
         return Transformed(model=model, floats="fp32", effective="fp32", is_float32=True)
     support = backend.precision_support()
     by_node = setting.by_node(segment)
-    result, quantized = model, is_quantized(model)
-    if "int8" in by_node.values() and setting.table is not None and not quantized:
-        floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
-        names = {name for node in floats for name in (node.name, node.op.name or node.name)}
-        result = quantize(model, setting.table, scheme_for(backend.name), keep=names)
-        quantized = is_quantized(result)
-    left = {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
-    for precision in sorted(left & support.typed):
-        keep = [n.op.outputs[0].name or "" for n in segment.nodes if by_node[n.name] != precision]
-        ranges = None if setting.table is None else setting.table.ranges
-        result = to_half(result, precision, keep=keep, ranges=ranges)
-    asked = max(left - support.typed, key=EXACTNESS.__getitem__, default="fp32")
-    floats_in = "fp32" if left & support.typed else support.effective[asked]
-    typed = min(left & support.typed, key=EXACTNESS.__getitem__, default=floats_in)
+    result = _quantized(model, segment, setting, backend)
+    for precision in sorted(_floats(by_node) & support.typed):
+        keep, ranges = _others(segment, by_node, precision), _ranges(setting)
+        carried = setting.carried if precision == CARRIED else ()
+        result = to_half(result, precision, keep=keep, ranges=ranges, boundary=carried)
+    floats_in = _hint(by_node, support)
+    if setting.carried and floats_in == CARRIED:
+        result = to_half(result, CARRIED, keep=_others(segment, {}, CARRIED), boundary=setting.carried)
+    typed = min(_floats(by_node) & support.typed, key=EXACTNESS.__getitem__, default=floats_in)
     return Transformed(
         model=result,
         floats=floats_in,
-        effective="int8" if quantized and "int8" in by_node.values() else typed,
+        effective="int8" if is_quantized(result) and "int8" in by_node.values() else typed,
         is_float32=result is model and floats_in == "fp32",
     )
+
+
+def computed_in_half(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> frozenset[str]:
+    """Find out which inputs and outputs of a segment its engine computes with in float16.
+
+    Args:
+        model: The segment, in float32.
+        segment: Its nodes.
+        setting: A precision for each node.
+        backend: The library that will build it.
+
+    Returns:
+        Names that ``Setting.carried`` may have; none where engines of this library are handed float32 only.
+    """
+    support = backend.precision_support()
+    by_node = setting.by_node(segment)
+    if CARRIED not in support.carried or CARRIED not in by_node.values():
+        return frozenset()
+    if CARRIED not in support.typed:
+        interface = (*segment.inputs, *segment.outputs) if _hint(by_node, support) == CARRIED else ()
+        floats = frozenset(v.name or "" for v in interface if v.dtype == ir.DataType.FLOAT)
+        return floats.difference(captured_names(model.graph.node))
+    quantized = _quantized(model, segment, setting, backend)
+    return half_interface(quantized, CARRIED, keep=_others(segment, by_node, CARRIED), ranges=_ranges(setting))
+
+
+def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> onnx.ModelProto:
+    """The model with Quantize and Dequantize operators around what is to be int8; itself where nothing is."""
+    by_node = setting.by_node(segment)
+    if "int8" not in by_node.values() or setting.table is None or is_quantized(model):
+        return model
+    floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
+    names = {name for node in floats for name in (node.name, node.op.name or node.name)}
+    return quantize(model, setting.table, scheme_for(backend.name), keep=names)
+
+
+def _floats(by_node: Mapping[str, str]) -> set[str]:
+    """Precisions of what isn't quantized."""
+    return {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
+
+
+def _hint(by_node: Mapping[str, str], support: PrecisionSupport) -> str:
+    """What a library that takes floats in one precision an engine will compute them in."""
+    left = _floats(by_node)
+    asked = max(left - support.typed, key=EXACTNESS.__getitem__, default="fp32")
+    return "fp32" if left & support.typed else support.effective[asked]
+
+
+def _others(segment: Segment, by_node: Mapping[str, str], precision: str) -> list[str]:
+    """First outputs of the nodes that are not of a precision."""
+    return [n.op.outputs[0].name or "" for n in segment.nodes if by_node.get(n.name) != precision]
+
+
+def _ranges(setting: Setting) -> Mapping[str, tuple[float, float]] | None:
+    return None if setting.table is None else setting.table.ranges

@@ -16,6 +16,7 @@ from engines.bodies import Settled
 from engines.building import EngineBuilder, builder_version
 from engines.cache import EngineCache, engine_key
 from engines.calibration_table import CalibrationTable
+from engines.carried import report_carried
 from engines.compiled_model import CompiledModel
 from engines.envelope import current_platform
 from engines.errors import EngineError, PrecisionError
@@ -239,6 +240,7 @@ class PrecisionChoice:
             "figures": None if held.figures is None else held.figures.as_json(),
             "moved_back": list(held.moved_back),
             "quantized_already": self._quantized,
+            "carried_in_fp16": list(report_carried(held.settled)),
             "segments": [
                 {
                     "name": segment.name,

@@ -20,6 +20,7 @@ from engines.budget import Figures
 from engines.building import BuiltEngine, EngineBuilder
 from engines.cache import Refusal
 from engines.calibration_table import CalibrationTable
+from engines.carried import carry_half
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope
 from engines.errors import CalibrationDataError, EngineError, MetricError
@@ -114,10 +115,14 @@ class PrecisionSearch:
     def apply(self, exact: Settled, plan: Plan) -> Settled | None:
         """Build every segment as a plan says; None where the library refuses."""
         engines: dict[str, BuiltEngine] = {}
+        asked, table = self._options.asked, self._table
+        settings = {
+            segment.name: Setting(asked=asked, nodes=tuple(plan[node.name] for node in segment.nodes), table=table)
+            for segment in exact.partition.segments
+        }
+        settings = carry_half(exact.partition, settings, self._backend)
         for segment in exact.partition.segments:
-            nodes = tuple(plan[node.name] for node in segment.nodes)
-            setting = Setting(asked=self._options.asked, nodes=nodes, table=self._table)
-            built = self._builder.build_in(exact.partition.graph, segment, setting)
+            built = self._builder.build_in(exact.partition.graph, segment, settings[segment.name])
             if isinstance(built, Refusal):
                 logger.info("%s is refused: %s", segment.name, built.detail)
                 self.tried.append({"segment": segment.name, "code": str(built.code), "problem": built.detail})

@@ -48,7 +48,8 @@ class ReferenceBackend:
 
     def precision_support(self) -> PrecisionSupport:
         """It follows the types of the model, and gains nothing by them."""
-        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=frozenset({"fp16"}))
+        half = frozenset({"fp16"})
+        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=half, carried=half)
 
     def refusal(self, model: pathlib.Path) -> Verdict:
         """The reference takes whatever ``label`` lets through."""

@@ -83,6 +83,7 @@ class TensorRtBackend:
             effective={name: name for name in ("fp32", *sorted(reduced))},
             typed=reduced - {"int8"},
             accelerated=reduced,
+            carried=frozenset({"fp16"}),
         )
 
     def refusal(self, model: pathlib.Path) -> Verdict:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import CompileOptions, Worker, compile_model, load_executable
+from engines import Calibration, CompileOptions, PrecisionOptions, Worker, compile_model, load_executable
 from engines.compare import accumulates_quantized
 from partitioner import load_model
 
@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
 GROUPS = ("models", "opencv_onnx", "ort_small")
 SAMPLE_EVERY = 8
+BUDGETED = ("models/dtln_2", "models/ppocr_v2_det")
+"""A speech model and a detector, small enough to search their precision."""
 
 
 @functools.cache
@@ -35,11 +37,12 @@ def _cases() -> dict[str, pathlib.Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    names = list(_cases())
-    if metafunc.config.getoption("conformance") == "sample":
+    budgeted = "budgeted" in metafunc.fixturenames
+    names = [name for name in BUDGETED if name in _cases()] if budgeted else list(_cases())
+    if not budgeted and metafunc.config.getoption("conformance") == "sample":
         names = [name for name in names if zlib.crc32(name.encode()) % SAMPLE_EVERY == 0]
     absent = pytest.param("", marks=pytest.mark.skip(reason=f"there is no model collection in {COLLECTION.name!r}"))
-    metafunc.parametrize("name", names or [absent])
+    metafunc.parametrize("budgeted" if budgeted else "name", names or [absent])
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,35 @@ def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_
                 expected = _value(arrays, entry)
                 floor = float((case["ort_optall_vs_optoff_maxabs"] or {}).get(output) or 0.0)
                 _assert_same(results[output], expected, floor=floor, quantized=quantized)
+
+
+@pytest.mark.conformance
+def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
+    budgeted: str, worker: Worker, tmp_path: pathlib.Path
+) -> None:
+    folder = _cases()[budgeted]
+    case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+    source = _unpacked(folder / case.get("model_file", "model.onnx"), tmp_path)
+    samples = tmp_path / "samples"
+    samples.mkdir()
+    for number, request in enumerate(case["data"]):
+        with np.load(folder / request["file"], allow_pickle=False) as arrays:
+            np.savez(samples / f"{number}.npz", **{n: arrays[e["key"]] for n, e in request["inputs"].items()})
+    precision = PrecisionOptions(asked="int8", calibration=Calibration(data=str(samples)))
+
+    options = CompileOptions(engine="openvino", precision=precision)
+    compile_model(source, options, worker=worker).save(tmp_path / "compiled.onnx")
+
+    exact, reduced = load_executable(source), load_executable(tmp_path / "compiled.onnx")
+    for sample in sorted(samples.iterdir()):
+        with np.load(sample) as feeds:
+            expected, actual = exact.run(dict(feeds)), reduced.run(dict(feeds))
+        assert all(_cosine(actual[name], value) >= 0.99 for name, value in expected.items()), sample.name
+
+
+def _cosine(actual: np.ndarray, expected: np.ndarray) -> float:
+    a, b = actual.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 def _unpacked(model: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:

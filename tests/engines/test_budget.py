@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.budget import AccuracyBudget, Comparison, Figures
+from engines.budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures
 from engines.errors import MetricError
 
 
@@ -28,11 +28,24 @@ def test_equal_answers_have_not_moved() -> None:
     assert compare((f32(1, 2), f32(1, 2))) == Figures(cosine=1.0, top1_agreement=1.0, max_abs=0.0, samples=1)
 
 
-def test_the_cosine_is_over_all_samples_together() -> None:
-    figures = compare((f32(3, 0), f32(3, 0)), (f32(0, 4), f32(4, 0)))
+def test_the_cosine_of_many_samples_is_over_all_of_them_together() -> None:
+    figures = compare(*[(f32(3, 0), f32(3, 0))] * (FEW_SAMPLES - 1), (f32(0, 3), f32(3, 0)))
 
-    assert figures.cosine == pytest.approx(9 / 25)
-    assert figures.samples == 2
+    assert figures.cosine == pytest.approx(1 - 1 / FEW_SAMPLES)
+    assert figures.samples == FEW_SAMPLES
+
+
+def test_of_few_samples_the_worst_counts() -> None:
+    figures = compare(*[(f32(3, 0), f32(3, 0))] * (FEW_SAMPLES - 2), (f32(3, 4), f32(4, 3)))
+
+    assert figures.cosine == pytest.approx(24 / 25)
+    assert figures.samples == FEW_SAMPLES - 1
+
+
+def test_a_silent_sample_counts_in_the_whole_only() -> None:
+    figures = compare((f32(3, 0), f32(3, 0)), (f32(0, 1e-3), f32(1e-3, 0)), (f32(0, 0), f32(1e-4, 0)))
+
+    assert figures.cosine == pytest.approx(1, abs=1e-6)
 
 
 def test_the_worst_output_counts() -> None:

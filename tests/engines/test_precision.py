@@ -254,6 +254,19 @@ def test_without_samples_generated_inputs_judge(workshop: Any, pair: pathlib.Pat
     assert compiled.report.as_json()["precision"]["figures"]["samples"] == 2
 
 
+@pytest.mark.parametrize(("there", "judged"), [(3, 3), (9, 9), (10, 2), (40, 8)])
+def test_few_samples_are_all_judged(
+    there: int, judged: int, workshop: Any, pair: pathlib.Path, vectors: Calibration, in_process: Any
+) -> None:
+    np.savez(str(vectors.data), x=np.random.default_rng(9).normal(size=(there, 1, 4)).astype(np.float32))
+
+    compiled = workshop.compile(
+        pair, engine="reference", worker=in_process, precision=wishes("fp16", calibration=vectors)
+    )
+
+    assert compiled.report.precision["figures"]["samples"] == judged
+
+
 def test_samples_to_judge_on_are_not_calibrated_with(digits: pathlib.Path) -> None:
     inputs = specs(Graph.of(load_model(digits)).inputs)
     every = [feeds["image"] for feeds in CalibrationDataset(SAMPLES).feeds(inputs)]

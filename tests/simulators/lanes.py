@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
-from engines import BuildOptions, CompileOptions, Executable, compile_model, load_executable
+from engines import BuildOptions, CompileOptions, Executable, PrecisionOptions, compile_model, load_executable
 from engines.base import Engine
 from engines.envelope import Envelope
 from engines.executor import open_engine
@@ -50,6 +50,7 @@ class Machine:
         driver: That of pycuda.
         profiles: For the models that are compiled from now on, of their inputs without a fixed shape.
         build: Options of these models.
+        precision: Of these models.
         plan: Bytes of the engine that ``engine`` has loaded last.
         envelope: Of that engine.
     """
@@ -63,6 +64,7 @@ class Machine:
         self.envelope: Envelope | None = None
         self.profiles: Sequence[Profile] = ()
         self.build = BuildOptions()
+        self.precision = PrecisionOptions()
         self._folder = folder
         self._number = 0
 
@@ -80,6 +82,7 @@ class Machine:
             partition=PartitionOptions(**options),
             shapes=tuple(filter(None, shapes)),
             build=self.build,
+            precision=self.precision,
         )
         compile_model(source, wishes, worker=Here()).save(compiled)  # type: ignore[arg-type]
         return source, compiled
