@@ -97,8 +97,14 @@ def means_the_same(op: ir.Node, version: int, older: int) -> bool:
     return same and _types_fit(op, old)
 
 
+TURNED = {"PRelu": 7}
+"""The opset in which an operator got another meaning behind the same interface: slopes were those of channels before."""
+
+
 def extends_operator(op_type: str, newer: int, older: int) -> bool:
     """Whether an operator of ONNX's own takes at a newer opset whatever it took at an older one, and maybe more."""
+    if older < TURNED.get(op_type, 0) <= newer:
+        return False
     new, old = (onnx.defs.get_schema(op_type, v, "") for v in (newer, older))
     kept = {name: kind for name, kind in _attributes(new).items() if name in old.attributes}
     added = (a for name, a in new.attributes.items() if name not in old.attributes)
