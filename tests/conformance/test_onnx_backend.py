@@ -26,16 +26,13 @@ import pytest
 from onnx.backend.test.runner import Runner
 
 from engines import CompiledModel, CompileOptions, Executable, Worker, compile_model, load_executable
-from lanes import ANYONE, Here, profile_of
-from partitioner import ReasonCode
+from lanes import ANYONE, WRONG_LABELS, Here, profile_of, samples_of
 
 NATIVE_FAILS = "plain onnxruntime does not pass this case"
 NO_ENGINE = "no node of this case is labelled for TensorRT"
 PASSES_NATIVELY = "passes_natively"
 SAMPLE_EVERY = 25
 
-WRONG_LABELS = (ReasonCode.BUILD_FAILED, ReasonCode.INACCURATE)
-"""Why a node is native that the simulated TensorRT should have taken."""
 
 SMALL_FLOATS = {
     f"tensor({name})": onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, name.upper()))
@@ -125,8 +122,8 @@ class _OnSimulatedGpu(_PlainOnnxruntime):
     def _load(cls, model: onnx.ModelProto, feeds: Mapping[str, Any]) -> Executable:
         source, compiled = cls.folder / "model.onnx", cls.folder / "compiled.onnx"
         source.write_bytes(model.SerializeToString())
-        shapes = filter(None, [profile_of(source, [feeds])])
-        options = CompileOptions(engine="tensorrt", shapes=tuple(shapes))
+        shapes = tuple(filter(None, [profile_of(source, [feeds])]))
+        options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(feeds, cls.folder))
         cls.compiled.append(compile_model(source, options, worker=Here()))
         cls.compiled[-1].save(compiled)
         return load_executable(compiled, trust=ANYONE)

@@ -22,11 +22,14 @@ from engines.profiles import Profile, ShapeRange, holds_sizes
 from engines.registry import get_backend
 from engines.tensorrt_backend import TensorRtBackend
 from engines.trust import Trust
-from partitioner import Graph, PartitionOptions, TensorSpec, embedded_engine, load_model
+from partitioner import Graph, PartitionOptions, ReasonCode, TensorSpec, embedded_engine, load_model
 from simulated_tensorrt import Simulation
 
 ANYONE = Trust.of((), ("openvino", "tensorrt"))
 """No signature is asked for."""
+
+WRONG_LABELS = (ReasonCode.BUILD_FAILED, ReasonCode.INACCURATE)
+"""Why a node is native that a label has given to the simulated TensorRT, which takes and computes what it should."""
 
 NOTHING = {"streams": LANES, "retained contexts": 1}
 """What stays on a GPU without models."""
@@ -153,6 +156,15 @@ def profile_of(model: pathlib.Path, requests: Sequence[Mapping[str, Any]]) -> Pr
             low, high = tuple(map(min, columns)), tuple(map(max, columns))
             profile[spec.name] = ShapeRange(low=low, best=points[0], high=high)
     return profile
+
+
+def samples_of(request: Mapping[str, Any], folder: pathlib.Path) -> pathlib.Path | None:
+    """A file with the inputs of a request; None where they are not all tensors that it can hold."""
+    if not request or not all(_is_array(v) and np.asarray(v).dtype.isbuiltin == 1 for v in request.values()):
+        return None
+    path = folder / "samples.npz"
+    np.savez(path, **request)
+    return path
 
 
 def _is_array(value: Any) -> bool:
