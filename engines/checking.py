@@ -15,6 +15,7 @@ from engines.envelope import Envelope
 from engines.errors import EngineError, ModelLoadError, WorkerError
 from engines.files import write_model
 from engines.plan import specs
+from engines.profiles import Profile, sampled
 from engines.registry import get_backend
 from engines.trust import Trust
 from engines.worker import Worker
@@ -41,12 +42,14 @@ class Checker:
         worker: Where they run.
         folder: For the model that is run natively.
         samples: The user's own inputs, if any.
+        shapes: That engines are built for; inputs are generated of such shapes.
         natively: Whether ONNX Runtime runs the model; else onnx.reference judges, or trust in the operators.
     """
 
     worker: Worker
     folder: pathlib.Path
     samples: pathlib.Path | None
+    shapes: Sequence[Profile] = ()
     natively: bool = True
 
     def check(
@@ -93,7 +96,7 @@ class Checker:
         boundary = list(dict.fromkeys(v for s in segments for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
         write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
         built = [_described(segment, engines[segment.name]) for segment in segments]
-        inputs = specs(graph.inputs)
+        inputs = sampled(specs(graph.inputs), self.shapes)
         check = jobs.check_segments if self.natively else jobs.check_by_reference
         problems = self.worker.call(check, timeout_s, model, inputs, built, self.samples)
         return {name: _refusal(problem) for name, problem in problems.items()}

@@ -30,7 +30,7 @@ from engines.options import CompileOptions
 from engines.plan import specs
 from engines.precision_choice import PrecisionChoice, check_engine
 from engines.precision_search import effective_precision
-from engines.profiles import Profile, check_profiles, fix_shapes
+from engines.profiles import Profile, check_profiles, fix_shapes, sampled
 from engines.registry import NATIVE, get_backend, resolve_engine
 from engines.tuning import Tuner
 from engines.verdicts import ask_library
@@ -193,7 +193,13 @@ class _Compilation:
         self._worker = worker
         self._folder = folder
         self._engine = resolve_engine(options.engine)
-        checker = Checker(worker=worker, folder=folder, samples=options.samples, natively=native_fallback)
+        checker = Checker(
+            worker=worker,
+            folder=folder,
+            samples=options.samples,
+            shapes=options.shapes,
+            natively=native_fallback,
+        )
         self._builder = EngineBuilder(self._engine, options, cache=cache, worker=worker, checker=checker)
         self._tuner = Tuner(source, options, engine=self._engine, cache=cache, worker=worker, folder=folder)
         self._precision = PrecisionChoice(
@@ -295,7 +301,7 @@ class _Compilation:
         path = self._folder / "compiled.onnx"
         compiled.save(path)
         partition = settled.partition
-        inputs = specs(partition.graph.inputs)
+        inputs = sampled(specs(partition.graph.inputs), self._options.shapes)
         lasting = True
         try:
             if self._native_fallback:

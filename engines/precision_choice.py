@@ -28,6 +28,7 @@ from engines.precision import check_available
 from engines.precision_rules import EXACTNESS, check_rules
 from engines.precision_search import TIMEOUT_S, Held, PrecisionSearch, effective_precision
 from engines.processor import precision_warnings, processor_flags
+from engines.profiles import sampled
 from engines.quantization import is_quantized
 from engines.quantization_plan import SCHEMES
 from engines.registry import NATIVE, get_backend
@@ -177,7 +178,7 @@ class PrecisionChoice:
                 logger.warning("%s", sentence)
 
     def _search(self, partition: Partition, embed: Callable[[Settled], CompiledModel]) -> PrecisionSearch:
-        inputs = specs(partition.graph.inputs)
+        inputs = sampled(specs(partition.graph.inputs), self._options.shapes)
         data, given = self._wishes.calibration.data, self._options.samples
         return PrecisionSearch(
             self._wishes,

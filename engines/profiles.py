@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from engines.errors import BuildError, InputShapesError
+from engines.samples import SampledSizes
 from partitioner import Graph, Segment, TensorSpec
 from partitioner.concrete import concrete_model, known_integers, known_shapes
 
@@ -86,7 +87,8 @@ def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) ->
             if (problem := _contradiction(declared[name], shapes)) is not None:
                 raise InputShapesError(number, name, problem)
         for name, spec in declared.items():
-            if name not in profile and spec.static_shape is None and not spec.optional:
+            tensor = spec.dtype is not None  # of sequences and the like nobody asks a shape
+            if name not in profile and tensor and spec.static_shape is None and not spec.optional:
                 raise InputShapesError(number, name, "its shape is not fixed, so it needs one here too")
 
 
@@ -103,6 +105,18 @@ def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
     declared = " x ".join("?" if size is None else str(size) for size in spec.shape)
     given = " to ".join(dict.fromkeys((_shown(shapes.low), _shown(shapes.high))))
     return None if fits else f"{given} does not fit the model's, which is {declared}"
+
+
+def sampled(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> tuple[TensorSpec, ...]:
+    """Inputs as samples of them must be for engines to take them: as the first profile says that they are best."""
+    best = {name: one.best for name, one in profiles[0].items()} if profiles else {}
+    return tuple(_sampled(spec, best[spec.name]) if spec.name in best else spec for spec in inputs)
+
+
+def _sampled(spec: TensorSpec, best: Sizes) -> TensorSpec:
+    if holds_sizes(spec):
+        return SampledSizes(name=spec.name, dtype=spec.dtype, shape=spec.shape, optional=spec.optional, elements=best)
+    return dataclasses.replace(spec, shape=best)
 
 
 def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:

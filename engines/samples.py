@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import pathlib
@@ -42,6 +43,13 @@ MAX_ELEMENTS = 2**24
 """Of a generated input with unknown dimensions; a larger guess would cost more memory than it is worth."""
 
 SEED = 20240229
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SampledSizes(TensorSpec):
+    """An input of integers that shapes are computed from, and what its samples hold."""
+
+    elements: tuple[int, ...]
 
 
 def load_samples(path: pathlib.Path) -> Feeds:
@@ -120,6 +128,8 @@ def _sizes(spec: TensorSpec, size: int) -> tuple[int, ...]:
 def _tensor(spec: TensorSpec, size: int, integers: str, rng: np.random.Generator, positive: bool) -> np.ndarray:
     assert spec.dtype is not None
     shape = _sizes(spec, size)
+    if isinstance(spec, SampledSizes):
+        return np.array(spec.elements, spec.dtype.numpy()).reshape(shape)
     if spec.dtype == ir.DataType.STRING:
         return np.full(shape, "a", dtype=object)
     if spec.dtype.is_floating_point():

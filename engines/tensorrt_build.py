@@ -21,7 +21,7 @@ from engines.files import write_atomically
 from engines.options import BuildOptions, TensorRtOptions
 from engines.profiles import Profile, ShapeRange
 from engines.progress import Progress, report
-from engines.tensorrt_parser import first_line, first_refusal, make_logger, new_network
+from engines.tensorrt_parser import first_line, first_refusal, make_logger, new_builder, new_network
 from engines.tensorrt_rewrites import PASSES, prepare
 
 logger = logging.getLogger(__name__)
@@ -103,11 +103,12 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
         settings: How.
 
     Raises:
-        BuildError: TensorRT refuses the model or a profile, or found no engine; in its own words.
+        BackendMissingError: TensorRT does not start.
+        BuildError: It refuses the model or a profile, or found no engine; in its own words.
     """
     proto = prepare(onnx.load(model), PASSES)
     log = make_logger(trt)
-    builder = trt.Builder(log)
+    builder = new_builder(trt, log)
     network = new_network(trt, builder)
     parser = trt.OnnxParser(network, log)
     weights = _take_weights(parser, proto)  # the parser reads them where they are, until the build ends

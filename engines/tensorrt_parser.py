@@ -14,6 +14,7 @@ from typing import Any
 
 import onnx
 
+from engines.errors import BackendMissingError
 from engines.tensorrt_rewrites import STAMPS, prepare
 from partitioner import SUPPORTED, ReasonCode, Verdict
 
@@ -42,10 +43,13 @@ def ask_parser(trt: Any, model: pathlib.Path) -> Verdict:
 
     Returns:
         The parser's first refusal in its own words, with the reason code that is nearest to its error code.
+
+    Raises:
+        BackendMissingError: TensorRT does not start.
     """
     proto = prepare(onnx.load(model), STAMPS)
     logger = make_logger(trt)
-    builder = trt.Builder(logger)
+    builder = new_builder(trt, logger)
     parser = trt.OnnxParser(new_network(trt, builder), logger)
     if parser.supports_model_v2(proto.SerializeToString(), str(model)):
         return SUPPORTED
@@ -65,6 +69,26 @@ def first_refusal(parser: Any, logger: Any) -> Verdict:
     error = parser.get_error(0)
     code = CODES.get(error.code().name, ReasonCode.UNSUPPORTED_OP)
     return Verdict(code, f"TensorRT's parser ({error.code().name}): {first_line(error.desc())}")
+
+
+def new_builder(trt: Any, logger: Any) -> Any:
+    """Make a ``trt.Builder``, with which the library starts.
+
+    Args:
+        trt: The tensorrt module.
+        logger: From ``make_logger``.
+
+    Raises:
+        BackendMissingError: It does not start: it finds no GPU that it can use, or the driver is too old for it.
+    """
+    logger.take()
+    try:
+        return trt.Builder(logger)
+    except TypeError as error:  # what the bindings make of a library that gives no builder
+        raise BackendMissingError(
+            f"TensorRT {trt.__version__} does not start: {logger.told(str(error))} Run nvidia-smi: it must list a GPU "
+            "and a driver that is new enough for its release of CUDA (580 for CUDA 13)."
+        ) from error
 
 
 def new_network(trt: Any, builder: Any) -> Any:

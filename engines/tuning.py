@@ -26,6 +26,7 @@ from engines.files import sha256_of_file
 from engines.onnxruntime_backend import native_version
 from engines.options import CompileOptions
 from engines.plan import specs
+from engines.profiles import sampled
 from engines.registry import get_backend
 from engines.worker import Worker
 from partitioner import Partition, ReasonCode, Segment, Verdict, segment_hash
@@ -294,7 +295,7 @@ class Tuner:
         return measuring.Subject(
             compiled=path,
             source=self._source,
-            inputs=specs(partition.graph.inputs),
+            inputs=sampled(specs(partition.graph.inputs), self._options.shapes),
             given=self._options.samples,
             threads=self._options.threads,
         )

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 FIRST_IR_WITH_DEFAULTS = 4
 """Below IR version 4 every initializer had to be a graph input as well, without being a default."""
 
+MEAN_VARIANCE_AXES = (0, 2, 3)
+"""Axes of MeanVarianceNormalization where a node names none (operator specification, opset 9 on)."""
+
 
 def inline_functions(model: ir.Model) -> None:
     """Replace calls of model-local functions by their nodes, where those mean the same in the model."""
@@ -91,11 +94,19 @@ def sort_nodes(model: ir.Model) -> None:
     common.TopologicalSortPass()(model)
 
 
+def state_axes(model: ir.Model) -> None:
+    """State the default axes of MeanVarianceNormalization; its types can't be inferred in a function without them."""
+    for op in model.graph.all_nodes():
+        if op.op_type == "MeanVarianceNormalization" and not op.domain and "axes" not in op.attributes:
+            op.attributes["axes"] = ir.AttrInt64s("axes", MEAN_VARIANCE_AXES)
+
+
 PASSES: tuple[Callable[[ir.Model], None], ...] = (
     inline_functions,
     sort_nodes,
     lift_constants,
     remove_identities,
+    state_axes,
     infer_shapes,
     fold_constants,
     remove_dead_nodes,

@@ -97,12 +97,28 @@ def means_the_same(op: ir.Node, version: int, older: int) -> bool:
     return same and _types_fit(op, old)
 
 
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
+
+TURNED = {"PRelu": 7}
+"""The opset in which an operator got another meaning behind the same interface: its slopes were those of channels."""
+
+
 def extends_operator(op_type: str, newer: int, older: int) -> bool:
     """Whether an operator of ONNX's own takes at a newer opset whatever it took at an older one, and maybe more."""
+    if older < TURNED.get(op_type, 0) <= newer:
+        return False
     new, old = (onnx.defs.get_schema(op_type, v, "") for v in (newer, older))
     kept = {name: kind for name, kind in _attributes(new).items() if name in old.attributes}
     added = (a for name, a in new.attributes.items() if name not in old.attributes)
-    return _ports(new) == _ports(old) and kept == _attributes(old) and not any(a.required for a in added)
+    return _adds_ports(new, old) and kept == _attributes(old) and not any(a.required for a in added)
+
+
+def _adds_ports(new: onnx.defs.OpSchema, old: onnx.defs.OpSchema) -> bool:
+    """Whether inputs and outputs are the same, except for more that may be left out."""
+    return all(
+        ours[: len(before)] == before and all(option == _OPTIONAL for _, option, *_ in ours[len(before) :])
+        for ours, before in zip(_ports(new), _ports(old), strict=True)
+    )
 
 
 def _interface(schema: onnx.defs.OpSchema) -> tuple[object, ...]:

@@ -13,15 +13,18 @@ import json
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engines import Calibration, CompileOptions, PrecisionOptions, Worker, compile_model, load_executable
+from engines import Calibration, CompileOptions, Executable, PrecisionOptions, Worker, compile_model, load_executable
 from engines.compare import accumulates_quantized
+from engines.tensorrt_backend import tensorrt
+from lanes import ANYONE, WRONG_LABELS, Here, profile_of, samples_of
 from partitioner import load_model
+from serving.cli import main
 
 ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
@@ -54,21 +57,73 @@ def worker() -> Iterator[Worker]:
 @pytest.mark.conformance
 def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_path: pathlib.Path) -> None:
     folder = _cases()[name]
-    case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    source = _unpacked(folder / case.get("model_file", "model.onnx"), tmp_path)
-    compiled = tmp_path / "compiled.onnx"
+    source, compiled = _source(folder, tmp_path), tmp_path / "compiled.onnx"
 
     compile_model(source, CompileOptions(engine="openvino"), worker=worker).save(compiled)
-    executable = load_executable(compiled)
 
+    _assert_stored_outputs(load_executable(compiled), source, folder)
+
+
+@pytest.mark.conformance
+def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
+    name: str, simulate: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    """Both TensorRT and the GPU are simulated."""
+    folder = _cases()[name]
+    source, compiled = _source(folder, tmp_path), tmp_path / "compiled.onnx"
+    requests = [inputs for inputs, _ in _requests(folder)]
+    shapes = tuple(filter(None, [profile_of(source, requests)]))
+    simulate()
+
+    options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(requests[0], tmp_path))
+    model = compile_model(source, options, worker=Here())
+    model.save(compiled)
+
+    assert [n for n in model.report.native if n.code in WRONG_LABELS] == []
+    _assert_stored_outputs(load_executable(compiled, trust=ANYONE), source, folder)
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(tensorrt is not None, reason="TensorRT is installed")
+def test_model_is_explained_for_tensorrt_by_the_table(
+    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = _source(_cases()[name], tmp_path)
+
+    assert main(["explain", str(source), "--engine", "tensorrt", "--no-cache", "--json"]) == 0
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["labelled_by"].startswith("the table; TensorRT is not installed here.")
+    assert report["engine_nodes"] + len(report["native"]) == report["nodes"]
+
+
+def _assert_stored_outputs(executable: Executable, source: pathlib.Path, folder: pathlib.Path) -> None:
+    case = _description(folder)
     quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
+    for inputs, outputs in _requests(folder):
+        results = executable.run(inputs)
+        for output, expected in outputs.items():
+            floor = float((case["ort_optall_vs_optoff_maxabs"] or {}).get(output) or 0.0)
+            _assert_same(results[output], expected, floor=floor, quantized=quantized)
+
+
+def _requests(folder: pathlib.Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Stored inputs, and those of the stored outputs that can be compared."""
+    case = _description(folder)
     for request in case["data"]:
         with np.load(folder / request["file"], allow_pickle=False) as arrays:
-            results = executable.run({n: _value(arrays, entry) for n, entry in request["inputs"].items()})
-            for output, entry in _comparable(case, request["outputs"]).items():
-                expected = _value(arrays, entry)
-                floor = float((case["ort_optall_vs_optoff_maxabs"] or {}).get(output) or 0.0)
-                _assert_same(results[output], expected, floor=floor, quantized=quantized)
+            kept = {"inputs": request["inputs"], "outputs": _comparable(case, request["outputs"])}
+            values = {kind: {n: _value(arrays, entry) for n, entry in found.items()} for kind, found in kept.items()}
+        yield values["inputs"], values["outputs"]
+
+
+def _description(folder: pathlib.Path) -> dict[str, Any]:
+    described: dict[str, Any] = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+    return described
+
+
+def _source(folder: pathlib.Path, unpacked: pathlib.Path) -> pathlib.Path:
+    return _unpacked(folder / _description(folder).get("model_file", "model.onnx"), unpacked)
 
 
 @pytest.mark.conformance

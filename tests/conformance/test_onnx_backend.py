@@ -1,7 +1,9 @@
 """The onnx package's own backend test suite: whatever plain ONNX Runtime passes must pass compiled as well.
 
 The other cases are compiled too: newer operators than ONNX Runtime knows run in another form or in an engine alone.
-``make test`` runs a sample of it, ``make conformance`` all of it.
+Each case is compiled twice: with OpenVINO, and with TensorRT on a GPU that are both simulated, which shows what our
+labels, rewrites, profiles and lanes make of a model, not what TensorRT computes. ``make test`` runs a sample, ``make
+conformance`` all of it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import pathlib
 import unittest
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -23,9 +25,11 @@ import onnxruntime
 import pytest
 from onnx.backend.test.runner import Runner
 
-from engines import CompileOptions, Worker, compile_model, load_executable
+from engines import CompiledModel, CompileOptions, Executable, Worker, compile_model, load_executable
+from lanes import ANYONE, WRONG_LABELS, Here, profile_of, samples_of
 
 NATIVE_FAILS = "plain onnxruntime does not pass this case"
+NO_ENGINE = "no node of this case is labelled for TensorRT"
 PASSES_NATIVELY = "passes_natively"
 SAMPLE_EVERY = 25
 
@@ -100,6 +104,31 @@ class _Compiled(_PlainOnnxruntime):
         return _Prepared(model, lambda feeds: executable.run(feeds).values())
 
 
+class _OnSimulatedGpu(_PlainOnnxruntime):
+    """Compiles with the simulated TensorRT for the shapes that it is run on, and runs that on the simulated GPU.
+
+    Attributes:
+        compiled: What came of the models since a test has emptied it.
+    """
+
+    folder: pathlib.Path
+    compiled: ClassVar[list[CompiledModel]] = []
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
+        return _Prepared(model, lambda feeds: cls._load(model, feeds).run(feeds).values())
+
+    @classmethod
+    def _load(cls, model: onnx.ModelProto, feeds: Mapping[str, Any]) -> Executable:
+        source, compiled = cls.folder / "model.onnx", cls.folder / "compiled.onnx"
+        source.write_bytes(model.SerializeToString())
+        shapes = tuple(filter(None, [profile_of(source, [feeds])]))
+        options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(feeds, cls.folder))
+        cls.compiled.append(compile_model(source, options, worker=Here()))
+        cls.compiled[-1].save(compiled)
+        return load_executable(compiled, trust=ANYONE)
+
+
 @functools.cache
 def _suite(backend: type[onnx.backend.base.Backend]) -> dict[str, unittest.TestCase]:
     with warnings.catch_warnings():
@@ -140,6 +169,27 @@ def test_case_passes_compiled_if_it_passes_natively(name: str, record_property: 
         raise failure
     if failure is not None:
         pytest.skip(f"{NATIVE_FAILS}, nor does it compiled: {type(failure).__name__}: {str(failure)[:200]}")
+
+
+@pytest.mark.conformance
+@pytest.mark.filterwarnings("ignore")
+def test_case_passes_on_a_simulated_gpu_if_it_passes_natively(
+    name: str, simulate: Callable[..., Any], tmp_path: pathlib.Path, record_property: Callable[[str, object], None]
+) -> None:
+    simulate()
+    _OnSimulatedGpu.folder = tmp_path
+    _OnSimulatedGpu.compiled.clear()
+
+    failure = _failure(_OnSimulatedGpu, name)
+
+    reports = [compiled.report for compiled in _OnSimulatedGpu.compiled]
+    assert [n for r in reports for n in r.native if n.code in WRONG_LABELS] == []
+    if failure is not None and _failure(_PlainOnnxruntime, name) is None:
+        raise failure
+    if failure is not None:
+        pytest.skip(f"{NATIVE_FAILS}, nor does it compiled: {type(failure).__name__}: {str(failure)[:200]}")
+    if not any(r.segments or r.bodies for r in reports):
+        pytest.skip(NO_ENGINE)
 
 
 def _failure(backend: type[onnx.backend.base.Backend], name: str) -> Exception | None:

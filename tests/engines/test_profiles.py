@@ -8,7 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from engines.errors import BuildError, InputShapesError
-from engines.profiles import ShapeRange, check_profiles, fix_shapes, follow, segment_profile
+from engines.profiles import ShapeRange, check_profiles, fix_shapes, follow, sampled, segment_profile
+from engines.samples import SampledSizes
 from partitioner import (
     SUPPORTED,
     Graph,
@@ -155,3 +156,19 @@ def test_inputs_of_one_shape_alone_are_explained_with_it(profiles: Any, expected
     fix_shapes(model, profiles)
 
     assert Graph.of(model).inputs[0].shape == ir.Shape(expected)
+
+
+def test_samples_are_as_the_first_profile_says_that_inputs_are_best() -> None:
+    sizes, images = one(2, 3), ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+
+    made = sampled((X, SIZES, FIXED), [{"x": images, "sizes": sizes}, {"x": one(1, 3)}])
+
+    assert [spec.shape for spec in made] == [(4, 3), (2,), (4,)]
+    assert made[1] == SampledSizes(name="sizes", dtype=ir.DataType.INT64, shape=(2,), elements=(2, 3))
+    assert sampled((X,), ()) == (X,)
+
+
+def test_sequences_are_asked_no_shape() -> None:
+    sequence = TensorSpec(name="s", dtype=None, shape=None)
+
+    check_profiles((X, sequence), [{"x": BATCHES}])

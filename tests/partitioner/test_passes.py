@@ -15,6 +15,7 @@ from partitioner.passes import (
     remove_dead_nodes,
     remove_identities,
     sort_nodes,
+    state_axes,
 )
 
 
@@ -306,3 +307,14 @@ def test_the_newest_opset_that_onnxruntime_runs(parse, clean, run, assert_equal)
         assert_equal(run(embed_engines(clean(source), [], {}), feeds), expected)
 
     assert newest >= 24
+
+
+def test_default_axes_are_stated_where_onnxruntime_would_miss_them_in_a_function(view) -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[2,3,4,4] x) => (float[2,3,4,4] z) {
+        y = MeanVarianceNormalization(x)
+        z = MeanVarianceNormalization<axes = [1]>(y)
+    }""")
+
+    state_axes(model)
+
+    assert [tuple(op.attributes.get_ints("axes", ())) for op in model.graph] == [(0, 2, 3), (1,)]

@@ -10,7 +10,7 @@ import pytest
 
 from partitioner import clean_up
 from partitioner.loading import view_model
-from partitioner.versions import VersionLimits, is_too_new, lower_versions
+from partitioner.versions import VersionLimits, extends_operator, is_too_new, lower_versions
 
 LIMITS = VersionLimits(opset=26, ir_version=13)
 
@@ -86,3 +86,17 @@ def test_functions_are_lowered_with_the_model() -> None:
     assert lower_versions(new, LIMITS)
 
     assert [f.opset_imports[""] for f in new.functions.values()] == [26]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "newer", "older", "extends"),
+    [
+        pytest.param("MaxPool", 9, 7, True, id="an-output-more-that-may-be-left-out"),
+        pytest.param("Pad", 24, 13, True, id="an-input-more-that-may-be-left-out"),
+        pytest.param("PRelu", 9, 7, True, id="types-alone"),
+        pytest.param("PRelu", 9, 6, False, id="other-slopes-behind-the-same-interface"),
+        pytest.param("Squeeze", 13, 11, False, id="an-attribute-became-an-input"),
+    ],
+)
+def test_a_newer_version_extends_an_older_one(op_type: str, newer: int, older: int, extends: bool) -> None:
+    assert extends_operator(op_type, newer, older) == extends

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,18 @@ from engines.base import Engine
 from engines.envelope import Envelope
 from engines.executor import open_engine
 from engines.lanes import LANES, Lanes
-from engines.profiles import Profile, ShapeRange
+from engines.profiles import Profile, ShapeRange, holds_sizes
 from engines.registry import get_backend
 from engines.tensorrt_backend import TensorRtBackend
 from engines.trust import Trust
-from partitioner import Graph, PartitionOptions, embedded_engine
+from partitioner import Graph, PartitionOptions, ReasonCode, TensorSpec, embedded_engine, load_model
 from simulated_tensorrt import Simulation
 
 ANYONE = Trust.of((), ("openvino", "tensorrt"))
 """No signature is asked for."""
+
+WRONG_LABELS = (ReasonCode.BUILD_FAILED, ReasonCode.INACCURATE)
+"""Why a node is native that a label has given to the simulated TensorRT, which takes and computes what it should."""
 
 NOTHING = {"streams": LANES, "retained contexts": 1}
 """What stays on a GPU without models."""
@@ -143,6 +146,32 @@ class Loaded:
             assert (result.dtype, result.shape) == (value.dtype, value.shape), name
             np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6, err_msg=name)
         return results
+
+
+def profile_of(model: pathlib.Path, requests: Sequence[Mapping[str, Any]]) -> Profile:
+    """What an engine must be built for to answer requests: shapes of inputs that vary, elements of those with sizes."""
+    profile: dict[str, ShapeRange] = {}
+    for spec in (TensorSpec.of(value) for value in load_model(model).graph.inputs):
+        given = [np.asarray(request[spec.name]) for request in requests if _is_array(request.get(spec.name))]
+        points = [tuple(a.ravel().tolist()) if holds_sizes(spec) else a.shape for a in given]
+        if points and (holds_sizes(spec) or spec.static_shape is None):
+            columns = list(zip(*points, strict=True))
+            low, high = tuple(map(min, columns)), tuple(map(max, columns))
+            profile[spec.name] = ShapeRange(low=low, best=points[0], high=high)
+    return profile
+
+
+def samples_of(request: Mapping[str, Any], folder: pathlib.Path) -> pathlib.Path | None:
+    """A file with the inputs of a request; None where they are not all tensors that it can hold."""
+    if not request or not all(_is_array(v) and np.asarray(v).dtype.isbuiltin == 1 for v in request.values()):
+        return None
+    path = folder / "samples.npz"
+    np.savez(path, **request)
+    return path
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype != object
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

@@ -126,6 +126,15 @@ def test_request_outside_all_profiles_is_answered_natively_and_counted(machine) 
     assert model.fallbacks == ["outside_profiles", "outside_profiles"]
 
 
+def test_engine_is_checked_with_inputs_of_the_shapes_that_it_is_built_for(machine) -> None:
+    machine.profiles = [{"x": between((4, 40), (8, 80))}]
+
+    model = machine.load("g (float[N, M] x) => (float[N, M] y) { a = Relu(x) y = Exp(a) }")
+
+    model.check(x=numbers(6, 60))
+    assert (model.executable.description["segments"], model.fallbacks) == (1, [])
+
+
 def test_empty_tensors_are_answered_natively(machine) -> None:
     machine.profiles = [{"x": ShapeRange(low=(0, 4), best=(2, 4), high=(8, 4))}]
     model = machine.load(ROWS)

@@ -31,6 +31,7 @@ class Builder(ShowsLogger):
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
         if self._sim.faults.builder_missing:
+            self._error("CUDA initialization failure with error: 35")
             raise TypeError("pybind11::init(): factory function returned nullptr")
 
     def create_network(self, flags: int = 0) -> INetworkDefinition:
