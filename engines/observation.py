@@ -101,7 +101,8 @@ def run_inside(
         raise BuildError(f"{op.name} is quantized by ranges that the file doesn't hold, so it can't be built again.")
     options = BuildOptions(precision=envelope.precision_effective)
     worker.call(jobs.build, BUILD_TIMEOUT_S, backend.name, source, target, options)
-    bindings = dataclasses.replace(envelope, outputs=tuple(TensorSpec.of(v) for v in outputs))
+    specs = tuple(TensorSpec.of(v) for v in outputs)
+    bindings = dataclasses.replace(envelope, outputs=specs, options=backend.build_properties(options))
     engine = backend.load(target.read_bytes(), bindings)
     engine.bind([input_buffer(known, spec) for spec in engine.inputs], None)
     return {spec.name: np.array(value) for spec, value in zip(engine.outputs, engine.run(), strict=True)}

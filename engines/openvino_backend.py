@@ -19,7 +19,7 @@ import openvino as ov
 from openvino._pyopenvino import InferRequest as RawInferRequest
 
 from engines import openvino_labels
-from engines.base import Buffer, PrecisionSupport
+from engines.base import Buffer, Origin, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
 from engines.options import BuildOptions
@@ -104,13 +104,16 @@ class OpenVinoBackend:
             raise BuildError(_first_line(error)) from error
         return bytes(exported.getbuffer())
 
-    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> OpenVinoEngine:
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> OpenVinoEngine:
         """Import engine bytes.
 
         Args:
             engine: As exported.
             envelope: Already verified.
             threads: Number of threads; None leaves it to the library.
+            origin: Not used: engines hold their weights.
 
         Raises:
             EngineRejectedError: OpenVINO refuses the bytes, or their bindings are not the envelope's.

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from engines.base import Origin
 from engines.envelope import Envelope
 from engines.errors import EngineRejectedError
 from engines.tensorrt_parser import make_logger
+from engines.tensorrt_weights import refit
 from partitioner import TensorSpec
 
 Shape = tuple[int, ...]
@@ -138,16 +140,18 @@ class TensorRtPlan:
         return tuple(low), tuple(high)
 
 
-def deserialize(trt: Any, engine: bytes, envelope: Envelope) -> TensorRtPlan:
-    """Load engine bytes. A CUDA context must be current.
+def deserialize(trt: Any, engine: bytes, envelope: Envelope, origin: Origin | None = None) -> TensorRtPlan:
+    """Load engine bytes, and give them their weights where they were built without. A CUDA context must be current.
 
     Args:
         trt: The tensorrt module.
         engine: As built. Plans are programs: their envelope must be verified.
         envelope: What travels with them.
+        origin: Gives the model that the engine was built from.
 
     Raises:
-        EngineRejectedError: TensorRT refuses the bytes, in its own words, or they are not what the envelope says.
+        EngineRejectedError: TensorRT refuses the bytes or the weights, in its own words, or they are not what the
+            envelope says.
     """
     logger = make_logger(trt)
     logger.take()
@@ -158,6 +162,10 @@ def deserialize(trt: Any, engine: bytes, envelope: Envelope) -> TensorRtPlan:
         raise EngineRejectedError("TensorRT", logger.told(str(error))) from error
     if loaded is None:
         raise EngineRejectedError("TensorRT", logger.told())
+    if envelope.is_stripped:
+        if origin is None:
+            raise EngineRejectedError("TensorRT", "it holds no weights, and nothing is here to take them from.")
+        refit(trt, loaded, origin())
     return TensorRtPlan(trt, loaded, envelope)
 
 
