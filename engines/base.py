@@ -80,11 +80,14 @@ class Backend(Protocol):
         name: As in options and envelopes.
         trusted_ops: Operators whose engines are used unseen where nothing else can compute them.
         needs_shapes: Whether engines run only on shapes that they were built for.
+        profiling_options: With these in its envelope's options, an engine tells the times of its layers once it is
+            loaded, if the library has them (``engines.layer_times``).
     """
 
     name: str
     trusted_ops: frozenset[str]
     needs_shapes: bool
+    profiling_options: Mapping[str, str]
 
     def version(self) -> str:
         """Full version of the library; engines of another version are refused."""

@@ -249,7 +249,13 @@ def _load_engines(
 
 
 def open_engine(
-    graph: Graph, node: Node, folder: pathlib.Path, threads: int | None, trust: Trust | None = None
+    graph: Graph,
+    node: Node,
+    folder: pathlib.Path,
+    threads: int | None,
+    trust: Trust | None = None,
+    *,
+    profiled: bool = False,
 ) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
 
@@ -259,6 +265,7 @@ def open_engine(
         folder: Where sidecars are.
         threads: As ``open_executable``.
         trust: As ``open_executable``.
+        profiled: As ``load_engine``.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, or nobody vouches for it.
@@ -271,7 +278,9 @@ def open_engine(
         _check_nodes(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
     origin = functools.partial(origin_of, graph.model, node.op, envelope)
-    return envelope, load_engine(node.name, envelope, engine, origin=origin, threads=threads, trust=trust)
+    return envelope, load_engine(
+        node.name, envelope, engine, origin=origin, threads=threads, trust=trust, profiled=profiled
+    )
 
 
 def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
@@ -294,9 +303,10 @@ def load_engine(
     envelope: Envelope,
     engine: bytes,
     *,
-    origin: Origin,
+    origin: Origin | None = None,
     threads: int | None = None,
     trust: Trust | None = None,
+    profiled: bool = False,
 ) -> Engine:
     """Check an envelope, then load the engine.
 
@@ -304,9 +314,10 @@ def load_engine(
         segment: For messages.
         envelope: Of the engine.
         engine: Its bytes.
-        origin: Gives the model that it was built from, if it holds no weights.
+        origin: Where its weights come from, if it holds none.
         threads: As ``open_executable``.
         trust: As ``open_executable``.
+        profiled: Whether it is to tell the times of its layers, and run slower for that.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, nobody vouches for it, or it can't be
@@ -317,6 +328,8 @@ def load_engine(
     envelope.verify(engine, segment, version=backend.version(), device=backend.device())
     if trust is not None:
         trust.check(envelope, segment)
+    if profiled:
+        envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
     return backend.load(engine, envelope, threads=threads, origin=origin)
 
 

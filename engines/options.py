@@ -27,6 +27,8 @@ class TensorRtOptions:
     """Whether kernels for weights may be used of which two in four are zero."""
     cuda_graphs: bool = True
     """Whether executions are replayed as CUDA graphs."""
+    details: bool = False
+    """Whether engines tell what their layers compute in and by which kernels, where they are profiled."""
     strip_plan: bool = False
     """Whether engines hold no weights, and get those of the nodes that they replace when they are loaded."""
 

@@ -27,6 +27,7 @@ class ReferenceBackend:
     name = "reference"
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = False
+    profiling_options: Mapping[str, str] = {}
 
     def version(self) -> str:
         """Version of the onnx package."""

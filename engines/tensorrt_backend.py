@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from engines import tensorrt_labels, tensorrt_parser
@@ -21,7 +21,7 @@ from engines.options import BuildOptions
 from engines.pycuda_backend import has_driver, open_device
 from engines.tensorrt_build import build_engine, properties
 from engines.tensorrt_engine import TensorRtEngine
-from engines.tensorrt_plan import deserialize
+from engines.tensorrt_plan import PROFILED, deserialize
 from partitioner import Allowance, Node, Verdict
 
 try:
@@ -46,6 +46,7 @@ class TensorRtBackend:
     name = "tensorrt"
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = True
+    profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # what is replayed tells no layers
 
     @functools.cache  # noqa: B019  (one backend a process)
     def missing(self) -> str | None:

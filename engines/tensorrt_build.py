@@ -54,6 +54,7 @@ def properties(options: TensorRtOptions) -> dict[str, str]:
         "EXCLUDE_LEAN_RUNTIME": options.version_compatible,  # it would be code inside the engine
         "SPARSE_WEIGHTS": options.sparse,
         STRIPPED: options.strip_plan,
+        "DETAILED": options.details,
         "CUDA_GRAPHS": options.cuda_graphs,
     }
     settings = {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": str(options.optimization_level)}
@@ -176,6 +177,8 @@ def _configure(trt: Any, builder: Any, options: TensorRtOptions) -> Any:
         config.set_flag(trt.BuilderFlag.EXCLUDE_LEAN_RUNTIME)
     if options.sparse:
         config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
+    if options.details:
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if options.strip_plan:
         config.set_flag(trt.BuilderFlag.STRIP_PLAN)
         config.set_flag(trt.BuilderFlag.REFIT_IDENTICAL)  # the same weights come back, so all kernels may be used

@@ -13,6 +13,8 @@ import onnx_ir as ir
 from engines.base import Origin
 from engines.envelope import Envelope
 from engines.errors import EngineRejectedError
+from engines.layer_times import LayerTime
+from engines.tensorrt_layers import describe_layers, layer_time, new_profiler
 from engines.tensorrt_parser import make_logger
 from engines.tensorrt_weights import refit
 from partitioner import TensorSpec
@@ -31,6 +33,9 @@ ELEMENT_TYPES = {
     "UINT8": ir.DataType.UINT8,
 }
 """ONNX's name for a type of TensorRT's that can cross an engine's boundary."""
+
+PROFILED = "PROFILED"
+"""The option of an envelope whose engine is loaded to tell the times of its layers."""
 
 NARROWED = {ir.DataType.DOUBLE: ir.DataType.FLOAT}
 """What TensorRT's parser makes of a type that it lacks. No node gets there unless the user allows it."""
@@ -84,6 +89,7 @@ class TensorRtPlan:
         profiles: By number; at least one.
         scratch_bytes: What an execution context needs at most, by profile.
         uses_graphs: Whether executions may be replayed as CUDA graphs.
+        profiler: Told by all execution contexts how long layers take; None in engines that serve requests.
     """
 
     def __init__(self, trt: Any, engine: Any, envelope: Envelope) -> None:
@@ -94,6 +100,7 @@ class TensorRtPlan:
         """
         self.trt = trt
         self.uses_graphs = envelope.options.get("CUDA_GRAPHS") == "1"
+        self.profiler = new_profiler(trt) if envelope.options.get(PROFILED) == "1" else None
         self._engine = engine
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         modes = {name: engine.get_tensor_mode(name) for name in names}
@@ -114,7 +121,16 @@ class TensorRtPlan:
     def new_context(self) -> Any:
         """Create an execution context without scratch memory; None if the library fails."""
         strategy = self.trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        return self._engine.create_execution_context(strategy)
+        context = self._engine.create_execution_context(strategy)
+        if context is not None and self.profiler is not None:
+            context.profiler = self.profiler
+        return context
+
+    def layer_times(self) -> list[LayerTime]:
+        """Times of the executions since this was last asked."""
+        times = self.profiler.take() if self.profiler is not None else {}
+        facts = describe_layers(self.trt, self._engine) if times else {}
+        return [layer_time(name, us, facts.get(name, {})) for name, us in times.items()]
 
     def _binding(self, spec: TensorSpec) -> Binding:
         name = self._engine.get_tensor_dtype(spec.name).name

@@ -20,6 +20,7 @@ import pytest
 
 from engines import (
     tensorrt_build,
+    tensorrt_layers,
     tensorrt_outputs,
     tensorrt_parser,
     tensorrt_plan,
@@ -50,13 +51,22 @@ PROPERTIES = [
     "OnnxParserRefitter.num_errors",
     "OnnxParserRefitter.refit_from_bytes",
 ]
-SOURCES = (tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage, tensorrt_weights)
+SOURCES = (
+    tensorrt_build,
+    tensorrt_layers,
+    tensorrt_outputs,
+    tensorrt_parser,
+    tensorrt_plan,
+    tensorrt_stage,
+    tensorrt_weights,
+)
 OWNERS = {
     "trt.": "",
     "self.trt.": "",
     "plan.trt.": "",
     "context.": "IExecutionContext.",
     "engine.": "ICudaEngine.",
+    "inspector.": "EngineInspector.",
     "self._engine.": "ICudaEngine.",
     "refitter.": "Refitter.",
     "runtime.": "Runtime.",
