@@ -16,9 +16,8 @@ from engines.budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, loa
 from engines.buffers import input_buffer
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
-from engines.envelope import Envelope
 from engines.errors import ExecutionError
-from engines.executor import load_engine, open_executable
+from engines.executor import load_engine_file, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import Calibration
 from engines.samples import Feeds, find_samples
@@ -165,10 +164,7 @@ def measure_engine_noise(
     Raises:
         EngineError: An engine can't be loaded or run.
     """
-    loaded = {
-        name: load_engine(name, Envelope.from_json(envelope, name), path.read_bytes(), None)
-        for name, (path, envelope) in engines.items()
-    }
+    loaded = {name: load_engine_file(name, path, envelope) for name, (path, envelope) in engines.items()}
     noise = _Noise()
     for values in _observe(observed, judged):
         for name, engine in loaded.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import onnx
 
 from engines.envelope import Device, Envelope
 from engines.options import BuildOptions
@@ -15,6 +16,9 @@ from partitioner import Allowance, Node, TensorSpec, Verdict
 
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
+
+Origin = Callable[[], onnx.ModelProto]
+"""Gives the model that an engine was built from."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +82,14 @@ class Backend(Protocol):
         name: As in options and envelopes.
         trusted_ops: Operators whose engines are used unseen where nothing else can compute them.
         needs_shapes: Whether engines run only on shapes that they were built for.
+        profiling_options: With these in its envelope's options, an engine tells the times of its layers once it is
+            loaded, if the library has them (``engines.layer_times``).
     """
 
     name: str
     trusted_ops: frozenset[str]
     needs_shapes: bool
+    profiling_options: Mapping[str, str]
 
     def version(self) -> str:
         """Full version of the library; engines of another version are refused."""
@@ -127,8 +134,16 @@ class Backend(Protocol):
         """
         ...
 
-    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> Engine:
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> Engine:
         """Load engine bytes that ``envelope.verify`` has accepted.
+
+        Args:
+            engine: As built.
+            envelope: What travels with them.
+            threads: Number of threads; None leaves it to the library.
+            origin: For engines that hold no weights; None where there is nothing to take them from.
 
         Raises:
             EngineRejectedError: The library refuses the bytes.

@@ -15,8 +15,9 @@ from engines.base import Backend
 from engines.bisection import Budget, Trial, find_culprits
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
 from engines.checking import Checker, EngineFile, fits
-from engines.envelope import Envelope, current_platform
+from engines.envelope import STRIPPED, Envelope, current_platform
 from engines.errors import BuildError, WorkerError
+from engines.executor import ORIGIN_SUFFIX
 from engines.files import sha256_of_file, write_model
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs
@@ -44,6 +45,7 @@ class _Order:
     Attributes:
         segment_sha256: Of the segment without its name, which changes when another segment is demoted: the engine is
             the same.
+        keeps_weights: Whether the engine holds its weights, although engines without weights were asked for.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class _Order:
     backend: Backend
     build: BuildOptions
     segment_sha256: str
+    keeps_weights: bool
 
 
 class EngineBuilder:
@@ -126,6 +129,8 @@ class EngineBuilder:
             return cached
         if isinstance(cached, CachedEngine):
             path.write_bytes(cached.engine)
+            if _is_stripped(order):
+                write_model(_transformed(order).model, path.with_suffix(ORIGIN_SUFFIX))
             self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
             return self._engines[key]
         outcome = self._build_new(order, path, timeout_s)
@@ -144,15 +149,20 @@ class EngineBuilder:
 
     def _build_new(self, order: _Order, path: pathlib.Path, timeout_s: float) -> Transformed | Refusal:
         graph, segment, setting = order.graph, order.segment, order.setting
-        extracted = extract_model(graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
-        transformed = transform(extracted, segment, setting, order.backend)
-        if setting != FLOAT32 and transformed.is_float32:
+        transformed = _transformed(order)
+        if setting != FLOAT32 and transformed.is_float32 and not order.keeps_weights:
             exact = self._find_or_build(graph, segment, timeout_s)
             if isinstance(exact, BuiltEngine):
                 path.write_bytes(exact.path.read_bytes())
+                if _is_stripped(order):
+                    write_model(transformed.model, path.with_suffix(ORIGIN_SUFFIX))
             return exact if isinstance(exact, Refusal) else transformed
         logger.info("Building %s with %s (%d nodes)", segment.name, self._engine, len(segment.nodes))
-        model = self._folder / "segment.onnx"
+        if order.keeps_weights:
+            logger.warning(
+                "The engine of %s holds its weights: they follow from ranges, which the file doesn't.", segment.name
+            )
+        model = path.with_suffix(ORIGIN_SUFFIX) if _is_stripped(order) else self._folder / "segment.onnx"
         write_model(transformed.model, model)
         options = dataclasses.replace(order.build, precision=transformed.floats)
         try:
@@ -250,6 +260,9 @@ class EngineBuilder:
         """
         backend = get_backend(self._engine)
         build = dataclasses.replace(self._options.build, profiles=self._profiles(graph, segment, backend))
+        keeps_weights = STRIPPED in backend.build_properties(build) and bool(setting.ranges_sha256)
+        if keeps_weights:
+            build = build.with_weights()
         if self._cache:
             file = self._cache.timing_file(f"{backend.name}-{backend.version()}-{backend.device().name}")
             build = dataclasses.replace(build, timing_cache=file)
@@ -260,6 +273,7 @@ class EngineBuilder:
             backend=backend,
             build=build,
             segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
+            keeps_weights=keeps_weights,
         )
 
     def _key(self, order: _Order) -> str:
@@ -290,6 +304,18 @@ class EngineBuilder:
         for built in engines:
             if self._cache and not built.cached:
                 self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
+
+
+def _is_stripped(order: _Order) -> bool:
+    """Whether the engine is built without weights, so that its model must be at hand wherever it is loaded."""
+    return STRIPPED in order.backend.build_properties(order.build)
+
+
+def _transformed(order: _Order) -> Transformed:
+    """The segment's model in its precisions."""
+    segment = order.segment
+    extracted = extract_model(order.graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
+    return transform(extracted, segment, order.setting, order.backend)
 
 
 def builder_version() -> str:

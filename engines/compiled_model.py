@@ -7,6 +7,7 @@ import pathlib
 
 import onnx
 
+from engines.errors import EngineError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import write_model
 from partitioner import Report
@@ -25,6 +26,7 @@ class CompiledModel:
         engines_built: How many engines were built now.
         engines_cached: How many came out of the cache.
         engine_bytes: Size of all engines.
+        engines_stripped: How many of them hold no weights, and take those of the nodes that they replace.
         native_fallback: Whether ONNX Runtime runs the model where an engine can't; else its engines are all there is.
     """
 
@@ -35,10 +37,19 @@ class CompiledModel:
     engines_built: int
     engines_cached: int
     engine_bytes: int
+    engines_stripped: int = 0
     native_fallback: bool = True
 
     def without_fallback(self) -> CompiledModel:
-        """The same model for its engines alone: without the nodes and weights that they replace."""
+        """The same model for its engines alone: without the nodes and weights that they replace.
+
+        Raises:
+            EngineError: Some engines need those weights.
+        """
+        if self.engines_stripped:
+            raise EngineError(
+                "Engines without weights need those of the model. Build them with weights, or keep these."
+            )
         strip_fallback(self.model)
         self.model.metadata_props.append(onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none"))
         return dataclasses.replace(self, native_fallback=False)

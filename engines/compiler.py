@@ -20,6 +20,7 @@ from engines.building import BuiltEngine, EngineBuilder, builder_version, verdic
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
+from engines.envelope import Envelope
 from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, OutputFileError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
@@ -336,6 +337,7 @@ class _Compilation:
             engines_built=self._builder.built_now,
             engines_cached=sum(built.cached for built in engines),
             engine_bytes=sum(built.path.stat().st_size for built in engines),
+            engines_stripped=sum(Envelope.from_json(b.envelope, b.key).is_stripped for b in engines),
             native_fallback=self._native_fallback,
         )
 

@@ -16,6 +16,9 @@ from partitioner import TensorSpec
 
 FORMAT_VERSION = 1
 
+STRIPPED = "STRIP_PLAN"
+"""The option that engines without weights are built with, by TensorRT's name."""
+
 TEXT_FIELDS = (
     "backend",
     "backend_version",
@@ -82,6 +85,11 @@ class Envelope:
     profiles: tuple[Mapping[str, Any], ...] = ()
     format_version: int = FORMAT_VERSION
     signature: str | None = None
+
+    @property
+    def is_stripped(self) -> bool:
+        """Whether the engine holds no weights, and must be given those of the nodes that it replaces."""
+        return self.options.get(STRIPPED) == "1"
 
     def to_json(self) -> str:
         """Canonical JSON: UTF-8, sorted keys, no spaces."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
-from engines.base import Engine
+from engines.base import Engine, Origin
 from engines.casts import carried_types, may_hold
 from engines.contexts import Context, new_context
 from engines.envelope import Envelope
@@ -29,6 +30,7 @@ from engines.flows import OpenedBody, OpenedFlow, open_flows
 from engines.lane_pipeline import open_on_lanes
 from engines.native_form import open_native
 from engines.onnxruntime_backend import NativeSession
+from engines.origin import origin_of
 from engines.pipeline import Pipeline
 from engines.plan import native_stage_model, plan_stages, specs
 from engines.precision_rules import join_precisions
@@ -48,6 +50,9 @@ from partitioner import (
 )
 
 logger = logging.getLogger(__name__)
+
+ORIGIN_SUFFIX = ".onnx"
+"""Of the model that an engine was built from, beside the engine's file."""
 
 NATIVE_FALLBACK = "trtnode.native_fallback"
 """Key of a model's property that says ``none`` where ONNX Runtime can't run the model."""
@@ -254,7 +259,13 @@ def _load_engines(
 
 
 def open_engine(
-    graph: Graph, node: Node, folder: pathlib.Path, threads: int | None, trust: Trust | None = None
+    graph: Graph,
+    node: Node,
+    folder: pathlib.Path,
+    threads: int | None,
+    trust: Trust | None = None,
+    *,
+    profiled: bool = False,
 ) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
 
@@ -264,6 +275,7 @@ def open_engine(
         folder: Where sidecars are.
         threads: As ``open_executable``.
         trust: As ``open_executable``.
+        profiled: As ``load_engine``.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, or nobody vouches for it.
@@ -274,23 +286,61 @@ def open_engine(
     _check_bindings(node, envelope)
     if trust is not None:
         _check_nodes(graph, node, envelope)
-    return envelope, load_engine(node.name, envelope, engine_bytes(node.name, content, folder), threads, trust)
+    engine = engine_bytes(node.name, content, folder)
+    origin = functools.partial(origin_of, graph.model, node.op, envelope)
+    return envelope, load_engine(
+        node.name, envelope, engine, origin=origin, threads=threads, trust=trust, profiled=profiled
+    )
+
+
+def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
+    """Load an engine that this program has just built, or found in its cache.
+
+    Args:
+        segment: For messages.
+        file: Of the engine. The model that it was built from is beside it, where it holds no weights.
+        envelope: As JSON.
+
+    Raises:
+        EngineRejectedError: As ``load_engine``.
+    """
+    origin = functools.partial(onnx.load, file.with_suffix(ORIGIN_SUFFIX))
+    return load_engine(segment, Envelope.from_json(envelope, segment), file.read_bytes(), origin=origin)
 
 
 def load_engine(
-    segment: str, envelope: Envelope, engine: bytes, threads: int | None, trust: Trust | None = None
+    segment: str,
+    envelope: Envelope,
+    engine: bytes,
+    *,
+    origin: Origin | None = None,
+    threads: int | None = None,
+    trust: Trust | None = None,
+    profiled: bool = False,
 ) -> Engine:
     """Check an envelope, then load the engine.
 
+    Args:
+        segment: For messages.
+        envelope: Of the engine.
+        engine: Its bytes.
+        origin: Where its weights come from, if it holds none.
+        threads: As ``open_executable``.
+        trust: As ``open_executable``.
+        profiled: Whether it is to tell the times of its layers, and run slower for that.
+
     Raises:
-        EngineRejectedError: The engine is damaged, was made for something else, or nobody vouches for it.
+        EngineRejectedError: The engine is damaged, was made for something else, nobody vouches for it, or it can't be
+            given its weights.
         UnknownBackendError: The envelope names no backend that is built in.
     """
     backend = get_backend(envelope.backend)
     envelope.verify(engine, segment, version=backend.version(), device=backend.device())
     if trust is not None:
         trust.check(envelope, segment)
-    return backend.load(engine, envelope, threads=threads)
+    if profiled:
+        envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
+    return backend.load(engine, envelope, threads=threads, origin=origin)
 
 
 def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:

@@ -15,9 +15,8 @@ import numpy as np
 
 from engines.buffers import input_buffer
 from engines.compare import accumulates_quantized, find_difference
-from engines.envelope import Envelope
 from engines.errors import BuildError, EngineError, ModelLoadError
-from engines.executor import Executable, load_engine, open_executable
+from engines.executor import Executable, load_engine_file, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import BuildOptions
 from engines.reference_backend import ReferenceSession
@@ -179,9 +178,8 @@ def open_observed(model: pathlib.Path) -> NativeSession:
 
 
 def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarray]]) -> str | None:
-    envelope = Envelope.from_json(segment.envelope, segment.name)
     try:
-        engine = load_engine(segment.name, envelope, segment.engine.read_bytes(), None)
+        engine = load_engine_file(segment.name, segment.engine, segment.envelope)
         for sample in values:
             engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
             for spec, actual in zip(engine.outputs, engine.run(), strict=True):

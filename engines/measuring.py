@@ -16,8 +16,7 @@ import numpy as np
 
 from engines.base import Engine
 from engines.buffers import input_buffer
-from engines.envelope import Envelope
-from engines.executor import Executable, interface_constants, load_engine, open_engine, open_executable
+from engines.executor import Executable, interface_constants, load_engine_file, open_engine, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages
 from engines.samples import Feeds, find_samples
@@ -137,10 +136,7 @@ def measure_engines(
     values = {**samples[0], **dict(zip(session.outputs, session.run(samples[0]), strict=True))}
     times = {}
     for segment, named in engines.items():
-        loaded = {
-            name: load_engine(segment, Envelope.from_json(envelope, segment), path.read_bytes(), None)
-            for name, (path, envelope) in named.items()
-        }
+        loaded = {name: load_engine_file(segment, path, envelope) for name, (path, envelope) in named.items()}
         calls = {name: _engine_call(engine, values) for name, engine in loaded.items()}
         times[segment] = time_in_turn(calls, seconds=seconds / len(engines))
     return times

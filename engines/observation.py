@@ -103,7 +103,12 @@ def run_inside(
     options = BuildOptions(precision=envelope.precision_effective)
     worker.call(jobs.build, BUILD_TIMEOUT_S, backend.name, source, target, options)
     inputs = [v for v in op.inputs if v is not None and not is_constant(v)]
-    bindings = dataclasses.replace(envelope, inputs=_described(inputs), outputs=_described(outputs))
+    bindings = dataclasses.replace(
+        envelope,
+        inputs=_described(inputs),
+        outputs=_described(outputs),
+        options=backend.build_properties(options),
+    )
     engine = backend.load(target.read_bytes(), bindings)
     engine.bind([input_buffer(known, spec) for spec in engine.inputs], None)
     return {spec.name: np.array(value) for spec, value in zip(engine.outputs, engine.run(), strict=True)}

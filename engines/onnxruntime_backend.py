@@ -50,6 +50,7 @@ class NativeSession:
         threads: int | None = None,
         shares_cores: bool = True,
         optimize: bool = True,
+        profile_to: pathlib.Path | None = None,
         name: str = "model",
     ) -> None:
         """Load a model.
@@ -60,6 +61,7 @@ class NativeSession:
             shares_cores: Whether something else computes on the same cores between runs. Without this, the
                 session's threads keep spinning after a run and starve the next engine for milliseconds.
             optimize: Whether ONNX Runtime may rewrite the graph. Convolutions are several times slower without.
+            profile_to: How the name of a file begins that gets the times of all nodes; runs are slower then.
             name: For messages.
 
         Raises:
@@ -74,6 +76,8 @@ class NativeSession:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if shares_cores:
             options.add_session_config_entry("session.force_spinning_stop", "1")
+        if profile_to is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
         try:
             session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -126,6 +130,10 @@ class NativeSession:
         """The binding's own ``run`` knows no numpy type for bfloat16 and the 8-bit floats."""
         values, _owners = _wrapped(feeds)
         return [as_array(value).copy() for value in self._raw.run_with_ort_values(values, outputs, None)]
+
+    def end_profiling(self) -> pathlib.Path:
+        """Write the times of all runs, as JSON in Chrome's trace format."""
+        return pathlib.Path(self._session.end_profiling())
 
     def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
         """Runs of this session on fixed buffers, among which are all its inputs and outputs."""

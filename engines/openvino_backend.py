@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import logging
 import pathlib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ import openvino as ov
 from openvino._pyopenvino import InferRequest as RawInferRequest
 
 from engines import openvino_labels
-from engines.base import Buffer, PrecisionSupport
+from engines.base import Buffer, Origin, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
+from engines.layer_times import LayerTime, precision_name
 from engines.options import BuildOptions
 from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 
@@ -42,6 +44,7 @@ class OpenVinoBackend:
     name = "openvino"
     trusted_ops = openvino_labels.TRUSTED_OPS
     needs_shapes = False
+    profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
 
     def version(self) -> str:
         """Full version of the openvino package."""
@@ -105,13 +108,16 @@ class OpenVinoBackend:
             raise BuildError(_first_line(error)) from error
         return bytes(exported.getbuffer())
 
-    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> OpenVinoEngine:
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> OpenVinoEngine:
         """Import engine bytes.
 
         Args:
             engine: As exported.
             envelope: Already verified.
             threads: Number of threads; None leaves it to the library.
+            origin: Not used: engines hold their weights.
 
         Raises:
             EngineRejectedError: OpenVINO refuses the bytes, or their bindings are not the envelope's.
@@ -186,9 +192,32 @@ class OpenVinoEngine:
             return self._bound_outputs
         return [self._request.get_output_tensor(index).data for index in range(len(self.outputs))]
 
+    def layer_times(self) -> list[LayerTime]:
+        """Times of the last run; none where the engine was loaded without ``PERF_COUNT``."""
+        executed = [i for i in self._request.get_profiling_info() if i.status == ov.ProfilingInfo.Status.EXECUTED]
+        return [_layer_time(info, self._originals.get(info.node_name, "")) for info in executed]
+
+    @functools.cached_property
+    def _originals(self) -> dict[str, str]:
+        """Names of the layers of the ONNX model that each layer computes, joined by commas."""
+        layers = self._compiled.get_runtime_model().get_ordered_ops()
+        return {op.get_friendly_name(): op.get_rt_info()["originalLayersNames"].astype(str) for op in layers}
+
     def fork(self) -> OpenVinoEngine:
         """Another request of the same compiled model."""
         return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob)
+
+
+def _layer_time(info: Any, originals: str) -> LayerTime:
+    kernel, _, precision = info.exec_type.rpartition("_")
+    return LayerTime(
+        name=info.node_name,
+        nodes=tuple(filter(None, originals.split(","))),
+        kind=info.node_type,
+        precision=precision_name(precision),
+        kernel=kernel,
+        us=info.real_time / datetime.timedelta(microseconds=1),
+    )
 
 
 @functools.cache

@@ -27,6 +27,10 @@ class TensorRtOptions:
     """Whether kernels for weights may be used of which two in four are zero."""
     cuda_graphs: bool = True
     """Whether executions are replayed as CUDA graphs."""
+    details: bool = False
+    """Whether engines tell what their layers compute in and by which kernels, where they are profiled."""
+    strip_plan: bool = False
+    """Whether engines hold no weights, and get those of the nodes that they replace when they are loaded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,10 @@ class BuildOptions:
     """What only TensorRT asks for."""
     timing_cache: pathlib.Path | None = None
     """A file of what TensorRT's builds measure, which makes later builds quicker and no different."""
+
+    def with_weights(self) -> BuildOptions:
+        """The same, for an engine that holds its weights."""
+        return dataclasses.replace(self, tensorrt=dataclasses.replace(self.tensorrt, strip_plan=False))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

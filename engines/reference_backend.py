@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from engines.base import Buffer, PrecisionSupport
+from engines.base import Buffer, Origin, PrecisionSupport
 from engines.envelope import Device, Envelope
 from engines.errors import BuildError, EngineRejectedError, ExecutionError
 from engines.options import BuildOptions
@@ -27,6 +27,7 @@ class ReferenceBackend:
     name = "reference"
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = False
+    profiling_options: Mapping[str, str] = {}
 
     def version(self) -> str:
         """Version of the onnx package."""
@@ -72,7 +73,9 @@ class ReferenceBackend:
             raise BuildError(str(error)) from error
         return proto.SerializeToString(deterministic=True)
 
-    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> ReferenceEngine:
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> ReferenceEngine:
         """Load the model again.
 
         Raises:

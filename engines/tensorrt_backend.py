@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from engines import tensorrt_labels, tensorrt_parser
-from engines.base import PrecisionSupport
+from engines.base import Origin, PrecisionSupport
 from engines.cuda_devices import Gpu, find_gpu
 from engines.envelope import Device, Envelope
 from engines.errors import BackendMissingError
@@ -21,7 +21,7 @@ from engines.options import BuildOptions
 from engines.pycuda_backend import has_driver, open_device
 from engines.tensorrt_build import build_engine, properties
 from engines.tensorrt_engine import TensorRtEngine
-from engines.tensorrt_plan import deserialize
+from engines.tensorrt_plan import PROFILED, deserialize
 from partitioner import Allowance, Node, Verdict
 
 try:
@@ -46,6 +46,7 @@ class TensorRtBackend:
     name = "tensorrt"
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = True
+    profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # what is replayed tells no layers
 
     @functools.cache  # noqa: B019  (one backend a process)
     def missing(self) -> str | None:
@@ -107,21 +108,24 @@ class TensorRtBackend:
         """
         return build_engine(_library(), model, options)
 
-    def load(self, engine: bytes, envelope: Envelope, *, threads: int | None = None) -> TensorRtEngine:
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> TensorRtEngine:
         """Deserialize engine bytes for the lanes of the first GPU.
 
         Args:
             engine: As built.
             envelope: Already verified.
             threads: Not used: the host computes nothing.
+            origin: Where the weights come from, of an engine that holds none.
 
         Raises:
             BackendMissingError: A part of the installation is missing.
-            EngineRejectedError: TensorRT refuses the bytes, or their bindings are not the envelope's.
+            EngineRejectedError: TensorRT refuses the bytes or the weights, or their bindings are not the envelope's.
         """
         trt, lanes = _library(), self.lanes()
         with lanes.device:
-            plan = deserialize(trt, engine, envelope)
+            plan = deserialize(trt, engine, envelope, origin)
         return TensorRtEngine(plan, lanes, envelope.inputs, envelope.outputs)
 
     @functools.cache  # noqa: B019  (one backend a process)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 
+from engines.envelope import STRIPPED
 from engines.errors import BuildError, OutputFileError
 from engines.files import write_atomically
 from engines.options import BuildOptions, TensorRtOptions
@@ -23,11 +22,9 @@ from engines.profiles import Profile, ShapeRange
 from engines.progress import Progress, report
 from engines.tensorrt_parser import first_line, first_refusal, make_logger, new_builder, new_network
 from engines.tensorrt_rewrites import PASSES, prepare
+from engines.tensorrt_weights import Weights, hand_over, take_weights
 
 logger = logging.getLogger(__name__)
-
-HANDED_OVER_BYTES = 1 << 20
-"""Weights from this size on are handed to the parser where they are, rather than inside the model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +53,8 @@ def properties(options: TensorRtOptions) -> dict[str, str]:
         "VERSION_COMPATIBLE": options.version_compatible,
         "EXCLUDE_LEAN_RUNTIME": options.version_compatible,  # it would be code inside the engine
         "SPARSE_WEIGHTS": options.sparse,
+        STRIPPED: options.strip_plan,
+        "DETAILED": options.details,
         "CUDA_GRAPHS": options.cuda_graphs,
     }
     settings = {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": str(options.optimization_level)}
@@ -111,7 +110,7 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
     builder = new_builder(trt, log)
     network = new_network(trt, builder)
     parser = trt.OnnxParser(network, log)
-    weights = _take_weights(parser, proto)  # the parser reads them where they are, until the build ends
+    weights = take_weights(parser, proto)  # the parser reads them where they are, until the build ends
     if not _parse(parser, proto, weights, model):
         raise BuildError(first_refusal(parser, log).detail)
     _keep_row_major(trt, network)
@@ -125,24 +124,10 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
     return BuiltPlan(engine=bytes(memoryview(plan)), timing_cache=bytes(memoryview(cache.serialize())))
 
 
-def _take_weights(parser: Any, proto: onnx.ModelProto) -> dict[str, npt.NDArray[np.uint8]]:
-    """Take large weights out of a model, where the parser can be handed them: a model holds 2 GiB at most."""
-    taken: dict[str, npt.NDArray[np.uint8]] = {}
-    for tensor in proto.graph.initializer if hasattr(parser, "load_initializer") else ():
-        if len(tensor.raw_data) >= HANDED_OVER_BYTES:
-            taken[tensor.name] = np.frombuffer(tensor.raw_data, np.uint8)
-            tensor.ClearField("raw_data")
-    return taken
-
-
-def _parse(
-    parser: Any, proto: onnx.ModelProto, weights: Mapping[str, npt.NDArray[np.uint8]], path: pathlib.Path
-) -> bool:
+def _parse(parser: Any, proto: onnx.ModelProto, weights: Weights, path: pathlib.Path) -> bool:
     if not weights:
         return bool(parser.parse(proto.SerializeToString(), str(path)))
-    loaded = parser.load_model_proto(proto.SerializeToString(), str(path))
-    given = (parser.load_initializer(name, data.ctypes.data, data.nbytes) for name, data in weights.items())
-    return loaded and all(given) and parser.parse_model_proto()
+    return hand_over(parser, proto, weights) and bool(parser.parse_model_proto())
 
 
 def make_monitor(trt: Any) -> Any:
@@ -193,6 +178,11 @@ def _configure(trt: Any, builder: Any, options: TensorRtOptions) -> Any:
         config.set_flag(trt.BuilderFlag.EXCLUDE_LEAN_RUNTIME)
     if options.sparse:
         config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
+    if options.details:
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if options.strip_plan:
+        config.set_flag(trt.BuilderFlag.STRIP_PLAN)
+        config.set_flag(trt.BuilderFlag.REFIT_IDENTICAL)  # the same weights come back, so all kernels may be used
     return config
 
 

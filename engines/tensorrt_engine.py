@@ -9,6 +9,7 @@ import numpy as np
 from engines.base import Buffer
 from engines.lane_programs import LanePrograms, open_alone
 from engines.lanes import Lane, Lanes, LaneStage
+from engines.layer_times import LayerTime
 from engines.tensorrt_plan import TensorRtPlan
 from engines.tensorrt_stage import TensorRtStage
 from partitioner import TensorSpec
@@ -49,6 +50,10 @@ class TensorRtEngine:
         for spec, buffer in zip(self.outputs, self._results, strict=True):
             buffer[...] = results[spec.name]
         return self._results
+
+    def layer_times(self) -> list[LayerTime]:
+        """Times of the last run, which cleared those before it; none where the engine serves requests."""
+        return self._plan.layer_times()
 
     def fork(self) -> TensorRtEngine:
         """Another user of the same execution contexts, which the lanes keep apart."""

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from engines.base import Origin
 from engines.envelope import Envelope
 from engines.errors import EngineRejectedError
+from engines.layer_times import LayerTime
+from engines.tensorrt_layers import describe_layers, layer_time, new_profiler
 from engines.tensorrt_parser import make_logger
+from engines.tensorrt_weights import refit
 from partitioner import TensorSpec
 
 Shape = tuple[int, ...]
@@ -29,6 +33,9 @@ ELEMENT_TYPES = {
     "UINT8": ir.DataType.UINT8,
 }
 """ONNX's name for a type of TensorRT's that can cross an engine's boundary."""
+
+PROFILED = "PROFILED"
+"""The option of an envelope whose engine is loaded to tell the times of its layers."""
 
 NARROWED = {ir.DataType.DOUBLE: ir.DataType.FLOAT}
 """What TensorRT's parser makes of a type that it lacks. No node gets there unless the user allows it."""
@@ -82,6 +89,7 @@ class TensorRtPlan:
         profiles: By number; at least one.
         scratch_bytes: What an execution context needs at most, by profile.
         uses_graphs: Whether executions may be replayed as CUDA graphs.
+        profiler: Told by all execution contexts how long layers take; None in engines that serve requests.
     """
 
     def __init__(self, trt: Any, engine: Any, envelope: Envelope) -> None:
@@ -92,6 +100,7 @@ class TensorRtPlan:
         """
         self.trt = trt
         self.uses_graphs = envelope.options.get("CUDA_GRAPHS") == "1"
+        self.profiler = new_profiler(trt) if envelope.options.get(PROFILED) == "1" else None
         self._engine = engine
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         modes = {name: engine.get_tensor_mode(name) for name in names}
@@ -112,7 +121,16 @@ class TensorRtPlan:
     def new_context(self) -> Any:
         """Create an execution context without scratch memory; None if the library fails."""
         strategy = self.trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        return self._engine.create_execution_context(strategy)
+        context = self._engine.create_execution_context(strategy)
+        if context is not None and self.profiler is not None:
+            context.profiler = self.profiler
+        return context
+
+    def layer_times(self) -> list[LayerTime]:
+        """Times of the executions since this was last asked."""
+        times = self.profiler.take() if self.profiler is not None else {}
+        facts = describe_layers(self.trt, self._engine) if times else {}
+        return [layer_time(name, us, facts.get(name, {})) for name, us in times.items()]
 
     def _binding(self, spec: TensorSpec) -> Binding:
         name = self._engine.get_tensor_dtype(spec.name).name
@@ -138,16 +156,18 @@ class TensorRtPlan:
         return tuple(low), tuple(high)
 
 
-def deserialize(trt: Any, engine: bytes, envelope: Envelope) -> TensorRtPlan:
-    """Load engine bytes. A CUDA context must be current.
+def deserialize(trt: Any, engine: bytes, envelope: Envelope, origin: Origin | None = None) -> TensorRtPlan:
+    """Load engine bytes, and give them their weights where they were built without. A CUDA context must be current.
 
     Args:
         trt: The tensorrt module.
         engine: As built. Plans are programs: their envelope must be verified.
         envelope: What travels with them.
+        origin: Gives the model that the engine was built from.
 
     Raises:
-        EngineRejectedError: TensorRT refuses the bytes, in its own words, or they are not what the envelope says.
+        EngineRejectedError: TensorRT refuses the bytes or the weights, in its own words, or they are not what the
+            envelope says.
     """
     logger = make_logger(trt)
     logger.take()
@@ -158,6 +178,10 @@ def deserialize(trt: Any, engine: bytes, envelope: Envelope) -> TensorRtPlan:
         raise EngineRejectedError("TensorRT", logger.told(str(error))) from error
     if loaded is None:
         raise EngineRejectedError("TensorRT", logger.told())
+    if envelope.is_stripped:
+        if origin is None:
+            raise EngineRejectedError("TensorRT", "it holds no weights, and nothing is here to take them from.")
+        refit(trt, loaded, origin())
     return TensorRtPlan(trt, loaded, envelope)
 
 

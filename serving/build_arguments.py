@@ -32,7 +32,17 @@ def shapes_from(arguments: argparse.Namespace) -> tuple[Profile, ...]:
 
 
 def build_from(arguments: argparse.Namespace) -> BuildOptions:
-    """Translate the options of TensorRT's builder."""
+    """Translate the options of TensorRT's builder.
+
+    Raises:
+        InvalidOptionError: Two exclude each other.
+    """
+    if arguments.strip_plan and arguments.version_compatible:
+        problem = "later releases can't give an engine its weights. Leave out --version-compatible or this"
+        raise InvalidOptionError("--strip-plan", problem)
+    if arguments.strip_plan and arguments.strip_fallback:
+        problem = "engines would take their weights from what --strip-fallback leaves out. Leave out one of the two"
+        raise InvalidOptionError("--strip-plan", problem)
     return BuildOptions(
         tensorrt=TensorRtOptions(
             workspace_mb=arguments.workspace_mb,
@@ -41,5 +51,6 @@ def build_from(arguments: argparse.Namespace) -> BuildOptions:
             version_compatible=arguments.version_compatible,
             sparse=arguments.sparse,
             cuda_graphs=not arguments.no_cuda_graphs,
+            strip_plan=arguments.strip_plan,
         )
     )

@@ -109,6 +109,11 @@ def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--sparse", action="store_true", help="use structured sparsity, where weights have it")
     group.add_argument("--no-cuda-graphs", action="store_true", help="run without CUDA graphs")
     group.add_argument(
+        "--strip-plan",
+        action="store_true",
+        help="build engines without weights; they get those of the nodes that they replace when they are loaded",
+    )
+    group.add_argument(
         "--build-timeout", type=positive, metavar="S", help="seconds for one engine of any library; default: 600"
     )
 

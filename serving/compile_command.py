@@ -61,6 +61,7 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
         "engines_built": compiled.engines_built,
         "engines_cached": compiled.engines_cached,
         "engine_bytes": compiled.engine_bytes,
+        "engines_stripped": compiled.engines_stripped,
         "native_fallback": compiled.native_fallback,
         "source_bytes": arguments.model.stat().st_size,
         "file_bytes": arguments.output.stat().st_size,
@@ -86,10 +87,17 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
     elif not compiled.native_fallback:
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
-        console.print(
-            f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. Weights that engines use stand "
-            "twice in the file: in the engine, and as initializers for machines where it can't run."
-        )
+        console.print(f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. {_weights(compiled)}")
+
+
+def _weights(compiled: CompiledModel) -> str:
+    """How often the file holds weights that engines use."""
+    if compiled.engines_stripped:
+        return "Weights of engines without any stand once, as initializers; an engine gets them when it is loaded."
+    return (
+        "Weights that engines use stand twice in the file: in the engine, and as initializers for machines where it "
+        "can't run."
+    )
 
 
 def _bodies_sentence(figures: Mapping[str, Any]) -> str:

@@ -172,6 +172,8 @@ def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        for key, text in model.tensorrt.problems():
+            yield ("models", index, "tensorrt", key), text
         for place, text in _disordered_shapes(model):
             yield ("models", index, *place), text
         if model.warmup_inputs is not None and not model.warmup_inputs.is_file():

@@ -157,8 +157,15 @@ class TensorRtConfig(Section):
     """Use structured sparsity."""
     cuda_graphs: bool = True
     """Replay executions as CUDA graphs."""
+    strip_plan: bool = False
+    """Build engines without weights; they get those of the nodes that they replace when they are loaded."""
     build_timeout_s: PositiveInt = 1800
     """When a build is given up, in seconds."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the fault of each setting that contradicts another one."""
+        if self.strip_plan and self.version_compatible:
+            yield "strip_plan", "later releases can't give an engine its weights; leave out version_compatible or this"
 
 
 class ModelConfig(Section):

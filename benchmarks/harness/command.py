@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.environment import describe_environment, describe_load
 from benchmarks.harness.comparison import compare_results
+from benchmarks.harness.layers import print_layers
 from benchmarks.harness.measure import Measurement
 from benchmarks.harness.page import render_page
 from benchmarks.harness.plan import Plan
@@ -22,6 +23,7 @@ from benchmarks.harness.tables import print_comparison, print_result
 from benchmarks.networks import NETWORKS
 from engines.errors import OutputFileError
 from engines.files import write_atomically
+from serving.errors import InvalidOptionError
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ def bench_networks(arguments: argparse.Namespace) -> int:
 
     Raises:
         BenchmarkError: There is no such network, or the file to compare with is no result.
+        InvalidOptionError: Two options exclude each other.
         EngineError: A network can't be compiled or run, or a file can't be written.
     """
     names = arguments.only or list(NETWORKS)
@@ -48,6 +51,7 @@ def bench_models(arguments: argparse.Namespace) -> int:
     Raises:
         PartitionError: A model can't be read.
         BenchmarkError: The inputs don't fit a model, or the file to compare with is no result.
+        InvalidOptionError: Two options exclude each other.
         EngineError: A model can't be compiled or run, or a file can't be read or written.
     """
     subjects = model_subjects(arguments.models, arguments.batch, arguments.inputs)
@@ -56,6 +60,8 @@ def bench_models(arguments: argparse.Namespace) -> int:
 
 def _bench(arguments: argparse.Namespace, subjects: Iterable[Subject], count: int) -> int:
     """Measure, and report what was measured, also when the user interrupts; then the exit code is 130."""
+    if arguments.layers and "process" not in arguments.via:
+        raise InvalidOptionError("--layers", "layers are timed in process; add process to --via, or leave this out")
     earlier = read_result(arguments.compare) if arguments.compare else None
     _check_folders(arguments.json, arguments.html)
     plan = Plan(
@@ -65,6 +71,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[Subject], count: in
         via=arguments.via,
         threads=arguments.threads,
         rounds=arguments.rounds,
+        layers=arguments.layers,
     )
     result = Result(environment=describe_environment())
     console = Console()
@@ -100,6 +107,7 @@ def _measure(subjects: Iterable[Subject], count: int, plan: Plan, result: Result
 
 def _report(arguments: argparse.Namespace, result: Result, console: Console) -> None:
     print_result(result, console)
+    print_layers(result.layers, console)
     if arguments.json:
         write_atomically(arguments.json, result.as_json())
     if arguments.html:

@@ -11,8 +11,8 @@ from benchmarks.harness.candidates import Recipe
 from benchmarks.harness.openers import open_compiled, open_onnxruntime
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.settings import NATIVE, PEERS, PRECISIONS
-from engines import EngineCache, Worker, compile_model
-from engines.options import Calibration
+from engines import BuildOptions, EngineCache, Worker, compile_model
+from engines.options import Calibration, TensorRtOptions
 
 CACHE_BYTES = 10**11
 """More than one model's engines need."""
@@ -58,6 +58,7 @@ def compile_recipes(
                 engine=plan.engine,
                 samples=samples,
                 threads=plan.threads,
+                build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),
                 precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
             )
             start = time.perf_counter()

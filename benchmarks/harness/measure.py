@@ -16,6 +16,7 @@ from benchmarks.grpc_client import Served, inference_call, running_server
 from benchmarks.harness.agreement import Agreement, compare_answers
 from benchmarks.harness.candidates import Candidate, Recipe
 from benchmarks.harness.compiling import compile_recipes, native_recipe, peer_recipes
+from benchmarks.harness.layers import time_layers
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.results import LeftOut, Result, Row
 from benchmarks.harness.settings import NATIVE
@@ -80,6 +81,8 @@ class Measurement:
                 if "grpc" in self._plan.via:
                     turns |= self._turns_over_grpc(recipes, folder, running)
                 self._race(turns)
+            if self._plan.layers:
+                self._profile(recipes)
 
     def _prepare(self, folder: pathlib.Path) -> list[Recipe]:
         source, samples, calibration = (folder / name for name in ("model.onnx", "samples.npz", "calibration.npz"))
@@ -137,6 +140,12 @@ class Measurement:
         finally:
             latencies = race.latencies()
             self._result.rows.extend(self._row(way, latencies) for way in latencies)
+
+    def _profile(self, recipes: Sequence[Recipe]) -> None:
+        """Time layers when nothing else runs, each setting in a process of its own."""
+        for recipe in recipes:
+            self._tell(f"layers of {recipe.setting}")
+            self._result.layers.extend(time_layers(self._subject, recipe))
 
     def _row(self, way: Way, latencies: Mapping[Way, Latencies]) -> Row:
         setting, via = way

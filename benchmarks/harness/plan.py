@@ -17,6 +17,7 @@ class Plan:
         via: process, grpc or both.
         threads: Threads of each engine; None leaves it to the libraries.
         rounds: Turns of each setting.
+        layers: Whether layers are timed, too.
     """
 
     precisions: Sequence[str]
@@ -25,9 +26,11 @@ class Plan:
     via: Sequence[str]
     threads: int | None
     rounds: int
+    layers: bool = False
 
     @property
     def steps(self) -> int:
         """How many steps a model's measurement has: compiling, loading and rounds."""
         compiled = len(self.precisions)
-        return compiled + (1 + compiled + len(self.peers)) + self.rounds
+        profiled = 1 + compiled if self.layers else 0
+        return compiled + (1 + compiled + len(self.peers)) + self.rounds + profiled

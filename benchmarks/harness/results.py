@@ -87,6 +87,41 @@ class LeftOut:
     reason: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """One layer of a model in one setting.
+
+    Attributes:
+        network: The model's name.
+        setting: native, or a precision of this project.
+        batch: Samples a request.
+        stage: Name of the segment, or of what runs natively between two.
+        engine: What runs the stage, with its version; native for ONNX Runtime.
+        stage_us: Microseconds of the whole stage, without the cost of timing its layers; None where all is native.
+        layer: What the library calls it.
+        nodes: What the library tells of the ONNX nodes that it computes.
+        kind: The library's name for what it does.
+        precision: What it computes in; empty where the library doesn't tell.
+        kernel: The implementation; empty where the library doesn't tell.
+        us: Microseconds, a median over runs.
+        share: Of the time of all layers of the model, in %.
+    """
+
+    network: str
+    setting: str
+    batch: int
+    stage: str
+    engine: str
+    stage_us: float | None
+    layer: str
+    nodes: tuple[str, ...]
+    kind: str
+    precision: str
+    kernel: str
+    us: float
+    share: float
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Result:
     """A run of the harness; it grows while it is measured.
@@ -95,12 +130,14 @@ class Result:
         environment: See ``describe_environment``.
         rows: In the order of measurement.
         left_out: What could not be measured, and why.
+        layers: By model and setting, the slowest layer first; empty unless they were asked for.
         complete: Whether it came to its end.
     """
 
     environment: dict[str, Any]
     rows: list[Row] = dataclasses.field(default_factory=list)
     left_out: list[LeftOut] = dataclasses.field(default_factory=list)
+    layers: list[LayerRow] = dataclasses.field(default_factory=list)
     complete: bool = False
 
     def find(self, key: RowKey) -> Row | None:

@@ -140,7 +140,7 @@ def test_any_change_of_an_envelope_is_refused_or_harmless(data: st.DataObject, c
     text = json.dumps(replaced(fields, path, data.draw(json_values)))
 
     try:
-        loaded = load_engine("s", Envelope.from_json(text, "s"), engine, None)
+        loaded = load_engine("s", Envelope.from_json(text, "s"), engine)
     except EngineError:
         return
     loaded.bind([FEEDS["x"]], None)

@@ -72,6 +72,34 @@ def test_tensorrt_with_all_its_options_is_one_sentence_where_it_is_not_installed
     assert MENDING in said
 
 
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ("--version-compatible", "later releases can't give an engine its weights. Leave out --version-compatible or"),
+        ("--strip-fallback", "engines would take their weights from what --strip-fallback leaves out. Leave out one"),
+    ],
+)
+def test_engines_without_weights_need_to_be_given_them(other, problem, tmp_path, capsys) -> None:
+    output = tmp_path / "compiled.onnx"
+
+    code = main(["compile", str(DIGITS), "-o", str(output), "--strip-plan", other])
+
+    said = capsys.readouterr().err
+    assert (code, said.count("\n"), output.exists()) == (2, 1, False)
+    assert said.startswith(f"trtnode: --strip-plan: {problem}")
+
+
+def test_option_of_tensorrt_alone_changes_no_other_engine(tmp_path, capsys) -> None:
+    output = tmp_path / "compiled.onnx"
+
+    code = main(
+        ["compile", str(DIGITS), "-o", str(output), "--engine", "openvino", "--strip-plan", "--no-cache", "--json"]
+    )
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (code, facts["segments"], facts["engines_stripped"]) == (0, 1, 0)
+
+
 def write(folder: pathlib.Path, model: str) -> pathlib.Path:
     path = folder / "servable.yaml"
     path.write_text(f"models:\n- name: m\n  path: {DIGITS}\n{model}")
@@ -85,7 +113,8 @@ def test_configured_shapes_and_options_reach_the_compiler(tmp_path) -> None:
         "  shapes:\n"
         "  - image: {min: [1, 1, 8, 8], opt: [4, 1, 8, 8], max: [8, 1, 8, 8]}\n"
         "  - image: {min: [1, 1, 8, 8], opt: [1, 1, 8, 8], max: [1, 1, 8, 8]}\n"
-        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false, build_timeout_s: 7}\n",
+        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false, strip_plan: true,"
+        " build_timeout_s: 7}\n",
     )
 
     options = compile_options(load_config(path, {}).models[0])
@@ -93,7 +122,7 @@ def test_configured_shapes_and_options_reach_the_compiler(tmp_path) -> None:
     assert options.shapes[0] == {"image": ShapeRange(low=(1, 1, 8, 8), best=(4, 1, 8, 8), high=(8, 1, 8, 8))}
     assert len(options.shapes) == 2
     assert options.build.tensorrt == TensorRtOptions(
-        workspace_mb=64, optimization_level=1, sparse=True, cuda_graphs=False
+        workspace_mb=64, optimization_level=1, sparse=True, cuda_graphs=False, strip_plan=True
     )
     assert options.build_timeout_s == 7
 
@@ -122,6 +151,10 @@ def test_the_time_limit_of_tensorrt_is_no_other_librarys(tmp_path) -> None:
         ("  shapes:\n  - image: {min: [1], opt: [4]}\n", "models[0].shapes[0].image.max: is missing; add it"),
         ("  shapes:\n  - image: {min: [-1], opt: [4], max: [8]}\n", "models[0].shapes[0].image.min[0]: should be"),
         ("  tensorrt: {optimization_level: 6}\n", "servable.yaml:4: models[0].tensorrt.optimization_level: should be"),
+        (
+            "  tensorrt: {strip_plan: true, version_compatible: true}\n",
+            "servable.yaml:4: models[0].tensorrt.strip_plan: later releases can't give an engine its weights; leave",
+        ),
         ("  tensorrt: {sparce: true}\n", "models[0].tensorrt.sparce: unknown key; did you mean 'sparse'?"),
     ],
 )

@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from engines import tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage
+from engines import (
+    tensorrt_build,
+    tensorrt_layers,
+    tensorrt_outputs,
+    tensorrt_parser,
+    tensorrt_plan,
+    tensorrt_stage,
+    tensorrt_weights,
+)
 from engines.tensorrt_parser import CODES
 from real_signatures import READ_ONLY, differences
 from simulated_tensorrt import Simulation, make_tensorrt
@@ -40,15 +48,27 @@ PROPERTIES = [
     "ITensor.name",
     "ITensor.shape",
     "OnnxParser.num_errors",
+    "OnnxParserRefitter.num_errors",
+    "OnnxParserRefitter.refit_from_bytes",
 ]
-SOURCES = (tensorrt_build, tensorrt_outputs, tensorrt_parser, tensorrt_plan, tensorrt_stage)
+SOURCES = (
+    tensorrt_build,
+    tensorrt_layers,
+    tensorrt_outputs,
+    tensorrt_parser,
+    tensorrt_plan,
+    tensorrt_stage,
+    tensorrt_weights,
+)
 OWNERS = {
     "trt.": "",
     "self.trt.": "",
     "plan.trt.": "",
     "context.": "IExecutionContext.",
     "engine.": "ICudaEngine.",
+    "inspector.": "EngineInspector.",
     "self._engine.": "ICudaEngine.",
+    "refitter.": "Refitter.",
     "runtime.": "Runtime.",
 }
 """What our source calls an object of the library, and its class."""

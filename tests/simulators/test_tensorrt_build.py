@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import tensorrt_build
+from engines import tensorrt_weights
 from engines.errors import BuildError
 from engines.options import BuildOptions, TensorRtOptions
 from engines.profiles import ShapeRange
@@ -85,7 +85,7 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(te
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
 def test_simulated_parser_is_handed_large_weights_where_it_takes_them(version, tensorrt, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(tensorrt_build, "HANDED_OVER_BYTES", 16)
+    monkeypatch.setattr(tensorrt_weights, "HANDED_OVER_BYTES", 16)
     text = "g (float[4] x) => (float[4] y) { a = Add(x, w) y = Mul(a, b) }"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
     weights = {"w": np.arange(4, dtype=np.float32), "b": np.float32([2])}

@@ -242,7 +242,7 @@ class IRuntimeConfig(Bound):
 
 
 class EngineInspector(Bound):
-    """Tells layers by name alone, as it does for engines that were not built in detail."""
+    """Tells layers by name alone, and more of engines that were built in detail."""
 
     execution_context: Any = None
 
@@ -254,7 +254,23 @@ class EngineInspector(Bound):
         if format == self._trt.LayerInformationFormat.ONELINE:
             return "\n".join(layers)
         boundary = "I/O Tensors" if self._sim.release >= (11, 0) else "Bindings"
-        return json.dumps({"Layers": layers, boundary: tensors})
+        detailed = self._engine._plan.settings["profiling_verbosity"] == "DETAILED"
+        return json.dumps({"Layers": self._details() if detailed else layers, boundary: tensors})
+
+    def _details(self) -> list[dict[str, Any]]:
+        """Every layer is float32: the simulated kernels are ONNX Runtime's, which this doesn't know."""
+        kind = {"DataType": "Float"} if self._sim.release >= (11, 0) else {"Format/Datatype": "Row major linear FP32"}
+        nodes = zip(self._engine._plan.layers, self._engine._weights.graph.node, strict=True)
+        return [
+            {
+                "Name": name,
+                "LayerType": node.op_type,
+                "Outputs": [{"Name": output, **kind} for output in node.output],
+                "TacticName": "simulated",
+                "Metadata": f"[ONNX Layer: {name}]",
+            }
+            for name, node in nodes
+        ]
 
     def get_layer_information(self, layer_index: int, format: Any) -> str:  # noqa: A002
         name = self._engine._plan.layers[layer_index]

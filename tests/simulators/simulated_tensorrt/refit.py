@@ -10,7 +10,7 @@ import onnx
 from simulated_tensorrt.engine import ICudaEngine
 from simulated_tensorrt.reader import ModelReader
 from simulated_tensorrt.values import ILogger, ShowsLogger
-from simulated_tensorrt.weights import hash_weights
+from simulated_tensorrt.weights import hash_weights, size_bytes
 
 
 class Refitter(ShowsLogger):
@@ -40,8 +40,14 @@ class Refitter(ShowsLogger):
         self._sim.gpu.stream(stream_handle).finish()
         return self._refit()
 
-    def _give(self, tensor: onnx.TensorProto) -> None:
+    def _give(self, tensor: onnx.TensorProto) -> bool:
+        """Take a weight; False where the engine was built for another type or size."""
+        built = next(t for t in self._engine._weights.graph.initializer if t.name == tensor.name)
+        if (built.data_type, size_bytes(built)) != (tensor.data_type, size_bytes(tensor)):
+            self._error(f"{tensor.name}: weights of another type or count than the engine was built with.")
+            return False
         self._given[tensor.name] = tensor
+        return True
 
     def _refit(self) -> bool:
         problem = self._problem()
@@ -89,8 +95,9 @@ class OnnxParserRefitter(ModelReader):
         assert self._loaded is not None
         names = set(self._refitter.get_all_weights())
         for tensor in self._loaded.graph.initializer:
-            if tensor.name in names:
-                self._refitter._give(tensor)
+            if tensor.name in names and not self._refitter._give(tensor):
+                self._refuse("REFIT_FAILED", f"Failed to set the weights of {tensor.name}.")
+                return False
         missing = self._refitter.get_missing_weights()
         if missing:
             self._refuse("REFIT_FAILED", f"The model lacks weights: {missing}")

@@ -1,0 +1,48 @@
+"""The model that an engine was built from, made again from the nodes that it replaces and what its envelope tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+
+from engines.envelope import Envelope
+from engines.errors import EngineRejectedError
+from engines.precision import Setting, transform
+from engines.registry import get_backend
+from partitioner import Graph, Node, Segment, replaced_model
+
+
+def origin_of(model: ir.Model, op: ir.Node, envelope: Envelope) -> onnx.ModelProto:
+    """The model that the engine of a TrtNode was built from, with the same names and values of weights.
+
+    Args:
+        model: The compiled model.
+        op: The TrtNode.
+        envelope: Of its engine.
+
+    Raises:
+        EngineRejectedError: The nodes were left out of the file, or their weights follow from ranges, which it
+            doesn't hold.
+    """
+    name = op.name or ""
+    if op.op_identifier() not in model.functions:
+        raise EngineRejectedError(name, "it holds no weights, and the nodes that have them were left out of the file.")
+    if envelope.calibration_sha256:
+        raise EngineRejectedError(name, "it holds no weights, and they follow from ranges that the file doesn't hold.")
+    source = replaced_model(model, op, outputs=op.outputs)
+    graph = Graph.of(ir.from_proto(source))
+    segment = Segment(name=name, level=0, nodes=graph.nodes, inputs=graph.inputs, outputs=graph.outputs)
+    precisions = envelope.node_precisions
+    nodes = tuple(_precision(node, precisions, name) for node in graph.nodes) if precisions else ()
+    setting = Setting(asked=envelope.precision_asked, nodes=nodes)
+    return transform(source, segment, setting, get_backend(envelope.backend)).model
+
+
+def _precision(node: Node, precisions: Mapping[str, str], segment: str) -> str:
+    """What a node was asked to compute in. Other segments may have nodes of the same name, which changes identities."""
+    for identity in (node.name, f"{node.op_type}:{node.op.outputs[0].name}"):
+        if identity in precisions:
+            return precisions[identity]
+    raise EngineRejectedError(segment, f"its envelope has no precision for the node {node.name!r}.")
