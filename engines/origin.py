@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from engines.envelope import Envelope
 from engines.errors import EngineRejectedError
+from engines.plan import specs
 from engines.precision import Setting, transform
 from engines.registry import get_backend
 from partitioner import Graph, Node, Segment, replaced_model
@@ -36,8 +37,15 @@ def origin_of(model: ir.Model, op: ir.Node, envelope: Envelope) -> onnx.ModelPro
     segment = Segment(name=name, level=0, nodes=graph.nodes, inputs=graph.inputs, outputs=graph.outputs)
     precisions = envelope.node_precisions
     nodes = tuple(_precision(node, precisions, name) for node in graph.nodes) if precisions else ()
-    setting = Setting(asked=envelope.precision_asked, nodes=nodes)
+    setting = Setting(asked=envelope.precision_asked, nodes=nodes, carried=_carried(segment, envelope))
     return transform(source, segment, setting, get_backend(envelope.backend)).model
+
+
+def _carried(segment: Segment, envelope: Envelope) -> frozenset[str]:
+    """The tensors that the engine holds in another type than the model declares."""
+    declared = specs((*segment.inputs, *segment.outputs))
+    held = (*envelope.inputs, *envelope.outputs)
+    return frozenset(s.name for s, own in zip(declared, held, strict=True) if s.dtype != own.dtype)
 
 
 def _precision(node: Node, precisions: Mapping[str, str], segment: str) -> str:

@@ -131,13 +131,11 @@ def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
     budgeted: str, worker: Worker, tmp_path: pathlib.Path
 ) -> None:
     folder = _cases()[budgeted]
-    case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    source = _unpacked(folder / case.get("model_file", "model.onnx"), tmp_path)
+    source = _source(folder, tmp_path)
     samples = tmp_path / "samples"
     samples.mkdir()
-    for number, request in enumerate(case["data"]):
-        with np.load(folder / request["file"], allow_pickle=False) as arrays:
-            np.savez(samples / f"{number}.npz", **{n: arrays[e["key"]] for n, e in request["inputs"].items()})
+    for number, (inputs, _) in enumerate(_requests(folder)):
+        np.savez(samples / f"{number}.npz", **inputs)
     precision = PrecisionOptions(asked="int8", calibration=Calibration(data=str(samples)))
 
     options = CompileOptions(engine="openvino", precision=precision)

@@ -142,6 +142,25 @@ def test_simulated_engine_gets_weights_in_the_precision_that_it_was_built_in(
     np.testing.assert_allclose(executable.run({"x": numbers(2, SIZE)})["y"], exact, atol=1e-2)
 
 
+def test_simulated_engines_that_hand_a_tensor_on_in_half_get_their_weights(
+    build: Build, source: pathlib.Path, machine: Machine
+) -> None:
+    change(source, lambda model: model.graph.ClearField("node"))
+    text = "a = MatMul(x, v) b = Neg(a) c = Softsign(b) d = Add(c, a) y = MatMul(d, w)"
+    nodes = onnx.parser.parse_graph(f"g () => () {{ {text} }}").node
+    change(source, lambda model: model.graph.node.extend(nodes))
+
+    compiled = build(precision=PrecisionOptions(asked="fp16"), partition=PartitionOptions(native_ops=("Softsign",)))
+
+    (_, first), (_, second) = engines_of(compiled)
+    half = ir.DataType.FLOAT16
+    assert half in {spec.dtype for spec in first.outputs} & {spec.dtype for spec in second.inputs}
+    executable = load_executable(compiled, trust=ANYONE)
+    assert executable.description["rejected"] == []
+    (exact,) = onnxruntime.InferenceSession(source).run(None, {"x": numbers(2, SIZE)})
+    np.testing.assert_allclose(executable.run({"x": numbers(2, SIZE)})["y"], exact, atol=1e-2)
+
+
 def test_engine_whose_weights_follow_from_ranges_holds_them_and_the_log_says_so(
     build: Build, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
