@@ -13,6 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.errors import MetricError
+from partitioner import Graph
+
+RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
+STAYING_CLASSES = 0.95
+"""Share of best classes that must stay where the user of a classifier sets no limit. The two largest probabilities of
+an uncertain answer can change places while its cosine is near 1."""
 
 Outputs = Mapping[str, Any]
 """Results of one sample, by output name."""
@@ -38,6 +45,12 @@ class AccuracyBudget:
     def of(cls, **limits: Any) -> AccuracyBudget:
         """A budget of the limits that are not None; the default one where all are."""
         return cls(**{"min_cosine": None, **limits}) if any(v is not None for v in limits.values()) else cls()
+
+    def adapted_to(self, graph: Graph) -> AccuracyBudget:
+        """The default budget, of a model that gives classes, limits these as well; any other budget is as it was."""
+        if self != AccuracyBudget() or not any(map(_holds_classes, graph.outputs)):
+            return self
+        return dataclasses.replace(self, min_top1_agreement=STAYING_CLASSES)
 
     def broken_by(self, figures: Figures) -> str | None:
         """One sentence about the first limit that is exceeded; None if the budget holds."""
@@ -230,3 +243,14 @@ def _same_objects(expected: Any, actual: Any) -> bool:
         return all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=False)) and len(expected) == len(
             actual
         )
+
+
+def _holds_classes(output: ir.Value) -> bool:
+    """Whether an output holds a probability for each class of each sample."""
+    producer = output.producer()
+    while producer is not None and producer.op_type in RESHAPING:
+        value = producer.inputs[0]
+        producer = None if value is None else value.producer()
+    if producer is None or producer.op_type not in ("Softmax", "LogSoftmax") or output.shape is None:
+        return False
+    return sum(size != 1 for size in output.shape[1:]) == 1

@@ -129,6 +129,9 @@ class PrecisionChoice:
             self._wishes = dataclasses.replace(self._wishes, asked="fp32", rules=())
             return
         check_rules(graph, self._wishes.rules)
+        if self._wishes.calibration.data is not None:
+            budget = self._wishes.budget.adapted_to(graph)
+            self._wishes = dataclasses.replace(self._wishes, budget=budget)
         self._warn_of_processor()
         if self._wishes.budget.metric is not None:
             self._worker.call(accuracy.check_metric, TIMEOUT_S, self._wishes.budget.metric)

@@ -34,7 +34,9 @@ class QuantizationScheme:
         residual_only: Whether an Add is quantized only on the input that is not computed with it in one kernel.
         integer_bias: Whether biases are int32.
         on_processor: Whether the library computes on the processor, not on an accelerator.
-        weight_limit: The largest absolute value of a quantized weight.
+        short_sums: Whether the processor adds two products at a time in 16 bits, with saturation.
+        pairs_cross_positions: Whether such two may be of neighbouring positions of a kernel; else they are of
+            neighbouring input channels at one position, the first of which is even.
     """
 
     name: str
@@ -45,15 +47,12 @@ class QuantizationScheme:
     residual_only: bool = False
     integer_bias: bool = False
     on_processor: bool = True
-    weight_limit: int = 127
+    short_sums: bool = False
+    pairs_cross_positions: bool = False
 
     def reduced(self) -> QuantizationScheme:
-        """The same with 7-bit weights.
-
-        Processors without VNNI add pairs of products of uint8 and int8 in 16 bits, with saturation: 2 * 255 * 64 fits,
-        2 * 255 * 127 doesn't.
-        """
-        return dataclasses.replace(self, weight_limit=64)
+        """The same for processors without VNNI, where VPMADDUBSW adds two products of uint8 and int8 in 16 bits."""
+        return dataclasses.replace(self, short_sums=True)
 
 
 SCHEMES: Mapping[str, QuantizationScheme] = {
@@ -70,6 +69,7 @@ SCHEMES: Mapping[str, QuantizationScheme] = {
         followers=frozenset({"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul"}) | MOVING,
         quantized_results=frozenset({"Add", "AveragePool", "Concat", "Conv", "GlobalAveragePool", "Mul"}) | MOVING,
         integer_bias=True,
+        pairs_cross_positions=True,
     ),
 }
 """One a target, by name of the backend."""
