@@ -44,13 +44,13 @@ class AccuracyBudget:
     @classmethod
     def of(cls, **limits: Any) -> AccuracyBudget:
         """A budget of the limits that are not None; the default one where all are."""
-        return cls(**{"min_cosine": None, **limits}) if any(v is not None for v in limits.values()) else cls()
+        given = any(limit is not None for limit in limits.values())
+        return AccuracyBudget(**{"min_cosine": None, **limits}) if given else DefaultBudget()
 
     def adapted_to(self, graph: Graph) -> AccuracyBudget:
-        """The default budget, of a model that gives classes, limits these as well; any other budget is as it was."""
-        if self != AccuracyBudget() or not any(map(_holds_classes, graph.outputs)):
-            return self
-        return dataclasses.replace(self, min_top1_agreement=STAYING_CLASSES)
+        """The limits for a model, judged on samples of the user's."""
+        del graph  # limits that somebody has set hold for any
+        return self
 
     def broken_by(self, figures: Figures) -> str | None:
         """One sentence about the first limit that is exceeded; None if the budget holds."""
@@ -63,6 +63,16 @@ class AccuracyBudget:
         if figures.metric is not None and not figures.metric >= 0:
             return f"{self.metric} gives {figures.metric:.5g}, less than 0"
         return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultBudget(AccuracyBudget):
+    """Limits that nobody has set."""
+
+    def adapted_to(self, graph: Graph) -> AccuracyBudget:
+        """The cosine alone, and the best classes as well where the model gives probabilities of classes."""
+        classes = any(map(_holds_classes, graph.outputs))
+        return AccuracyBudget(min_top1_agreement=STAYING_CLASSES if classes else None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

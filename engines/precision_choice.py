@@ -261,10 +261,11 @@ class PrecisionChoice:
         if self._cache is None or data is None:
             return False
         backend, samples = get_backend(self._engine), self._options.samples
+        options = dataclasses.replace(self._options, precision=self._wishes)
         self._key = engine_key(
             purpose="precision",
             source=sha256_of_file(self._source),
-            options=json.dumps(dataclasses.asdict(self._options), sort_keys=True, default=str),
+            options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
             data=data,
             samples=sha256_of_file(samples) if samples else "",
             backend=f"{backend.name} {backend.version()}",

@@ -196,5 +196,5 @@ def test_the_default_budget_keeps_the_best_class_of_a_classifier(
 ) -> None:
     model = Graph.of(load_model(workshop.write(graph)))
 
-    assert AccuracyBudget().adapted_to(model) == AccuracyBudget(min_cosine=0.99, min_top1_agreement=limit)
-    assert AccuracyBudget(max_abs=1.0).adapted_to(model) == AccuracyBudget(max_abs=1.0)
+    assert AccuracyBudget.of().adapted_to(model) == AccuracyBudget(min_cosine=0.99, min_top1_agreement=limit)
+    assert AccuracyBudget.of(min_cosine=0.99).adapted_to(model) == AccuracyBudget(min_cosine=0.99)
