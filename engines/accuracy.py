@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from engines.budget import AccuracyBudget, Comparison, Figures, load_metric
 from engines.buffers import input_buffer
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
-from engines.disturbance import NoiseMeter
 from engines.envelope import Envelope
 from engines.errors import ExecutionError
 from engines.executor import load_engine, open_executable
@@ -125,46 +126,41 @@ def measure_accuracy(compiled: pathlib.Path, judged: Judged, budget: AccuracyBud
     return figures
 
 
-def measure_noise(
-    disturbable: pathlib.Path, answers: Sequence[str], judged: Judged, nodes: Mapping[str, bytes]
-) -> dict[str, tuple[float, float]]:
-    """What single nodes in a reduced precision do to a model's answers, each on what it gets in float32.
+def measure_noise(observed: pathlib.Path, judged: Judged, nodes: Mapping[str, bytes]) -> dict[str, float]:
+    """Signal-to-noise ratio of single nodes in a reduced precision, each on what it gets in float32.
 
     Args:
-        disturbable: The model in float32, with every tensor that a node reads or makes as an output, and inputs for
-            noise on the latter.
-        answers: Names of its outputs in the source.
+        observed: The model in float32, with every tensor that a node reads or makes as an output.
         judged: Says where samples come from.
         nodes: A model of one node in the reduced precision, by the node's identity. Its first output counts.
 
     Returns:
-        As ``NoiseMeter.decibels``, by node.
+        Decibels by node; infinite where there is no noise.
 
     Raises:
         ModelLoadError: ONNX Runtime can't compute in this precision.
     """
     reduced = {n: NativeSession(onnx.ModelProto.FromString(m), name=n, optimize=False) for n, m in nodes.items()}
-    meter = NoiseMeter(disturbable, answers)
-    for feeds, values in _observe(meter.session, judged):
+    noise = _Noise()
+    for values in _observe(observed, judged):
         for node, session in reduced.items():
             results = session.run({name: values[name] for name in session.inputs})
-            meter.add(node, feeds, values, {session.outputs[0]: results[0]})
-    return meter.decibels()
+            noise.add(node, values[session.outputs[0]], results[0])
+    return noise.decibels()
 
 
 def measure_engine_noise(
-    disturbable: pathlib.Path, answers: Sequence[str], judged: Judged, engines: Mapping[str, tuple[pathlib.Path, str]]
-) -> dict[str, tuple[float, float]]:
-    """What engines do to a model's answers, each on what it gets inside the model in float32.
+    observed: pathlib.Path, judged: Judged, engines: Mapping[str, tuple[pathlib.Path, str]]
+) -> dict[str, float]:
+    """Signal-to-noise ratio of engines, each on what it gets inside the model in float32.
 
     Args:
-        disturbable: The model in float32, with every boundary tensor as an output, and inputs for noise on them.
-        answers: Names of its outputs in the source.
+        observed: The model in float32, with every boundary tensor as an output.
         judged: Says where samples come from.
         engines: File and envelope of each, by segment.
 
     Returns:
-        As ``NoiseMeter.decibels``, by segment.
+        Decibels by segment.
 
     Raises:
         EngineError: An engine can't be loaded or run.
@@ -173,16 +169,38 @@ def measure_engine_noise(
         name: load_engine(name, Envelope.from_json(envelope, name), path.read_bytes(), None)
         for name, (path, envelope) in engines.items()
     }
-    meter = NoiseMeter(disturbable, answers)
-    for feeds, values in _observe(meter.session, judged):
+    noise = _Noise()
+    for values in _observe(observed, judged):
         for name, engine in loaded.items():
             engine.bind([input_buffer(values, spec) for spec in engine.inputs], None)
-            computed = zip((spec.name for spec in engine.outputs), engine.run(), strict=True)
-            meter.add(name, feeds, values, dict(computed))
-    return meter.decibels()
+            for spec, result in zip(engine.outputs, engine.run(), strict=True):
+                noise.add(name, values[spec.name], result)
+    return noise.decibels()
 
 
-def _observe(session: NativeSession, judged: Judged) -> Iterator[tuple[Feeds, dict[str, np.ndarray]]]:
-    """Inputs, and all values, of a model with many outputs, on a few samples."""
+def _observe(observed: pathlib.Path, judged: Judged) -> Iterator[dict[str, np.ndarray]]:
+    """All values of a model with many outputs, on a few samples."""
+    session = NativeSession(observed, name="the model with its tensors as outputs")
     for feeds in itertools.islice(judged.samples(session), NOISE_SAMPLES):
-        yield feeds, {**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))}
+        yield {**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))}
+
+
+class _Noise:
+    """Energy of signals and of their noise, by name."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, npt.NDArray[np.float64]] = {}
+
+    def add(self, name: str, expected: np.ndarray, actual: np.ndarray) -> None:
+        signal = expected.astype(np.float64)
+        energies = (np.sum(signal**2), np.sum((signal - actual.astype(np.float64)) ** 2))
+        self._sums[name] = self._sums.get(name, np.zeros(2)) + energies
+
+    def decibels(self) -> dict[str, float]:
+        return {name: _decibels(*sums) for name, sums in self._sums.items()}
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if not (math.isfinite(signal) and math.isfinite(noise)):
+        return -math.inf
+    return math.inf if noise == 0 else 10 * math.log10(signal / noise) if signal else -math.inf

@@ -47,12 +47,12 @@ def expected_shift(errors: np.ndarray, means: np.ndarray) -> np.ndarray:
     """What errors of weights add to each output channel on average, as if nothing were padded.
 
     Args:
-        errors: float32[output channels, input channels of a group, positions].
+        errors: float32[output channels, positions of a kernel, input channels of a group].
         means: float[input channels].
 
     Returns:
         float64[output channels].
     """
-    by_group = means.reshape(-1, errors.shape[1])
-    rows = errors.sum(axis=2, dtype=np.float64).reshape(len(by_group), -1, errors.shape[1])
+    by_group = means.reshape(-1, errors.shape[2])
+    rows = errors.sum(axis=1, dtype=np.float64).reshape(len(by_group), -1, errors.shape[2])
     return np.einsum("goi,gi->go", rows, by_group).reshape(-1)

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import onnx
 import onnx_ir as ir
 
 from engines import accuracy, measuring
@@ -22,7 +21,6 @@ from engines.building import BuiltEngine, EngineBuilder
 from engines.cache import Refusal
 from engines.calibration_table import CalibrationTable
 from engines.compiled_model import CompiledModel
-from engines.disturbance import make_disturbable
 from engines.envelope import Envelope
 from engines.errors import CalibrationDataError, EngineError, MetricError
 from engines.files import write_model
@@ -170,7 +168,7 @@ class PrecisionSearch:
         return figures, problem is None
 
     def _noisiest(self, exact: Settled, plan: Plan) -> list[tuple[str, ...]]:
-        """What to move back, in the order of the signal-to-noise ratios that it leaves in the answers, the worst first.
+        """What to move back, in the order of signal-to-noise ratios, the worst first.
 
         Single nodes, or whole segments where a library computes the floats of an engine in one precision.
         """
@@ -180,23 +178,21 @@ class PrecisionSearch:
         values = [v for n in graph.nodes if n.name in models for v in (*n.reads, n.op.outputs[0])]
         boundary = [v for s in partition.segments for v in (*s.inputs, *s.outputs)]
         units = {s.name: tuple(n.name for n in s.nodes) for s in partition.segments}
-        answers = [v.name or "" for v in graph.outputs]
         try:
             if models:
                 units = {name: (name,) for name in models}
-                path = self._write_disturbable(graph, values)
-                noise = self._worker.call(accuracy.measure_noise, TIMEOUT_S, path, answers, self._judged, models)
+                path = self._write_observed(graph, values)
+                noise = self._worker.call(accuracy.measure_noise, TIMEOUT_S, path, self._judged, models)
             elif len(units) > 1 and (settled := self.apply(exact, plan)) is not None:
-                path = self._write_disturbable(graph, boundary)
+                path = self._write_observed(graph, boundary)
                 files = {name: (engine.path, engine.envelope) for name, engine in settled.engines.items()}
-                measure = accuracy.measure_engine_noise
-                noise = self._worker.call(measure, TIMEOUT_S, path, answers, self._judged, files)
+                noise = self._worker.call(accuracy.measure_engine_noise, TIMEOUT_S, path, self._judged, files)
             else:
                 return []
         except EngineError as error:
             logger.info("The noise of parts can't be measured: %s", error)
             return []
-        return [units[name] for name in sorted(noise, key=noise.__getitem__) if min(noise[name]) < math.inf]
+        return [units[name] for name in sorted(noise, key=noise.__getitem__) if noise[name] < math.inf]
 
     def _reduced(self, graph: Graph, segment: Segment, node: Node, plan: Plan) -> bytes | None:
         """A model of one node as a plan says; None where it computes in float32 anyway."""
@@ -254,14 +250,9 @@ class PrecisionSearch:
 
     def _write_observed(self, graph: Graph, values: Sequence[ir.Value]) -> pathlib.Path:
         """Write the float32 model with some of its values as its outputs."""
+        outputs = [v for v in dict.fromkeys(values) if v not in graph.inputs]
         path = self._folder / "observed.onnx"
-        write_model(_observed(graph, values), path)
-        return path
-
-    def _write_disturbable(self, graph: Graph, values: Sequence[ir.Value]) -> pathlib.Path:
-        """The same with its own outputs as well, and an input for noise on each of the values."""
-        path = self._folder / "disturbable.onnx"
-        write_model(make_disturbable(_observed(graph, [*values, *graph.outputs]), values), path)
+        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True), path)
         return path
 
 
@@ -304,11 +295,6 @@ class _Trial:
             held = self.run(noisiest[:middle])
             failing, count, best = (failing, middle, held) if held else (middle, count, best)
         return best
-
-
-def _observed(graph: Graph, values: Sequence[ir.Value]) -> onnx.ModelProto:
-    outputs = [v for v in dict.fromkeys(values) if v not in graph.inputs]
-    return extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True)
 
 
 def effective_precision(engines: Iterable[BuiltEngine]) -> str:

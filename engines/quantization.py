@@ -159,7 +159,7 @@ class _Writer:
         for weight in self._plan.weights:
             source = weight.node.inputs[weight.index]
             assert source is not None
-            weight.node.replace_input_with(weight.index, self._as_integers(source, weight.axis))
+            weight.node.replace_input_with(weight.index, self._as_integers(source, weight))
             activation = inputs.get((weight.node, 0))
             if activation is not None:
                 self._correct_bias(weight, activation, source)
@@ -187,19 +187,20 @@ class _Writer:
             zero = np.array(round(-low / step), np.uint8)
         return self._scale(value, np.array(step, np.float32), zero)
 
-    def _as_integers(self, weight: ir.Value, axis: int | None) -> ir.Value:
+    def _as_integers(self, source: ir.Value, weight: Weight) -> ir.Value:
         """A constant as int8 behind a DequantizeLinear."""
-        if (weight, axis) not in self._dequantized:
-            values = _numbers(weight)
-            step = weight_step(values, axis, self._scheme)
-            self._scales[weight] = self._scale(weight, step, np.zeros(step.shape, np.int8), axis)
+        axis = weight.axis
+        if (source, axis) not in self._dequantized:
+            values = _numbers(source)
+            step = weight_step(values, axis, short_sums=self._scheme.short_sums, grouped=weight.grouped)
+            self._scales[source] = self._scale(source, step, np.zeros(step.shape, np.int8), axis)
             steps = _along(step, axis, values.ndim)
             integers = np.rint(values / steps).clip(-127, 127).astype(np.int8)
             if axis is not None:
-                self._errors[weight, axis] = channel_rows(integers * steps - values, axis)
-            constant = add_constant(self._graph, f"{weight.name}_int8", integers)
-            self._dequantized[weight, axis] = self._add("DequantizeLinear", constant, weight.name, self._scales[weight])
-        return self._dequantized[weight, axis]
+                self._errors[source, axis] = channel_rows(integers * steps - values, axis)
+            constant = add_constant(self._graph, f"{source.name}_int8", integers)
+            self._dequantized[source, axis] = self._add("DequantizeLinear", constant, source.name, self._scales[source])
+        return self._dequantized[source, axis]
 
     def _correct_bias(self, weight: Weight, activation: ir.Value, source: ir.Value) -> None:
         """Take from a bias what the rounded weights add on average."""

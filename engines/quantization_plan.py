@@ -35,8 +35,6 @@ class QuantizationScheme:
         integer_bias: Whether biases are int32.
         on_processor: Whether the library computes on the processor, not on an accelerator.
         short_sums: Whether the processor adds two products at a time in 16 bits, with saturation.
-        pairs_cross_positions: Whether such two may be of neighbouring positions of a kernel; else they are of
-            neighbouring input channels at one position, the first of which is even.
     """
 
     name: str
@@ -48,7 +46,6 @@ class QuantizationScheme:
     integer_bias: bool = False
     on_processor: bool = True
     short_sums: bool = False
-    pairs_cross_positions: bool = False
 
     def reduced(self) -> QuantizationScheme:
         """The same for processors without VNNI, where VPMADDUBSW adds two products of uint8 and int8 in 16 bits."""
@@ -69,7 +66,6 @@ SCHEMES: Mapping[str, QuantizationScheme] = {
         followers=frozenset({"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul"}) | MOVING,
         quantized_results=frozenset({"Add", "AveragePool", "Concat", "Conv", "GlobalAveragePool", "Mul"}) | MOVING,
         integer_bias=True,
-        pairs_cross_positions=True,
     ),
 }
 """One a target, by name of the backend."""
@@ -82,6 +78,13 @@ class Weight:
     node: ir.Node
     index: int
     axis: int | None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the node has several groups of several input channels."""
+        groups, shape = self.node.attributes.get_int("group", 1), self.node.inputs[self.index].shape
+        channels = shape[1] if self.node.op_type == "Conv" else shape[0] // groups
+        return groups > 1 and channels > 1
 
 
 @dataclasses.dataclass(slots=True)

@@ -83,7 +83,7 @@ def test_what_is_not_finite_has_no_mean(workshop: Any) -> None:
 
 
 def test_errors_of_a_group_count_with_the_means_of_its_channels() -> None:
-    errors = np.ones((4, 2, 9), np.float32)
+    errors = np.ones((4, 9, 2), np.float32)
     errors[1] = 0
 
     np.testing.assert_allclose(expected_shift(errors, np.array([1.0, 2.0, 10.0, 20.0])), [27, 0, 270, 270])

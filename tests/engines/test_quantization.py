@@ -268,7 +268,7 @@ def test_tensorrt_gets_zero_points_of_zero_and_float_biases(prepare) -> None:
 
     assert {a.dtype for a in zero_points(quantized)} == {np.dtype(np.int8)}
     assert not any(a.any() for a in zero_points(quantized))
-    assert constants(quantized)["b1"].dtype == np.float32
+    assert constants(quantized)["c1_corrected_bias"].dtype == np.float32
     assert all(a.dtype != np.int32 for a in constants(quantized).values())
 
 
