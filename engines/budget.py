@@ -13,6 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.errors import MetricError
+from partitioner import Graph
+
+RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
+STAYING_CLASSES = 0.95
+"""Share of best classes that must stay where the user of a classifier sets no limit. The two largest probabilities of
+an uncertain answer can change places while its cosine is near 1."""
 
 Outputs = Mapping[str, Any]
 """Results of one sample, by output name."""
@@ -44,7 +51,13 @@ class AccuracyBudget:
     @classmethod
     def of(cls, **limits: Any) -> AccuracyBudget:
         """A budget of the limits that are not None; the default one where all are."""
-        return cls(**{"min_cosine": None, **limits}) if any(v is not None for v in limits.values()) else cls()
+        given = any(limit is not None for limit in limits.values())
+        return AccuracyBudget(**{"min_cosine": None, **limits}) if given else DefaultBudget()
+
+    def adapted_to(self, graph: Graph) -> AccuracyBudget:
+        """The limits for a model, judged on samples of the user's."""
+        del graph  # limits that somebody has set hold for any
+        return self
 
     def broken_by(self, figures: Figures) -> str | None:
         """One sentence about the first limit that is exceeded; None if the budget holds."""
@@ -57,6 +70,16 @@ class AccuracyBudget:
         if figures.metric is not None and not figures.metric >= 0:
             return f"{self.metric} gives {figures.metric:.5g}, less than 0"
         return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultBudget(AccuracyBudget):
+    """Limits that nobody has set."""
+
+    def adapted_to(self, graph: Graph) -> AccuracyBudget:
+        """The cosine alone, and the best classes as well where the model gives probabilities of classes."""
+        classes = any(map(_holds_classes, graph.outputs))
+        return AccuracyBudget(min_top1_agreement=STAYING_CLASSES if classes else None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,3 +272,14 @@ def _same_objects(expected: Any, actual: Any) -> bool:
         return all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=False)) and len(expected) == len(
             actual
         )
+
+
+def _holds_classes(output: ir.Value) -> bool:
+    """Whether an output holds a probability for each class of each sample."""
+    producer = output.producer()
+    while producer is not None and producer.op_type in RESHAPING:
+        value = producer.inputs[0]
+        producer = None if value is None else value.producer()
+    if producer is None or producer.op_type not in ("Softmax", "LogSoftmax") or output.shape is None:
+        return False
+    return sum(size != 1 for size in output.shape[1:]) == 1

@@ -19,7 +19,7 @@ from partitioner import ReasonCode
 
 logger = logging.getLogger(__name__)
 
-LAYOUT_VERSION = "2"
+LAYOUT_VERSION = "3"
 """Part of every key; raised when a cached verdict no longer means what it meant."""
 
 

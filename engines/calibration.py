@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from engines.batch_norms import CHANNEL_AXES
+from engines.bias_correction import ChannelMeans
 from engines.calibration_data import CalibrationDataset
 from engines.calibration_table import CalibrationTable
 from engines.errors import CalibrationDataError, ExecutionError
@@ -74,7 +75,7 @@ def calibrate(
     factory = find_estimator(method, percentile)
     graph = clean_up(load_model(model))
     inputs = specs(graph.inputs)
-    ranges = _Ranges.of(graph, factory)
+    ranges, means = _Ranges.of(graph, factory), ChannelMeans(graph)
     stream = _Stream(dataset, inputs, samples)
     with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
         session = _open_observed(graph, pathlib.Path(folder) / "observed.onnx")
@@ -85,11 +86,13 @@ def calibrate(
             except ExecutionError as error:
                 raise CalibrationDataError(dataset.source, f"the model does not run on it: {error}") from error
             ranges.observe({**batch, **values}, count)
+            means.observe({**batch, **values})
             if progress is not None:
                 progress(ranges.samples, stream.total)
     ranges.warn_of_constants(inputs, dataset.source)
     return CalibrationTable(
         ranges=ranges.estimates(),
+        means=means.estimates(),
         model_sha256=sha256_of_file(model),
         data_sha256=stream.sha256,
         samples=ranges.samples,

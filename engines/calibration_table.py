@@ -23,6 +23,7 @@ class CalibrationTable:
         ranges: Lowest and highest value to represent, by value name of the cleaned model. A tensor that never had
             elements, or held NaN, infinity or values near it, has no entry; one that was always the same has a range of
             width zero.
+        means: Mean of each channel (the second axis) of tensors that a Conv or Gemm reads, by value name.
         model_sha256: Of the model's file.
         data_sha256: Of the samples: names, types, shapes and bytes, in order.
         samples: How many there were.
@@ -36,6 +37,7 @@ class CalibrationTable:
     samples: int
     method: str
     versions: Mapping[str, str]
+    means: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
 
     def save(self, path: pathlib.Path) -> None:
         """Write the table as JSON.
@@ -79,6 +81,7 @@ class CalibrationTable:
             samples=int(fields["samples"]),
             method=str(fields["method"]),
             versions={str(k): str(v) for k, v in fields["versions"].items()},
+            means={str(name): _numbers(name, values) for name, values in fields.get("means", {}).items()},
         )
 
 
@@ -87,3 +90,10 @@ def _range(name: str, pair: Any) -> tuple[float, float]:
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError(f"the range of {name!r} is {pair}")
     return low, high
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    numbers = tuple(map(float, values))
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"the means of {name!r} are not all finite")
+    return numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from engines.budget import AccuracyBudget
+from engines.budget import AccuracyBudget, DefaultBudget
 from engines.precision_rules import PrecisionRule
 from engines.profiles import Profile
 from partitioner import PartitionOptions
@@ -77,7 +77,7 @@ class PrecisionOptions:
     """Other precisions for some nodes; the first rule that fits a node counts."""
     calibration: Calibration = dataclasses.field(default_factory=Calibration)
     """Where ranges come from."""
-    budget: AccuracyBudget = dataclasses.field(default_factory=AccuracyBudget)
+    budget: AccuracyBudget = dataclasses.field(default_factory=DefaultBudget)
     """A precision in which answers move further is given up."""
 
     @property

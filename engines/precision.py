@@ -47,10 +47,11 @@ class Setting:
 
     @property
     def ranges_sha256(self) -> str:
-        """Of the ranges that it uses; empty where it uses none."""
+        """Of the ranges and means that it uses; empty where it uses none."""
         if self.is_float32 or self.table is None:
             return ""
-        return hashlib.sha256(json.dumps(dict(self.table.ranges), sort_keys=True).encode()).hexdigest()
+        learnt = [dict(self.table.ranges), dict(self.table.means)]
+        return hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()
 
     @property
     def key(self) -> str:

@@ -131,6 +131,9 @@ class PrecisionChoice:
             self._wishes = dataclasses.replace(self._wishes, asked="fp32", rules=())
             return
         check_rules(graph, self._wishes.rules)
+        if self._wishes.calibration.data is not None:
+            budget = self._wishes.budget.adapted_to(graph)
+            self._wishes = dataclasses.replace(self._wishes, budget=budget)
         self._warn_of_processor()
         if self._wishes.budget.metric is not None:
             self._worker.call(accuracy.check_metric, TIMEOUT_S, self._wishes.budget.metric)
@@ -261,10 +264,11 @@ class PrecisionChoice:
         if self._cache is None or data is None:
             return False
         backend, samples = get_backend(self._engine), self._options.samples
+        options = dataclasses.replace(self._options, precision=self._wishes)
         self._key = engine_key(
             purpose="precision",
             source=sha256_of_file(self._source),
-            options=json.dumps(dataclasses.asdict(self._options), sort_keys=True, default=str),
+            options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
             data=data,
             samples=sha256_of_file(samples) if samples else "",
             backend=f"{backend.name} {backend.version()}",

@@ -24,7 +24,7 @@ def processor_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
 
 
 def needs_reduced_range(flags: frozenset[str] | None) -> bool:
-    """Whether 8-bit weights overflow: x86 without VNNI or AMX adds pairs of products of bytes in 16 bits."""
+    """Whether large 8-bit weights overflow: x86 without VNNI or AMX adds pairs of products of bytes in 16 bits."""
     return flags is not None and flags >= SIGNS_OF_X86 and flags.isdisjoint(INT8_FLAGS)
 
 
@@ -33,7 +33,7 @@ def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str
     if flags is None:
         return []
     if precision == "int8" and flags.isdisjoint(INT8_FLAGS):
-        narrow = "; weights get 7 bits, since 8 overflow its 16-bit sums" if needs_reduced_range(flags) else ""
+        narrow = "; weights get 7 to 8 bits, by what fits its 16-bit sums" if needs_reduced_range(flags) else ""
         return [
             "This processor has no 8-bit dot products (VNNI or AMX), so int8 will hardly be faster than fp32 "
             f"here{narrow}."

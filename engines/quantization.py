@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -12,10 +12,12 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from engines.batch_norms import add_constant, fold_batch_norms
+from engines.bias_correction import expected_shift
 from engines.calibration_table import CalibrationTable
 from engines.errors import QuantizationError
 from engines.processor import needs_reduced_range, processor_flags
-from engines.quantization_plan import SCHEMES, QuantizationPlan, QuantizationScheme, plan_quantization
+from engines.quantization_plan import SCHEMES, QuantizationPlan, QuantizationScheme, Weight, plan_quantization
+from engines.weight_steps import channel_rows, weight_step
 from partitioner import Graph
 from partitioner.values import is_constant
 
@@ -32,7 +34,7 @@ INT32_LIMIT = 2**31 - 2**8
 
 
 def scheme_for(backend: str) -> QuantizationScheme:
-    """What a backend of ``SCHEMES`` likes on this machine: weights of 7 bits where its processor overflows with 8."""
+    """What a backend of ``SCHEMES`` likes on this machine: smaller weights where its processor would overflow."""
     scheme = SCHEMES[backend]
     return scheme.reduced() if scheme.on_processor and needs_reduced_range(processor_flags()) else scheme
 
@@ -50,7 +52,8 @@ def quantize(
 
     Weights are stored as int8, symmetric, with one scale an output channel (of one matrix where it has no channels),
     and a DequantizeLinear; activations pass a QuantizeLinear and a DequantizeLinear. BatchNormalization is folded
-    before, and the opset raised to 13 where it is older.
+    before, and the opset raised to 13 where it is older. What rounded weights add to results on average is taken from
+    biases, where the table has means.
 
     Args:
         model: With constants as initializers and nodes in topological order. It is the same afterwards.
@@ -70,7 +73,7 @@ def quantize(
     plan = plan_quantization(work.graph, names, table, scheme, keep)
     for name, reason in plan.kept.items():
         logger.info("%s stays float: %s", name, reason)
-    _Writer(work.graph, plan, scheme).write()
+    _Writer(work.graph, plan, scheme, table.means).write()
     common.RemoveUnusedNodesPass()(work)
     common.TopologicalSortPass()(work)
     return ir.to_proto(work)
@@ -131,10 +134,18 @@ class _Scale:
 
 
 class _Writer:
-    def __init__(self, graph: ir.Graph, plan: QuantizationPlan, scheme: QuantizationScheme) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        plan: QuantizationPlan,
+        scheme: QuantizationScheme,
+        means: Mapping[str, tuple[float, ...]],
+    ) -> None:
         self._graph = graph
         self._plan = plan
         self._scheme = scheme
+        self._means = means
+        self._errors: dict[tuple[ir.Value, int], np.ndarray] = {}
         self._scales: dict[ir.Value, _Scale] = {}
         self._dequantized: dict[tuple[ir.Value, int | None], ir.Value] = {}
 
@@ -148,9 +159,12 @@ class _Writer:
         for weight in self._plan.weights:
             source = weight.node.inputs[weight.index]
             assert source is not None
-            weight.node.replace_input_with(weight.index, self._as_integers(source, weight.axis))
-            if self._scheme.integer_bias and (weight.node, 0) in inputs:
-                self._quantize_bias(weight.node, inputs[weight.node, 0], source)
+            weight.node.replace_input_with(weight.index, self._as_integers(source, weight))
+            activation = inputs.get((weight.node, 0))
+            if activation is not None:
+                self._correct_bias(weight, activation, source)
+                if self._scheme.integer_bias:
+                    self._quantize_bias(weight.node, activation, source)
         for value in self._plan.results:
             if value.is_graph_output():
                 self._give_out(value)
@@ -173,22 +187,35 @@ class _Writer:
             zero = np.array(round(-low / step), np.uint8)
         return self._scale(value, np.array(step, np.float32), zero)
 
-    def _as_integers(self, weight: ir.Value, axis: int | None) -> ir.Value:
+    def _as_integers(self, source: ir.Value, weight: Weight) -> ir.Value:
         """A constant as int8 behind a DequantizeLinear."""
-        if (weight, axis) not in self._dequantized:
-            values = _numbers(weight)
-            step = _weight_step(values, axis, self._scheme.weight_limit)
-            self._scales[weight] = self._scale(weight, step, np.zeros(step.shape, np.int8), axis)
-            limit = self._scheme.weight_limit
-            integers = np.clip(np.rint(values / _along(step, axis, values.ndim)), -limit, limit).astype(np.int8)
-            constant = add_constant(self._graph, f"{weight.name}_int8", integers)
-            self._dequantized[weight, axis] = self._add("DequantizeLinear", constant, weight.name, self._scales[weight])
-        return self._dequantized[weight, axis]
+        axis = weight.axis
+        if (source, axis) not in self._dequantized:
+            values = _numbers(source)
+            step = weight_step(values, axis, short_sums=self._scheme.short_sums, grouped=weight.grouped)
+            self._scales[source] = self._scale(source, step, np.zeros(step.shape, np.int8), axis)
+            steps = _along(step, axis, values.ndim)
+            integers = np.rint(values / steps).clip(-127, 127).astype(np.int8)
+            if axis is not None:
+                self._errors[source, axis] = channel_rows(integers * steps - values, axis)
+            constant = add_constant(self._graph, f"{source.name}_int8", integers)
+            self._dequantized[source, axis] = self._add("DequantizeLinear", constant, source.name, self._scales[source])
+        return self._dequantized[source, axis]
 
-    def _quantize_bias(self, node: ir.Node, activation: ir.Value | None, weight: ir.Value) -> None:
+    def _correct_bias(self, weight: Weight, activation: ir.Value, source: ir.Value) -> None:
+        """Take from a bias what the rounded weights add on average."""
+        node, bias, means = weight.node, _constant_bias(weight.node), self._means.get(activation.name or "")
+        if bias is None or means is None or weight.axis is None:
+            return
+        shift = expected_shift(self._errors[source, weight.axis], np.array(means))
+        if shift.shape == tuple(bias.shape or ()):
+            name = f"{node.outputs[0].name}_corrected_bias"
+            node.replace_input_with(2, add_constant(self._graph, name, (_numbers(bias) - shift).astype(np.float32)))
+
+    def _quantize_bias(self, node: ir.Node, activation: ir.Value, weight: ir.Value) -> None:
         """Store a bias as int32, in steps of activation times weight, as integer kernels add it up."""
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if bias is None or activation is None or not is_constant(bias) or not _adds_bias_unscaled(node):
+        bias = _constant_bias(node)
+        if bias is None:
             return
         values, step = _numbers(bias), self._scales[activation].step * self._scales[weight].step
         if values.shape != step.shape or np.any(np.abs(values) > INT32_LIMIT * step):
@@ -228,24 +255,18 @@ def _numbers(value: ir.Value) -> np.ndarray:
     return value.const_value.numpy().astype(np.float32)
 
 
-def _weight_step(values: np.ndarray, axis: int | None, limit: int) -> np.ndarray:
-    """Largest absolute value of each channel, ``float32[channels]`` or a scalar, by the largest integer.
-
-    A channel of zeros gets the step of the largest one, so that its bias still has a fine one.
-    """
-    others = tuple(i for i in range(values.ndim) if i != axis) if axis is not None else None
-    largest = np.abs(values).max(axis=others)
-    return np.asarray(np.where(largest > 0, largest, largest.max() or 1.0) / limit, np.float32)
-
-
 def _along(step: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
     """Steps in a shape that broadcasts over the channels of a tensor."""
     return step if axis is None else step.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
-def _adds_bias_unscaled(node: ir.Node) -> bool:
+def _constant_bias(node: ir.Node) -> ir.Value | None:
+    """The constant that a node adds to its results just as it is."""
     scaled = node.attributes.get_float("alpha", 1.0) != 1 or node.attributes.get_float("beta", 1.0) != 1
-    return node.op_type in ("Conv", "Gemm") and not scaled
+    if node.op_type not in ("Conv", "Gemm") or scaled or len(node.inputs) < 3:
+        return None
+    bias = node.inputs[2]
+    return bias if bias is not None and is_constant(bias) else None
 
 
 __all__ = ["SCHEMES", "QuantizationScheme", "explain_quantization", "is_quantized", "quantize", "scheme_for"]

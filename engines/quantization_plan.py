@@ -34,7 +34,7 @@ class QuantizationScheme:
         residual_only: Whether an Add is quantized only on the input that is not computed with it in one kernel.
         integer_bias: Whether biases are int32.
         on_processor: Whether the library computes on the processor, not on an accelerator.
-        weight_limit: The largest absolute value of a quantized weight.
+        short_sums: Whether the processor adds two products at a time in 16 bits, with saturation.
     """
 
     name: str
@@ -45,15 +45,11 @@ class QuantizationScheme:
     residual_only: bool = False
     integer_bias: bool = False
     on_processor: bool = True
-    weight_limit: int = 127
+    short_sums: bool = False
 
     def reduced(self) -> QuantizationScheme:
-        """The same with 7-bit weights.
-
-        Processors without VNNI add pairs of products of uint8 and int8 in 16 bits, with saturation: 2 * 255 * 64 fits,
-        2 * 255 * 127 doesn't.
-        """
-        return dataclasses.replace(self, weight_limit=64)
+        """The same for processors without VNNI, where VPMADDUBSW adds two products of uint8 and int8 in 16 bits."""
+        return dataclasses.replace(self, short_sums=True)
 
 
 SCHEMES: Mapping[str, QuantizationScheme] = {
@@ -82,6 +78,13 @@ class Weight:
     node: ir.Node
     index: int
     axis: int | None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the node has several groups of several input channels."""
+        groups, shape = self.node.attributes.get_int("group", 1), self.node.inputs[self.index].shape
+        channels = shape[1] if self.node.op_type == "Conv" else shape[0] // groups
+        return groups > 1 and channels > 1
 
 
 @dataclasses.dataclass(slots=True)

@@ -11,6 +11,7 @@ import pytest
 
 from engines.budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures
 from engines.errors import MetricError
+from partitioner import Graph, load_model
 
 
 def compare(*samples: tuple[Any, Any], metric: str | None = None) -> Figures:
@@ -186,3 +187,27 @@ def test_figures_are_plain_json() -> None:
     figures = compare((f32(1), f32(1, 2)))
 
     assert figures.as_json() == {"cosine": 0.0, "top1_agreement": 0.0, "max_abs": None, "samples": 1}
+
+
+@pytest.mark.parametrize(
+    ("graph", "limit"),
+    [
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Softmax (x) }", 0.95, id="probabilities"),
+        pytest.param(
+            "net (float[N, 9, 1, 1] x) => (float[N, 9] y) { s = LogSoftmax <axis = 1> (x)  y = Flatten (s) }",
+            0.95,
+            id="reshaped",
+        ),
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", None, id="no-classes"),
+        pytest.param(
+            "net (float[N, 9, 8, 8] x) => (float[N, 9, 8, 8] y) { y = Softmax <axis = 1> (x) }", None, id="map"
+        ),
+    ],
+)
+def test_the_default_budget_keeps_the_best_class_of_a_classifier(
+    graph: str, limit: float | None, workshop: Any
+) -> None:
+    model = Graph.of(load_model(workshop.write(graph)))
+
+    assert AccuracyBudget.of().adapted_to(model) == AccuracyBudget(min_cosine=0.99, min_top1_agreement=limit)
+    assert AccuracyBudget.of(min_cosine=0.99).adapted_to(model) == AccuracyBudget(min_cosine=0.99)

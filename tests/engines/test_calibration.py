@@ -251,6 +251,17 @@ def test_a_table_survives_its_file(digits, samples, tmp_path) -> None:
     assert CalibrationTable.load(tmp_path / "ranges.json", model=digits) == table
     assert (table.method, table.samples) == ("percentile 99.9", 5)
     assert table.versions.keys() == {"numpy", "onnxruntime"}
+    assert len(table.means["image"]) == 1
+
+
+def test_a_table_without_means_is_read(digits, samples, tmp_path) -> None:
+    path = tmp_path / "ranges.json"
+    calibrate(digits, samples, samples=1).save(path)
+    fields = json.loads(path.read_text())
+    del fields["means"]
+    path.write_text(json.dumps(fields))
+
+    assert CalibrationTable.load(path, model=digits).means == {}
 
 
 def test_the_table_of_another_model_is_refused(digits, samples, shared_workshop, tmp_path) -> None:
@@ -271,6 +282,7 @@ def test_the_table_of_another_model_is_refused(digits, samples, shared_workshop,
         pytest.param(lambda text: edit_range(text, [2.0, 1.0]), "range of 'image' is", id="upside-down"),
         pytest.param(lambda text: edit_range(text, [0.0, "x"]), "could not convert", id="not-a-number"),
         pytest.param(lambda text: edit_range(text, [0.0]), "ValueError", id="one-end"),
+        pytest.param(lambda text: text.replace('"means": {', '"means": {"x": [NaN],'), "not all finite", id="no-mean"),
     ],
 )
 def test_a_damaged_table_is_refused(digits, samples, change, told, tmp_path) -> None:

@@ -194,7 +194,7 @@ def test_precision_keys_become_options(write, tmp_path) -> None:
 def test_without_limits_the_budget_is_the_default_one(write) -> None:
     options = compile_options(load_config(write(MODEL + "  precision: fp16\n  budget: {}"), {}).models[0])
 
-    assert options.precision.budget == AccuracyBudget(min_cosine=0.99)
+    assert options.precision.budget == AccuracyBudget.of()
 
 
 def test_calibration_data_may_come_from_a_function(write) -> None:

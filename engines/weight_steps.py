@@ -1,0 +1,52 @@
+"""How finely eight bits can hold weights: by the largest one, or by what a processor can add up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LARGEST = 127
+"""Of a quantized weight. Of two that are added in 16 bits as well: rounded they are at most 128; 255 * 128 < 2**15."""
+
+
+def weight_step(values: np.ndarray, axis: int | None, *, short_sums: bool, grouped: bool = False) -> np.ndarray:
+    """The value of the integer 1 in each channel.
+
+    The largest absolute value becomes 127. Where a processor adds two products at a time in 16 bits, the largest sum of
+    two neighbours of one sign does: weights keep nearly all of their 8 bits, unless two large ones meet. Neighbours are
+    input channels 2i and 2i + 1 at one position of a kernel (OpenVINO), or elements 2i and 2i + 1 of all positions with
+    their channels in a row (ONNX Runtime). What kernels for groups or without channels add up is not known; there, any
+    two weights may meet.
+
+    Args:
+        values: The weights, float32.
+        axis: Of the output channels; None where all weights have one step.
+        short_sums: Whether the processor adds so.
+        grouped: Whether they are of a convolution with several groups of several channels.
+
+    Returns:
+        float32[channels], or a scalar. A channel of zeros gets the step of the largest one, so that its bias still has
+        a fine one.
+    """
+    if axis is not None and short_sums and not grouped:
+        largest = _largest_pair(channel_rows(values, axis))
+    else:
+        single = np.abs(values).max() if axis is None else np.abs(channel_rows(values, axis)).max(axis=(1, 2))
+        largest = np.asarray(2 * single if short_sums else single)
+    return np.asarray(np.where(largest > 0, largest, largest.max() or 1.0) / LARGEST, np.float32)
+
+
+def channel_rows(values: np.ndarray, axis: int) -> np.ndarray:
+    """Weights as [output channels, positions of a kernel, input channels]."""
+    rows = np.moveaxis(values, axis, 0)
+    return rows.reshape(*rows.shape[:2], -1).transpose(0, 2, 1)
+
+
+def _largest_pair(rows: np.ndarray) -> np.ndarray:
+    """The largest absolute sum of two neighbours of one sign, float32[output channels]."""
+    return np.maximum(_largest_sum(rows), _largest_sum(rows.reshape(len(rows), 1, -1)))
+
+
+def _largest_sum(rows: np.ndarray) -> np.ndarray:
+    padded = np.pad(rows, ((0, 0), (0, 0), (0, rows.shape[2] % 2)))
+    pairs = padded.reshape(*rows.shape[:2], -1, 2)
+    return np.maximum(*(np.maximum(signed, 0).sum(axis=3).max(axis=(1, 2)) for signed in (pairs, -pairs)))
