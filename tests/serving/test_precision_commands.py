@@ -10,6 +10,8 @@ import pytest
 
 from serving.cli import main
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS = EXAMPLE / "digits.onnx"
 DATA = str(EXAMPLE / "calibration.npz")
