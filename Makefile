@@ -23,8 +23,9 @@ serve: setup
 predict: setup
 	$(BIN)/python examples/digits/predict.py
 
+# All but the onnx backend suite, which computes its cases' results before it can name them: see conformance.
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules --ignore tests/conformance
 
 # pycuda itself, compiled once; the first run takes some minutes.
 test-pycuda: setup

@@ -1,7 +1,7 @@
 """The onnx package's own backend test suite: whatever plain ONNX Runtime passes must pass compiled as well.
 
 The other cases are compiled too: newer operators than ONNX Runtime knows run in another form or in an engine alone.
-``make test`` runs a sample of it, ``make conformance`` all of it.
+``make conformance`` runs all of it; pytest without ``--conformance=all`` runs a sample.
 """
 
 from __future__ import annotations
