@@ -1,5 +1,6 @@
 """From segments to answers: backends, the compiler, the engine cache and the hybrid executor."""
 
+import partitioner  # noqa: F401  (before anything imports onnx_ir)
 from engines.alignment import AlignedValue, Alignment, align
 from engines.budget import AccuracyBudget
 from engines.cache import EngineCache

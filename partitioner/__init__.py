@@ -1,5 +1,6 @@
 """From a model to its segments: graph view, clean-up, labels, cut, extraction, the TrtNode schema and the report."""
 
+import partitioner.late_imports  # noqa: F401  (before anything imports onnx_ir)
 from partitioner.chaining import Source, Stage, chain_stages
 from partitioner.errors import (
     CompiledModelError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,3 +54,27 @@ def simulated_worker(
     yield make
     for worker in workers:
         worker.close()
+
+
+@pytest.fixture(scope="session")
+def worker() -> Iterator[Worker]:
+    """The child that builds and checks engines for all tests that run in this process."""
+    with Worker() as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def one_builder(worker: Worker) -> Iterator[None]:
+    """Has commands and servers in this process build engines in ``worker``. Each would start a child of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engines.compiler.Worker", lambda: contextlib.nullcontext(worker))
+        yield
+
+
+@pytest.fixture(scope="module")
+def brief_tuning() -> Iterator[None]:
+    """Tuning measures for moments: for tests about what is measured and told, whatever turns out to be faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SEGMENTS_S", "CANDIDATES_S", "CLOSE_S"):
+            patch.setattr(f"engines.tuning.{name}", 0.1)
+        yield

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.harness.results import Result, Row, read_result
 from serving.cli import main
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
 
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 MODEL, TEST_SET = DIGITS / "digits.onnx", DIGITS / "test.npz"

@@ -2,8 +2,8 @@
 
 The other cases are compiled too: newer operators than ONNX Runtime knows run in another form or in an engine alone.
 Each case is compiled twice: with OpenVINO, and with TensorRT on a GPU that are both simulated, which shows what our
-labels, rewrites, profiles and lanes make of a model, not what TensorRT computes. ``make test`` runs a sample, ``make
-conformance`` all of it.
+labels, rewrites, profiles and lanes make of a model, not what TensorRT computes. ``make conformance`` runs
+all of it; pytest without ``--conformance=all`` runs a sample.
 """
 
 from __future__ import annotations

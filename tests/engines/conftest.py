@@ -185,12 +185,6 @@ def _from_ort_value(value: onnxruntime.OrtValue) -> np.ndarray:
     return np.frombuffer(memory, SMALL_FLOATS[value.data_type()]).reshape(value.shape())
 
 
-@pytest.fixture(scope="session")
-def worker() -> Iterator[Worker]:
-    with Worker() as worker:
-        yield worker
-
-
 @pytest.fixture
 def workshop(tmp_path: pathlib.Path, worker: Worker) -> Workshop:
     return Workshop(tmp_path, worker)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from engines import EngineCache, load_executable
+from engines import EngineCache, EngineError, Worker, load_executable
 from engines.bisection import Budget, find_culprits
 from engines.cache import Refusal
 from engines.errors import BuildError, WorkerError
@@ -29,13 +29,28 @@ THREE_SEGMENTS = """g (float[2,8] x) => (float[2,8] y) {
 FEEDS = {"x": np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)}
 
 
-class FaultyWorker:
-    """A real child that refuses, crashes on or never finishes whatever holds the nodes with these outputs."""
+def fail(worker: Any, how: str) -> None:
+    """Have a real child refuse, crash or never finish."""
+    if how == "crash":
+        worker.call(os._exit, 60, 11)
+    if how == "hang":
+        worker.call(time.sleep, 0.1, 100)
+    raise BuildError("It is poisoned.")
 
-    def __init__(self, inner: Any, how: str, holds: Callable[[set[str]], bool]) -> None:
+
+class FaultyWorker:
+    """A real child that refuses, crashes on or never finishes whatever holds the nodes with these outputs.
+
+    With ``failure``, it says so without doing it again.
+    """
+
+    def __init__(
+        self, inner: Any, how: str, holds: Callable[[set[str]], bool], failure: EngineError | None = None
+    ) -> None:
         self.inner = inner
         self.how = how
         self.holds = holds
+        self.failure = failure
         self.built: list[set[str]] = []
 
     def call(self, function: Any, timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
@@ -45,14 +60,24 @@ class FaultyWorker:
         self.built.append(outputs)
         if not self.holds(outputs):
             return self.inner.call(function, timeout_s, *args, **kwargs)
-        if self.how == "crash":
-            return self.inner.call(os._exit, timeout_s, 11)
-        if self.how == "hang":
-            return self.inner.call(time.sleep, 0.1, 100)
-        raise BuildError("It is poisoned.")
+        if self.failure is not None:
+            raise self.failure
+        return fail(self.inner, self.how)
 
 
 WORDS = {"refuse": "It is poisoned.", "crash": "crashed (exit code 11)", "hang": "took longer than 0.1 s"}
+
+
+@pytest.fixture(scope="module")
+def failures() -> Mapping[str, EngineError]:
+    """What a child's failures are for its parent. Each is brought about once: a new child takes long to start."""
+    told: dict[str, EngineError] = {}
+    with Worker() as victim:
+        for how in WORDS:
+            with pytest.raises(EngineError) as caught:
+                fail(victim, how)
+            told[how] = caught.value
+    return told
 
 
 def segment_of(workshop: Any, graph: str) -> tuple[Graph, Segment]:
@@ -157,10 +182,10 @@ def test_only_the_poisoned_node_of_a_long_segment_runs_natively(
     ],
 )
 def test_segment_without_any_engine_costs_the_others_nothing(
-    segment: set[str], how: str, workshop: Any, worker: Any, plain: Any, same: Any
+    segment: set[str], how: str, workshop: Any, worker: Any, failures: Any, plain: Any, same: Any
 ) -> None:
     source = workshop.write(THREE_SEGMENTS)
-    faulty = FaultyWorker(worker, how, lambda outputs: not outputs.isdisjoint(segment))
+    faulty = FaultyWorker(worker, how, lambda outputs: not outputs.isdisjoint(segment), failures[how])
 
     compiled = workshop.compile(source, native_ops=("Erf",), worker=faulty)
 
@@ -230,10 +255,13 @@ def test_second_compilation_searches_nothing(workshop: Any, worker: Any, tmp_pat
     assert (second.engines_built, second.engines_cached) == (0, 2)
 
 
-def test_search_in_which_the_child_crashed_is_done_again(workshop: Any, worker: Any, tmp_path: pathlib.Path) -> None:
+def test_search_in_which_the_child_crashed_is_done_again(
+    workshop: Any, worker: Any, failures: Any, tmp_path: pathlib.Path
+) -> None:
     source = workshop.write(CHAIN)
     cache = EngineCache(tmp_path / "cache", 2**30)
-    workshop.compile(source, worker=FaultyWorker(worker, "crash", lambda outputs: "d" in outputs), cache=cache)
+    faulty = FaultyWorker(worker, "crash", lambda outputs: "d" in outputs, failures["crash"])
+    workshop.compile(source, worker=faulty, cache=cache)
 
     healthy = workshop.compile(source, cache=cache)
 

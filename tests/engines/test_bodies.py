@@ -361,6 +361,7 @@ def test_tuning_keeps_engines_in_bodies_where_they_are_faster(
     assert second.engines_built == 0
 
 
+@pytest.mark.usefixtures("brief_tuning")
 def test_tuning_measures_engines_in_bodies(loop: Any, workshop: Any) -> None:
     np.savez(workshop.folder / "samples.npz", **loop_feeds(2))
 

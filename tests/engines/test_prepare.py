@@ -14,9 +14,10 @@ import onnx
 import pytest
 
 from engines import CompileOptions, EngineCache, UnknownBackendError, building, prepare_model
-from engines import compiler as compiler_module
 from engines.worker import Worker
 from partitioner import ModelFileError, PartitionOptions, UnknownOptionError, walk
+
+pytestmark = pytest.mark.usefixtures("one_builder")
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
 FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
@@ -26,20 +27,6 @@ OPTIONS = CompileOptions(engine="openvino", partition=PartitionOptions(native_op
 @pytest.fixture
 def source(workshop: Any) -> pathlib.Path:
     return workshop.write(GRAPH)
-
-
-@pytest.fixture(autouse=True)
-def one_worker(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting a child takes longer than all else here, so these tests share one."""
-
-    class Shared:
-        def __enter__(self) -> Any:
-            return worker
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(compiler_module, "Worker", Shared)
 
 
 def test_model_is_compiled_and_loaded_without_writing_a_file(source: pathlib.Path, plain: Any, same: Any) -> None:

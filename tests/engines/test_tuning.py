@@ -18,7 +18,7 @@ from engines.measuring import time_in_turn
 from engines.tuning import Candidate, SegmentTimes, Tuner, choose, list_candidates
 from partitioner import Graph, PartitionOptions, ReasonCode, cut_segments, load_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
 
 GRAPH = """g (float[2,8] x) => (float[2,8] y) {
     a = Relu(x) b = Neg(a) c = Erf(b) d = Abs(c) e = Sqrt(d) f = Erf(e) h = Tanh(f) y = Neg(h)

@@ -9,6 +9,8 @@ import pytest
 
 from serving.cli import main
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS = EXAMPLES / "digits.onnx"
 

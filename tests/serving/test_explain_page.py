@@ -18,6 +18,8 @@ from serving.cli import main
 from serving.explain_drawing import columns, draw, shorten
 from serving.explain_page import render_page
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 HOSTILE = [

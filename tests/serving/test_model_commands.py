@@ -10,6 +10,8 @@ import pytest
 
 from serving.cli import main
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
 REPORT_KEYS = {
@@ -91,6 +93,7 @@ def test_compile_prints_one_json_object_and_builds_nothing_twice(
     assert facts["file_bytes"] == (tmp_path / "second.onnx").stat().st_size
 
 
+@pytest.mark.usefixtures("brief_tuning")
 def test_tuned_compile_tells_what_was_measured(
     cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

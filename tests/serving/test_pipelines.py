@@ -25,6 +25,8 @@ from serving import images
 from serving.config import config_schema, load_config
 from serving.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 ROOT = pathlib.Path(__file__).parents[2]
 COLOURS = ["red", "green", "blue"]
 BRIGHTEST = """<ir_version: 10, opset_import: ["": 18]>

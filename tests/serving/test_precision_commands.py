@@ -12,6 +12,8 @@ from rich.console import Console
 from serving.cli import main
 from serving.precision_report import print_precision
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS = EXAMPLE / "digits.onnx"
 DATA = str(EXAMPLE / "calibration.npz")

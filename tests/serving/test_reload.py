@@ -13,6 +13,8 @@ from tritonclient.utils import InferenceServerException
 from engines import ModelLoadError, prepare_model
 from serving.loader import compile_options
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 ADMIN = "admin: {repository: true}"
 CLIENTS = 4
 

@@ -19,6 +19,8 @@ from tritonclient.utils import InferenceServerException
 
 from serving.errors import MissingExtraError
 
+pytestmark = pytest.mark.usefixtures("one_builder")
+
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT_SPAN = "b7ad6b7169203331"
