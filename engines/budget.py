@@ -47,9 +47,8 @@ class AccuracyBudget:
         given = any(limit is not None for limit in limits.values())
         return AccuracyBudget(**{"min_cosine": None, **limits}) if given else DefaultBudget()
 
-    def adapted_to(self, graph: Graph) -> AccuracyBudget:
-        """The limits for a model, judged on samples of the user's."""
-        del graph  # limits that somebody has set hold for any
+    def adapted_to(self, _graph: Graph, /) -> AccuracyBudget:
+        """The limits for a model that is judged on samples of the user's: those set hold for any."""
         return self
 
     def broken_by(self, figures: Figures) -> str | None:
@@ -69,7 +68,7 @@ class AccuracyBudget:
 class DefaultBudget(AccuracyBudget):
     """Limits that nobody has set."""
 
-    def adapted_to(self, graph: Graph) -> AccuracyBudget:
+    def adapted_to(self, graph: Graph, /) -> AccuracyBudget:
         """The cosine alone, and the best classes as well where the model gives probabilities of classes."""
         classes = any(map(_holds_classes, graph.outputs))
         return AccuracyBudget(min_top1_agreement=STAYING_CLASSES if classes else None)
