@@ -205,7 +205,7 @@ class _Writer:
     def _correct_bias(self, weight: Weight, activation: ir.Value, source: ir.Value) -> None:
         """Take from a bias what the rounded weights add on average."""
         node, bias, means = weight.node, _constant_bias(weight.node), self._means.get(activation.name or "")
-        if bias is None or means is None or weight.axis is None or node.attributes.get_int("transA", 0):
+        if bias is None or means is None or weight.axis is None or node.attributes.get_int("transA", 0) != 0:
             return
         errors = self._errors[source, weight.axis]
         if len(means) == errors.shape[2] * node.attributes.get_int("group", 1) and bias.shape == (len(errors),):
