@@ -21,7 +21,7 @@ class ChannelMeans:
 
     def __init__(self, graph: Graph) -> None:
         values = [node.op.inputs[0] for node in graph.nodes if node.op_type in CORRECTED]
-        self._names = {value.name for value in values if value is not None}
+        self._names = {value.name for value in values if value is not None and value.name}
         self._sums: dict[str, np.ndarray] = {}
         self._counts: dict[str, int] = {}
 
@@ -55,4 +55,4 @@ def expected_shift(errors: np.ndarray, means: np.ndarray) -> np.ndarray:
     """
     by_group = means.reshape(-1, errors.shape[2])
     rows = errors.sum(axis=1, dtype=np.float64).reshape(len(by_group), -1, errors.shape[2])
-    return np.einsum("goi,gi->go", rows, by_group).reshape(-1)
+    return np.asarray(np.einsum("goi,gi->go", rows, by_group).reshape(-1))

@@ -21,6 +21,9 @@ STAYING_CLASSES = 0.95
 """Share of best classes that must stay where the user of a classifier sets no limit. The two largest probabilities of
 an uncertain answer can change places while its cosine is near 1."""
 
+COSINE_OF_CLASSES = 0.995
+"""Smallest cosine then: noise of a tenth. A few dozen samples tell it more surely than a share of them."""
+
 Outputs = Mapping[str, Any]
 """Results of one sample, by output name."""
 
@@ -54,9 +57,8 @@ class AccuracyBudget:
         given = any(limit is not None for limit in limits.values())
         return AccuracyBudget(**{"min_cosine": None, **limits}) if given else DefaultBudget()
 
-    def adapted_to(self, graph: Graph) -> AccuracyBudget:
-        """The limits for a model, judged on samples of the user's."""
-        del graph  # limits that somebody has set hold for any
+    def adapted_to(self, _graph: Graph, /) -> AccuracyBudget:
+        """The limits for a model that is judged on samples of the user's: those set hold for any."""
         return self
 
     def broken_by(self, figures: Figures) -> str | None:
@@ -76,10 +78,11 @@ class AccuracyBudget:
 class DefaultBudget(AccuracyBudget):
     """Limits that nobody has set."""
 
-    def adapted_to(self, graph: Graph) -> AccuracyBudget:
-        """The cosine alone, and the best classes as well where the model gives probabilities of classes."""
-        classes = any(map(_holds_classes, graph.outputs))
-        return AccuracyBudget(min_top1_agreement=STAYING_CLASSES if classes else None)
+    def adapted_to(self, graph: Graph, /) -> AccuracyBudget:
+        """The cosine alone; a higher one, and the best classes, where the model gives probabilities of classes."""
+        if not any(map(_holds_classes, graph.outputs)):
+            return AccuracyBudget()
+        return AccuracyBudget(min_cosine=COSINE_OF_CLASSES, min_top1_agreement=STAYING_CLASSES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,12 +205,13 @@ class _Writer:
     def _correct_bias(self, weight: Weight, activation: ir.Value, source: ir.Value) -> None:
         """Take from a bias what the rounded weights add on average."""
         node, bias, means = weight.node, _constant_bias(weight.node), self._means.get(activation.name or "")
-        if bias is None or means is None or weight.axis is None:
+        if bias is None or means is None or weight.axis is None or node.attributes.get_int("transA", 0) != 0:
             return
-        shift = expected_shift(self._errors[source, weight.axis], np.array(means))
-        if shift.shape == tuple(bias.shape or ()):
+        errors = self._errors[source, weight.axis]
+        if len(means) == errors.shape[2] * node.attributes.get_int("group", 1) and bias.shape == (len(errors),):
+            corrected = _numbers(bias) - expected_shift(errors, np.array(means))
             name = f"{node.outputs[0].name}_corrected_bias"
-            node.replace_input_with(2, add_constant(self._graph, name, (_numbers(bias) - shift).astype(np.float32)))
+            node.replace_input_with(2, add_constant(self._graph, name, corrected.astype(np.float32)))
 
     def _quantize_bias(self, node: ir.Node, activation: ir.Value, weight: ir.Value) -> None:
         """Store a bias as int32, in steps of activation times weight, as integer kernels add it up."""

@@ -82,9 +82,11 @@ class Weight:
     @property
     def grouped(self) -> bool:
         """Whether the node has several groups of several input channels."""
-        groups, shape = self.node.attributes.get_int("group", 1), self.node.inputs[self.index].shape
-        channels = shape[1] if self.node.op_type == "Conv" else shape[0] // groups
-        return groups > 1 and channels > 1
+        groups, weight = self.node.attributes.get_int("group", 1), self.node.inputs[self.index]
+        assert weight is not None
+        assert weight.const_value is not None
+        rows, columns = weight.const_value.shape.numpy()[:2] if groups > 1 else (1, 1)
+        return (columns if self.node.op_type == "Conv" else rows // groups) > 1
 
 
 @dataclasses.dataclass(slots=True)

@@ -43,10 +43,11 @@ def channel_rows(values: np.ndarray, axis: int) -> np.ndarray:
 
 def _largest_pair(rows: np.ndarray) -> np.ndarray:
     """The largest absolute sum of two neighbours of one sign, float32[output channels]."""
-    return np.maximum(_largest_sum(rows), _largest_sum(rows.reshape(len(rows), 1, -1)))
+    return np.asarray(np.maximum(_largest_sum(rows), _largest_sum(rows.reshape(len(rows), 1, -1))))
 
 
 def _largest_sum(rows: np.ndarray) -> np.ndarray:
     padded = np.pad(rows, ((0, 0), (0, 0), (0, rows.shape[2] % 2)))
     pairs = padded.reshape(*rows.shape[:2], -1, 2)
-    return np.maximum(*(np.maximum(signed, 0).sum(axis=3).max(axis=(1, 2)) for signed in (pairs, -pairs)))
+    positive, negative = (np.maximum(signed, 0).sum(axis=3).max(axis=(1, 2)) for signed in (pairs, -pairs))
+    return np.asarray(np.maximum(positive, negative))

@@ -146,7 +146,10 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
         help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
     )
     group.add_argument(
-        "--min-cosine", type=float, metavar="X", help="of any output; default: 0.99 without other limits"
+        "--min-cosine",
+        type=float,
+        metavar="X",
+        help="of any output; default: 0.99 without other limits, 0.995 for a classifier",
     )
     group.add_argument(
         "--min-top1-agreement",

@@ -87,3 +87,14 @@ def test_errors_of_a_group_count_with_the_means_of_its_channels() -> None:
     errors[1] = 0
 
     np.testing.assert_allclose(expected_shift(errors, np.array([1.0, 2.0, 10.0, 20.0])), [27, 0, 270, 270])
+
+
+@pytest.mark.parametrize("means", [(), (1.0, 2.0)])
+def test_means_that_do_not_fit_correct_nothing(means: tuple[float, ...], workshop: Any, tmp_path: pathlib.Path) -> None:
+    model = network(NETWORKS["convolution"])
+    samples(model, tmp_path)
+    table = calibrate(workshop.write(model), CalibrationDataset(tmp_path / "samples.npz"), samples=4)
+
+    quantized = quantize(model, dataclasses.replace(table, means={"x": means}), SCHEMES["openvino"])
+
+    assert "b" in {tensor.name for tensor in quantized.graph.initializer}

@@ -189,25 +189,28 @@ def test_figures_are_plain_json() -> None:
     assert figures.as_json() == {"cosine": 0.0, "top1_agreement": 0.0, "max_abs": None, "samples": 1}
 
 
+OF_CLASSES = AccuracyBudget(min_cosine=0.995, min_top1_agreement=0.95)
+
+
 @pytest.mark.parametrize(
-    ("graph", "limit"),
+    ("graph", "limits"),
     [
-        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Softmax (x) }", 0.95, id="probabilities"),
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Softmax (x) }", OF_CLASSES, id="probabilities"),
         pytest.param(
             "net (float[N, 9, 1, 1] x) => (float[N, 9] y) { s = LogSoftmax <axis = 1> (x)  y = Flatten (s) }",
-            0.95,
+            OF_CLASSES,
             id="reshaped",
         ),
-        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", None, id="no-classes"),
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", AccuracyBudget(), id="no-classes"),
         pytest.param(
             "net (float[N, 9, 8, 8] x) => (float[N, 9, 8, 8] y) { y = Softmax <axis = 1> (x) }", None, id="map"
         ),
     ],
 )
 def test_the_default_budget_keeps_the_best_class_of_a_classifier(
-    graph: str, limit: float | None, workshop: Any
+    graph: str, limits: AccuracyBudget, workshop: Any
 ) -> None:
     model = Graph.of(load_model(workshop.write(graph)))
 
-    assert AccuracyBudget.of().adapted_to(model) == AccuracyBudget(min_cosine=0.99, min_top1_agreement=limit)
+    assert AccuracyBudget.of().adapted_to(model) == limits
     assert AccuracyBudget.of(min_cosine=0.99).adapted_to(model) == AccuracyBudget(min_cosine=0.99)

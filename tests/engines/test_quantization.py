@@ -333,7 +333,7 @@ def test_onnxruntime_gets_results_and_biases_that_it_can_fuse(prepare, tmp_path)
 
 
 def test_a_bias_too_large_for_32_bits_stays_float(prepare) -> None:
-    example = prepare(network(RESIDUAL, b1=np.full(4, 1e9, np.float32), w1=np.full((4, 4, 3, 3), 1e-3, np.float32)))
+    example = prepare(network(RESIDUAL, b1=np.full(4, 1e4, np.float32), w1=np.full((4, 4, 3, 3), 1e-3, np.float32)))
 
     assert constants(example.quantized("onnxruntime"))["c1_corrected_bias"].dtype == np.float32
 
