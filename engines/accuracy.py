@@ -16,8 +16,9 @@ from engines.budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, loa
 from engines.buffers import input_buffer
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
+from engines.engine_files import load_engine_file
 from engines.errors import ExecutionError
-from engines.executor import load_engine_file, open_executable
+from engines.executor import open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import Calibration
 from engines.samples import Feeds, find_samples

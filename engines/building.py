@@ -15,9 +15,9 @@ from engines.base import Backend
 from engines.bisection import Budget, Trial, find_culprits
 from engines.cache import CachedEngine, EngineCache, Refusal, engine_key
 from engines.checking import Checker, EngineFile, fits
+from engines.engine_files import ORIGIN_SUFFIX
 from engines.envelope import STRIPPED, Envelope, current_platform
 from engines.errors import BuildError, WorkerError
-from engines.executor import ORIGIN_SUFFIX
 from engines.files import sha256_of_file, write_model
 from engines.options import BuildOptions, CompileOptions
 from engines.plan import specs

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from engines.base import Engine, Origin
@@ -50,9 +49,6 @@ from partitioner import (
 )
 
 logger = logging.getLogger(__name__)
-
-ORIGIN_SUFFIX = ".onnx"
-"""Of the model that an engine was built from, beside the engine's file."""
 
 NATIVE_FALLBACK = "trtnode.native_fallback"
 """Key of a model's property that says ``none`` where ONNX Runtime can't run the model."""
@@ -291,21 +287,6 @@ def open_engine(
     return envelope, load_engine(
         node.name, envelope, engine, origin=origin, threads=threads, trust=trust, profiled=profiled
     )
-
-
-def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
-    """Load an engine that this program has just built, or found in its cache.
-
-    Args:
-        segment: For messages.
-        file: Of the engine. The model that it was built from is beside it, where it holds no weights.
-        envelope: As JSON.
-
-    Raises:
-        EngineRejectedError: As ``load_engine``.
-    """
-    origin = functools.partial(onnx.load, file.with_suffix(ORIGIN_SUFFIX))
-    return load_engine(segment, Envelope.from_json(envelope, segment), file.read_bytes(), origin=origin)
 
 
 def load_engine(

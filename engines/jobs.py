@@ -15,8 +15,9 @@ import numpy as np
 
 from engines.buffers import input_buffer
 from engines.compare import accumulates_quantized, find_difference
+from engines.engine_files import load_engine_file
 from engines.errors import BuildError, EngineError, ModelLoadError
-from engines.executor import Executable, load_engine_file, open_executable
+from engines.executor import Executable, open_executable
 from engines.onnxruntime_backend import NativeSession
 from engines.options import BuildOptions
 from engines.reference_backend import ReferenceSession

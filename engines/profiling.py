@@ -92,17 +92,17 @@ def _stage_totals(model: pathlib.Path, feeds: Mapping[str, np.ndarray], threads:
 
 def _run_engine(
     graph: Graph, stage: Stage, values: Mapping[str, np.ndarray], folder: pathlib.Path, threads: int | None
-) -> tuple[str, dict[str, np.ndarray], list[Sequence[LayerTime]]]:
+) -> tuple[str, dict[str, np.ndarray], list[list[LayerTime]]]:
     """Name of the library, the outputs, and the layers of each run."""
     envelope, engine = open_engine(graph, stage.nodes[0], folder, threads, profiled=True)
     library = f"{envelope.backend} {envelope.backend_version}"
     if not isinstance(engine, ProfiledEngine):
         raise ExecutionError(f"{stage.name}: {library} tells no times of layers. Leave out --layers.")
     engine.bind([input_buffer(values, spec) for spec in engine.inputs], None)
-    runs: list[Sequence[LayerTime]] = []
+    runs: list[list[LayerTime]] = []
     for _ in range(RUNS):
         results = [np.array(value) for value in engine.run()]
-        runs.append(engine.layer_times())
+        runs.append(list(engine.layer_times()))
     return library, dict(zip((spec.name for spec in specs(stage.outputs)), results, strict=True)), runs
 
 

@@ -54,13 +54,14 @@ def properties(options: TensorRtOptions) -> dict[str, str]:
         "EXCLUDE_LEAN_RUNTIME": options.version_compatible,  # it would be code inside the engine
         "SPARSE_WEIGHTS": options.sparse,
         STRIPPED: options.strip_plan,
-        "DETAILED": options.details,
         "CUDA_GRAPHS": options.cuda_graphs,
     }
     settings = {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": str(options.optimization_level)}
     settings |= {name: "1" for name, is_on in flags.items() if is_on}
     if options.hardware_compatible:
         settings["HARDWARE_COMPATIBILITY_LEVEL"] = "AMPERE_PLUS"
+    if options.details:
+        settings["PROFILING_VERBOSITY"] = "DETAILED"
     if options.workspace_mb is not None:
         settings["WORKSPACE"] = str(options.workspace_mb << 20)
     return settings

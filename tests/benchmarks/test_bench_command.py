@@ -235,3 +235,31 @@ def assert_one_sentence(capsys: pytest.CaptureFixture[str], *parts: str) -> None
     assert all(part in last for part in parts), printed.err
     assert "Traceback" not in printed.err
     assert printed.out == ""
+
+
+def test_layers_are_told_in_a_table_and_in_json(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--inputs", str(TEST_SET), "--rounds", "2", "--threads", "1", "--layers", "--json"]
+
+    assert main(["bench", "model", str(MODEL), *asked, str(tmp_path / "run.json")]) == 0
+
+    layers = read_result(tmp_path / "run.json").layers
+    assert {layer.setting for layer in layers} == {"native", "fp32"}
+    for setting in ("native", "fp32"):
+        times = [layer.us for layer in layers if layer.setting == setting]
+        assert times == sorted(times, reverse=True)
+        assert times[0] > 0
+        assert sum(layer.share for layer in layers if layer.setting == setting) == pytest.approx(100)
+    table = capsys.readouterr().out
+    assert "Layers: digits, native, batch 1" in table
+    assert "gemm" in table
+
+
+def test_without_layers_none_are_timed(run: tuple[Result, pathlib.Path]) -> None:
+    assert run[0].layers == []
+
+
+def test_layers_are_timed_in_process_only(tiny: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(tiny, "--layers", "--via", "grpc") == 2
+
+    said = "--layers: layers are timed in process; add process to --via, or leave this out."
+    assert capsys.readouterr().err == f"trtnode: {said}\n"

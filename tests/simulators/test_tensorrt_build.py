@@ -63,6 +63,12 @@ def test_settings_that_change_an_engine_have_names_for_its_key_and_envelope() ->
     }
 
 
+def test_settings_of_engines_without_weights_and_with_details_have_names_too() -> None:
+    added = properties(TensorRtOptions(strip_plan=True, details=True)).items() - properties(TensorRtOptions()).items()
+
+    assert added == {("STRIP_PLAN", "1"), ("PROFILING_VERBOSITY", "DETAILED")}
+
+
 def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(tensorrt, dynamic) -> None:
     shapes = {"x": BATCHES, "z": ShapeRange(low=(3,), best=(3,), high=(3,))}
 
