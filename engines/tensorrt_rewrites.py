@@ -86,16 +86,30 @@ def narrow_uint8(model: ir.Model) -> None:
             _set_zero_point(op)
 
 
+def open_uint8(model: ir.Model) -> None:
+    """Compute uint8 quantization in floats where its other end is outside: what crosses is uint8, through a Cast."""
+    for op in list(model.graph):
+        end = _uint8_end(op)
+        if end is None:
+            continue
+        if op.op_type == QUANTIZE and end.is_graph_output():
+            levels = _quantized(op)
+            for reader in end.consumers():
+                _dequantize(reader, levels)
+            _replace(op, ir.node("Cast", levels.outputs, {"to": ir.DataType.UINT8.value}))
+        elif end.is_graph_input():
+            _dequantize(op, _before(op, "Cast", end, to=_float_of(op).value))
+
+
 def refuse_uint8(model: ir.Model) -> None:
-    """Refuse uint8 quantization that is left: its other end is outside, and the parser would read it as int8.
+    """Refuse uint8 quantization that is left, for the parser would read it as int8.
 
     Raises:
         BuildError: There is such a node.
     """
     for op in model.graph:
-        ends = {QUANTIZE: op.outputs, DEQUANTIZE: op.inputs}.get(op.op_type, ())
-        if any(value is not None and value.dtype == ir.DataType.UINT8 for value in ends[:1]):
-            raise BuildError(f"{op.op_type} {op.name!r} is uint8 at the segment's boundary, which TensorRT misreads.")
+        if _uint8_end(op) is not None:
+            raise BuildError(f"{op.op_type} {op.name!r} is uint8, which TensorRT misreads.")
 
 
 def narrow_doubles(model: ir.Model) -> None:
@@ -118,7 +132,7 @@ def narrow_doubles(model: ir.Model) -> None:
 STAMPS: Sequence[Pass] = (stamp_producer, stamp_versions)
 """What any model needs to be read at all."""
 
-PASSES: Sequence[Pass] = (*STAMPS, center_uint8, narrow_uint8, refuse_uint8, narrow_doubles)
+PASSES: Sequence[Pass] = (*STAMPS, center_uint8, narrow_uint8, open_uint8, refuse_uint8, narrow_doubles)
 """In order."""
 
 
@@ -147,6 +161,12 @@ def _uint8_quantizers(model: ir.Model, zero_point: int) -> list[ir.Node]:
     ]
 
 
+def _uint8_end(op: ir.Node) -> ir.Value | None:
+    """The quantized end of QuantizeLinear or DequantizeLinear where that is uint8; None else, and of other nodes."""
+    ends = {QUANTIZE: op.outputs, DEQUANTIZE: op.inputs}.get(op.op_type, ())
+    return next((value for value in ends[:1] if value is not None and value.dtype == ir.DataType.UINT8), None)
+
+
 def _both_ends(quantizer: ir.Node) -> list[ir.Node]:
     readers = quantizer.outputs[0].consumers()
     assert all(op.op_type == DEQUANTIZE for op in readers)
@@ -164,6 +184,49 @@ def _set_zero_point(op: ir.Node) -> None:
     op.attributes.pop("output_dtype", None)
     if op.op_type == QUANTIZE:
         op.outputs[0].dtype = ir.DataType.INT8
+
+
+def _quantized(op: ir.Node) -> ir.Node:
+    """What QuantizeLinear gives, as whole floats, before a QuantizeLinear node (operator specification)."""
+    steps = _before(op, "Round", _before(op, "Div", *op.inputs[:2]).outputs[0])
+    shifted = _before(op, "Add", steps.outputs[0], _number(op, "zero_point", _zero_point(op)))
+    positive = _before(op, "Max", shifted.outputs[0], _number(op, "least", 0))
+    return _before(op, "Min", positive.outputs[0], _number(op, "most", UINT8_STEPS))
+
+
+def _dequantize(op: ir.Node, levels: ir.Node) -> None:
+    """Put what DequantizeLinear gives, computed from whole floats, in the place of a node."""
+    centred = _before(op, "Sub", levels.outputs[0], _number(op, "zero_point", _zero_point(op)))
+    _replace(op, ir.node("Mul", [centred.outputs[0], op.inputs[1]]))
+
+
+def _before(op: ir.Node, op_type: str, *inputs: ir.Value | None, **attributes: int) -> ir.Node:
+    assert op.graph is not None
+    added = ir.node(op_type, inputs, attributes)
+    op.graph.insert_before(op, added)
+    return added
+
+
+def _replace(op: ir.Node, by: ir.Node) -> None:
+    assert op.graph is not None
+    ir.convenience.replace_nodes_and_values(op.graph, op, [op], [by], op.outputs, by.outputs)
+
+
+def _zero_point(op: ir.Node) -> int:
+    zero = op.inputs[2] if len(op.inputs) > 2 else None
+    return 0 if zero is None or zero.const_value is None else int(zero.const_value.numpy().reshape(()))
+
+
+def _float_of(op: ir.Node) -> ir.DataType:
+    """The type in which a quantizing node computes: that of its scale."""
+    scale = op.inputs[1]
+    assert scale is not None
+    assert scale.dtype is not None
+    return scale.dtype
+
+
+def _number(op: ir.Node, kind: str, number: int) -> ir.Value:
+    return _constant(op, kind, np.array(number, _float_of(op).numpy()))
 
 
 def _scale(op: ir.Node, factor: float) -> None:

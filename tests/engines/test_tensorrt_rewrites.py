@@ -26,10 +26,15 @@ def parse(text: str, opset: int = 21) -> onnx.ModelProto:
 
 
 def run(model: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
+    (result,) = run_all(model, **feeds)
+    return result
+
+
+def run_all(model: onnx.ModelProto, **feeds: np.ndarray) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (result,) = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds)
-    return np.asarray(result)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return [np.asarray(result) for result in session.run(None, feeds)]
 
 
 def types(model: onnx.ModelProto) -> set[int]:
@@ -101,16 +106,38 @@ def test_a_scale_that_other_nodes_read_as_well_stays_as_it_is_for_them() -> None
     np.testing.assert_allclose(run(result, x=SPREAD), run(model, x=SPREAD), rtol=0, atol=1.5 * SCALE**2 + 1e-6)
 
 
+@pytest.mark.parametrize("zero", ["0", "128"])
 @pytest.mark.parametrize(
     "text",
     [
-        "g (float[N] x) => (uint8[N] y) <float s = {0.1}, uint8 z = {0}> { y = QuantizeLinear(x, s, z) }",
-        "g (uint8[N] x) => (float[N] y) <float s = {0.1}, uint8 z = {0}> { y = DequantizeLinear(x, s, z) }",
+        pytest.param("(float[N] x) => (uint8[N] q) # { q = QuantizeLinear(x, s, z) }", id="first-end"),
+        pytest.param("(uint8[N] x) => (float[N] y) # { y = DequantizeLinear(x, s, z) }", id="second-end"),
+        pytest.param(
+            "(float[N] x) => (uint8[N] q, float[N] y) #"
+            " { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Neg(d) }",
+            id="one-of-two-readers",
+        ),
     ],
 )
-def test_uint8_quantization_that_is_cut_in_two_is_not_built(text: str) -> None:
-    with pytest.raises(BuildError, match="uint8 at the segment's boundary, which TensorRT misreads"):
-        prepare(parse(text), PASSES)
+def test_uint8_quantization_that_is_cut_in_two_is_computed_in_floats(text: str, zero: str) -> None:
+    model = parse(f"g {text.replace('#', f'<float s = {{0.1}}, uint8 z = {{{zero}}}>')}")
+    x = np.arange(256, dtype=np.uint8) if "uint8[N] x" in text else SPREAD
+
+    result = prepare(model, PASSES)
+
+    assert not {"QuantizeLinear", "DequantizeLinear"} & {node.op_type for node in result.graph.node}
+    assert [v.name for v in result.graph.output] == [v.name for v in model.graph.output]
+    for ours, before in zip(run_all(result, x=x), run_all(model, x=x), strict=True):
+        np.testing.assert_array_equal(ours, before)
+
+
+def test_uint8_weights_are_not_built() -> None:
+    model = parse(
+        "g () => (float[2] y) <uint8[2] x = {1, 2}, float s = {0.1}, uint8 z = {0}> { y = DequantizeLinear(x, s, z) }"
+    )
+
+    with pytest.raises(BuildError, match="is uint8, which TensorRT misreads"):
+        prepare(model, PASSES)
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,11 @@ from engines.profiles import Profile, ShapeRange, holds_sizes
 from engines.registry import get_backend
 from engines.tensorrt_backend import TensorRtBackend
 from engines.trust import Trust
-from partitioner import Graph, PartitionOptions, ReasonCode, TensorSpec, embedded_engine, load_model
+from partitioner import Graph, PartitionOptions, TensorSpec, embedded_engine, load_model
 from simulated_tensorrt import Simulation
 
 ANYONE = Trust.of((), ("openvino", "tensorrt"))
 """No signature is asked for."""
-
-WRONG_LABELS = (ReasonCode.BUILD_FAILED, ReasonCode.INACCURATE)
-"""Why a node is native that a label has given to the simulated TensorRT, which takes and computes what it should."""
 
 NOTHING = {"streams": LANES, "retained contexts": 1}
 """What stays on a GPU without models."""
