@@ -194,9 +194,7 @@ OF_CLASSES = AccuracyBudget(min_cosine=0.995)
         ),
     ],
 )
-def test_the_default_budget_keeps_the_best_class_of_a_classifier(
-    graph: str, limits: AccuracyBudget, workshop: Any
-) -> None:
+def test_the_default_budget_of_a_classifier_is_narrower(graph: str, limits: AccuracyBudget, workshop: Any) -> None:
     model = Graph.of(load_model(workshop.write(graph)))
 
     assert AccuracyBudget.of().adapted_to(model) == limits
