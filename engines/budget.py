@@ -17,12 +17,9 @@ from partitioner import Graph
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
-STAYING_CLASSES = 0.95
-"""Share of best classes that must stay where the user of a classifier sets no limit. The two largest probabilities of
-an uncertain answer can change places while its cosine is near 1."""
-
 COSINE_OF_CLASSES = 0.995
-"""Smallest cosine then: noise of a tenth. A few dozen samples tell it more surely than a share of them."""
+"""Smallest cosine of a classifier whose user sets no limit: noise of a tenth. The two largest probabilities of an
+uncertain answer change places early. A few dozen samples tell a cosine more surely than a share of best classes."""
 
 Outputs = Mapping[str, Any]
 """Results of one sample, by output name."""
@@ -79,10 +76,9 @@ class DefaultBudget(AccuracyBudget):
     """Limits that nobody has set."""
 
     def adapted_to(self, graph: Graph, /) -> AccuracyBudget:
-        """The cosine alone; a higher one, and the best classes, where the model gives probabilities of classes."""
-        if not any(map(_holds_classes, graph.outputs)):
-            return AccuracyBudget()
-        return AccuracyBudget(min_cosine=COSINE_OF_CLASSES, min_top1_agreement=STAYING_CLASSES)
+        """A cosine, which is higher where the model gives probabilities of classes."""
+        classes = any(map(_holds_classes, graph.outputs))
+        return AccuracyBudget(min_cosine=COSINE_OF_CLASSES) if classes else AccuracyBudget()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

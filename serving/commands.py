@@ -151,12 +151,7 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="of any output; default: 0.99 without other limits, 0.995 for a classifier",
     )
-    group.add_argument(
-        "--min-top1-agreement",
-        type=float,
-        metavar="X",
-        help="share of best classes that must stay; default for a classifier without other limits: 0.95",
-    )
+    group.add_argument("--min-top1-agreement", type=float, metavar="X", help="share of best classes that must stay")
     group.add_argument("--max-abs", type=float, metavar="X", help="largest difference of any element")
     group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
 

@@ -190,7 +190,7 @@ class ModelConfig(Section):
     calibration: CalibrationConfig | None = None
     """Where INT8 ranges come from."""
     budget: BudgetConfig | None = None
-    """How far answers may move from FP32; by default min_cosine 0.99; classifiers: 0.995, min_top1_agreement 0.95."""
+    """How far answers may move from FP32; by default min_cosine is 0.99, of classifiers 0.995."""
     tune: bool = False
     """Measure when the model is compiled, and keep an engine only where the model is faster with it."""
     partition: PartitionConfig = PartitionConfig()
