@@ -42,7 +42,8 @@ SIZING = {
 """Inputs that hold sizes, by operator."""
 
 SHAPE_ARITHMETIC = frozenset(
-    "Add Cast Concat Div Gather Identity Max Min Mod Mul ReduceProd Reshape Slice Split Squeeze Sub Unsqueeze Where".split()
+    "Add Cast Concat Div Gather Identity Max Min Mod Mul ReduceProd Reshape Slice Split Squeeze Sub Unsqueeze"
+    " Where".split()
 )
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
