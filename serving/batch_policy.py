@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class Queued(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What an idle instance does now.
 
     Attributes:
