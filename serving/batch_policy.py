@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Queued(Protocol):
         ...
 
 
-class Decision(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
     """What an idle instance does now.
 
     Attributes:
