@@ -118,7 +118,8 @@ class InferencePool(ThreadPoolExecutor):
         return task
 
     def _look_after_backlog(self) -> None:
-        self._crowded.set()
+        if not self._crowded.is_set():  # setting an event takes 2 us, set or not
+            self._crowded.set()
         if self._patrol is None:
             self._patrol = threading.Thread(target=self._replace_idlers, name="patrol", daemon=True)
             self._patrol.start()

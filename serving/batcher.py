@@ -6,14 +6,13 @@ without a hop and without a copy.
 """
 
 import bisect
-import contextlib
-import dataclasses
 import functools
 import logging
 import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +32,7 @@ Run = Callable[[Feeds, Sequence[str] | None, list[StageTime] | None], Mapping[st
 """Executes the model once: inputs and names of outputs (None for all) to results; the list gets when stages ran."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(NamedTuple):
     """A batch that left the queue, and the instance's memory for it."""
 
     batch: list[WaitingRequest]
@@ -90,10 +88,12 @@ class DynamicBatcher:
         request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations)
         with self._lock:
             self._enter(request, terms)
-        if not terms.on_cancel(functools.partial(self._cancel, request)):
-            self._cancel(request)
+            work, until_ns = self._next_step(request)
         try:
-            self._follow(request, terms.waiting)
+            if work is not None:
+                self._execute(work)
+            else:
+                self._wait(request, until_ns, terms)
         finally:
             with self._lock:
                 self._present -= 1
@@ -116,26 +116,31 @@ class DynamicBatcher:
         self._present += 1
         self._crowd = max(self._crowd, self._present)
 
-    def _follow(self, request: WaitingRequest, waiting: contextlib.AbstractContextManager[None]) -> None:
-        """Run what is due, or sleep, until the request has an outcome."""
+    def _wait(self, request: WaitingRequest, until_ns: int | None, terms: QueueTerms) -> None:
+        """Sleep, and run what is due then, until the request has an outcome."""
+        if not terms.on_cancel(functools.partial(self._cancel, request)):
+            self._cancel(request)
         while request.outcome is None:
-            with self._lock:
-                work, until_ns = self._next_step(request)
-            if work is not None:
-                self._execute(work)
-            else:
-                with waiting:
-                    request.sleep(until_ns)
+            with terms.waiting:
+                request.sleep(until_ns)
+            if request.outcome is None:
+                with self._lock:
+                    work, until_ns = self._next_step(request)
+                if work is not None:
+                    self._execute(work)
 
     def _next_step(self, request: WaitingRequest) -> tuple[_Work | None, int | None]:
         """Return what the request's thread runs now; or None, and until when it sleeps, unless somebody wakes it."""
-        now_ns = time.perf_counter_ns()
-        for late in [one for one in self._queue if one.is_late(now_ns)]:
-            self._expire(late)
         if not request.queued:
+            return None, None
+        now_ns = time.perf_counter_ns()
+        if request.is_late(now_ns):
+            self._expire(request)
             return None, None
         if not self._idle:
             return None, request.deadline_ns
+        for late in [one for one in self._queue if one.is_late(now_ns)]:
+            self._expire(late)
         more_expected = self._present < self._crowd
         decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
         head, batch = self._queue[0], self._queue[: decision.count]

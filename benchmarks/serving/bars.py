@@ -12,6 +12,7 @@ OURS = "trtnode"
 WORKERS = "trtnode, batching, 2 workers"
 SHARED = "trtnode, shared memory"
 CEILING = "ceiling"
+CEILINGS = "ceiling, 2 processes"
 ENGINE = "engine, in process"
 
 

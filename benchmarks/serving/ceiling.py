@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.serving.ceiling servable.yaml`` serves the first model of a configuration on grpcio's threaded
 server, with the options and the threads of ``serving/front.py``. Nothing stands before the handler, and it neither
-checks, counts, logs nor batches. What the real server loses against it is what its features cost.
+checks, counts, logs nor batches. What the real server loses against it is what its features cost. Several such
+processes may share a port where the configuration has workers.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ def ceiling(config: ServableConfig) -> grpc.Server:
     servicer = GrpcServicer(InferenceService(repository, Metrics(), config.server), pool.waiting)
     model = BareModel(loaded[0])
     handlers = {**servicer.handlers(), "ModelInfer": model.infer, "ModelStatistics": model.statistics}
-    server = grpc.server(pool, options=channel_options(config.server))
+    grpc_port = config.server.grpc
+    server = grpc.server(pool, options=channel_options(config.server, shares_port=grpc_port.workers > 1))
     methods = {name: grpc.unary_unary_rpc_method_handler(handler, **codec(name)) for name, handler in handlers.items()}
     server.add_registered_method_handlers(SERVICE_NAME, methods)
-    host, port = config.server.grpc.host, config.server.grpc.port
-    server.add_insecure_port(f"{host}:{port}")
+    server.add_insecure_port(f"{grpc_port.host}:{grpc_port.port}")
     return server
 
 

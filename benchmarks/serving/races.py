@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.networks import network_file
-from benchmarks.serving.bars import CEILING, ENGINE, OURS, SHARED, WORKERS, Bar, Row, judge
+from benchmarks.serving.bars import CEILING, CEILINGS, ENGINE, OURS, SHARED, WORKERS, Bar, Row, judge
 from benchmarks.serving.loads import Figures, Load, PythonClient, Turn
 from benchmarks.serving.models import IMAGE_SHAPE, MLP_SIZES, write_image_model, write_mlp
 from benchmarks.serving.peers import KSERVE, MLSERVER, TRITON, Peer
@@ -42,13 +42,15 @@ SMALL_BARS: Mapping[int, Sequence[Bar]] = {
     32: [
         Bar(what="32 callers: throughput", candidate=OURS, baseline=CEILING, limit=0.85),
         Bar(what="32 callers: throughput", candidate=WORKERS, baseline=OURS, limit=1.3),
+        Bar(what="32 callers: throughput", candidate=CEILINGS, baseline=CEILING, limit=None),
         Bar(what="32 callers: throughput", candidate=WORKERS, baseline=TRITON.name, limit=None),
     ],
 }
 """What is asked by the number of callers."""
 
 PEER_BARS = [
-    Bar(what=f"{PEER_CALLERS} callers: throughput", candidate=OURS, baseline=peer.name, limit=2.5)
+    Bar(what=f"{PEER_CALLERS} callers: throughput", candidate=candidate, baseline=peer.name, limit=limit)
+    for candidate, limit in ((OURS, 2.5), (CEILING, None))
     for peer in (MLSERVER, KSERVE)
 ]
 IMAGE_BARS = [
@@ -116,9 +118,10 @@ def small_model(plan: Plan) -> Iterator[Outcome]:
         }
         guests = _peers(plan, served, (TRITON,)) | {WORKERS: our_server(batched, plan.folder, workers=2)}
         missing = {**plan.missing, **_open_guests(stack, plan.load, guests, turns)}
-        workers = {WORKERS: turns.pop(WORKERS)} if WORKERS in turns else {}
+        pairs = {WORKERS: turns.pop(WORKERS)} if WORKERS in turns else {}
+        pairs[CEILINGS] = _open(stack, plan.load, ceiling(served, plan.folder, processes=2))
         for callers, bars in SMALL_BARS.items():
-            runners = turns | workers if callers == max(SMALL_BARS) else turns
+            runners = turns | pairs if callers == max(SMALL_BARS) else turns
             yield _race(plan, f"small network, {callers} callers", plan.load, runners, callers, bars, missing)
 
 
@@ -126,7 +129,10 @@ def python_servers(plan: Plan) -> Iterator[Outcome]:
     """The small network beside servers in Python, which perf_analyzer can't measure: they lack ModelConfig."""
     served, load = _served(plan, "mlp", (1, MLP_SIZES[0]), write_mlp), PythonClient()
     with contextlib.ExitStack() as stack:
-        turns = {OURS: _open(stack, load, our_server(served, plan.folder))}
+        turns = {
+            CEILING: _open(stack, load, ceiling(served, plan.folder)),
+            OURS: _open(stack, load, our_server(served, plan.folder)),
+        }
         missing = {**plan.missing, **_open_guests(stack, load, _peers(plan, served, (MLSERVER, KSERVE)), turns)}
         title = f"small network, {PEER_CALLERS} callers"
         yield _race(plan, title, load, turns, PEER_CALLERS, PEER_BARS, missing)
@@ -153,10 +159,11 @@ def large_model(plan: Plan) -> Iterator[Outcome]:
     served = Served(file=file, shape=(1, *IMAGE_SHAPE), settings={"batching": batching}, input="image")
     load = PythonClient()
     slow = dataclasses.replace(plan, seconds=plan.seconds * RESNET_SECONDS)
+    executable = served_executable(served, plan.folder)  # first, so that the server finds the engine in the cache
     with contextlib.ExitStack() as stack:
         turns = {
             OURS: _open(stack, load, our_server(served, plan.folder)),
-            ENGINE: in_process(served_executable(served, plan.folder), (RESNET_BATCH, *IMAGE_SHAPE)),
+            ENGINE: in_process(executable, (RESNET_BATCH, *IMAGE_SHAPE)),
         }
         yield _race(slow, f"ResNet-50, {RESNET_CALLERS} callers", load, turns, RESNET_CALLERS, RESNET_BARS, {})
 

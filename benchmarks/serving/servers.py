@@ -94,15 +94,17 @@ def our_server(served: Served, folder: pathlib.Path, *, workers: int = 1) -> Ite
 
 
 @contextlib.contextmanager
-def ceiling(served: Served, folder: pathlib.Path) -> Iterator[Target]:
-    """Run ``benchmarks.serving.ceiling`` with the configuration that the server would get.
+def ceiling(served: Served, folder: pathlib.Path, *, processes: int = 1) -> Iterator[Target]:
+    """Run ``benchmarks.serving.ceiling`` with the configuration that the server would get, in so many processes.
 
     Raises:
         ServerStartError: It didn't become ready.
     """
-    config, address = _write_config(served, folder, 1)
+    config, address = _write_config(served, folder, processes)
     command = [sys.executable, "-m", "benchmarks.serving.ceiling", str(config)]
-    with process("the ceiling", command, address, folder):
+    with contextlib.ExitStack() as stack:
+        for _ in range(processes):
+            stack.enter_context(process("the ceiling", command, address, folder))
         yield Target(address=address, model=served.name, shape=served.shape)
 
 

@@ -26,6 +26,7 @@ from benchmarks.serving.rounds import medians, ratio, take_turns
 from benchmarks.serving.servers import Served, our_server
 from partitioner import TensorSpec
 from serving.config import load_config
+from serving.schema import ServableConfig
 
 AT_LEAST = Bar(what="throughput", candidate="ours", baseline="theirs", limit=0.85)
 AT_MOST = Bar(what="latency", candidate="ours", baseline="theirs", limit=1.15, measure="p50_ms")
@@ -147,22 +148,34 @@ def test_a_run_names_peers_that_are_missing_and_those_that_do_not_start(
     assert "MLServer is not installed: python3.11 -m venv DIR" in text
     assert "KServe can't be measured: The server stopped with exit code 1." in text
     (race,) = json.loads(result.read_text())["races"]
-    assert [len(rounds) for rounds in race["figures"].values()] == [2]
+    assert [len(rounds) for rounds in race["figures"].values()] == [2, 2]
 
 
-def test_the_ceiling_answers_as_the_model_does(tmp_path: pathlib.Path) -> None:
-    model = tmp_path / "mlp.onnx"
+def ceiling_config(folder: pathlib.Path, **grpc: int) -> ServableConfig:
+    model, config = folder / "mlp.onnx", folder / "servable.yaml"
     write_mlp(model)
-    config = tmp_path / "servable.yaml"
-    port = free_port()
     content = {
-        "server": {"grpc": {"port": port}},
-        "cache": {"dir": str(tmp_path / "cache")},
+        "server": {"grpc": grpc},
+        "cache": {"dir": str(folder / "cache")},
         "models": [{"name": "mlp", "path": str(model), "engine": "native", "threads": 1}],
     }
     config.write_text(json.dumps(content))
+    return load_config(config)
+
+
+def test_ceilings_of_several_processes_share_a_port(tmp_path: pathlib.Path) -> None:
+    config = ceiling_config(tmp_path, port=free_port(), workers=2)
+
+    servers = [ceiling(config) for _ in range(2)]  # opening a port that can't be had raises
+
+    for server in servers:
+        server.stop(None).wait()
+
+
+def test_the_ceiling_answers_as_the_model_does(tmp_path: pathlib.Path) -> None:
+    port = free_port()
     x = np.random.default_rng(0).standard_normal((3, MLP_SIZES[0]), np.float32)
-    server = ceiling(load_config(config))
+    server = ceiling(ceiling_config(tmp_path, port=port))
     server.start()
 
     try:
@@ -172,7 +185,7 @@ def test_the_ceiling_answers_as_the_model_does(tmp_path: pathlib.Path) -> None:
         server.stop(None).wait()
 
     found = np.frombuffer(response.raw_output_contents[0], np.float32).reshape(response.outputs[0].shape)
-    (expected,) = onnx.reference.ReferenceEvaluator(str(model)).run(None, {"x": x})
+    (expected,) = onnx.reference.ReferenceEvaluator(str(tmp_path / "mlp.onnx")).run(None, {"x": x})
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
