@@ -203,7 +203,9 @@ OF_CLASSES = AccuracyBudget(min_cosine=0.995)
         ),
         pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", AccuracyBudget(), id="no-classes"),
         pytest.param(
-            "net (float[N, 9, 8, 8] x) => (float[N, 9, 8, 8] y) { y = Softmax <axis = 1> (x) }", None, id="map"
+            "net (float[N, 9, 8, 8] x) => (float[N, 9, 8, 8] y) { y = Softmax <axis = 1> (x) }",
+            AccuracyBudget(),
+            id="map",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_people_read_what_was_asked_and_tried(
 
     printed = capsys.readouterr().out
     assert code == 0
-    assert "Precision: int8 asked for, int8 in effect; budget: min_cosine 0.99." in printed
+    assert "Precision: int8 asked for, int8 in effect; budget: min_cosine 0.995." in printed
     assert "Rules, the first that fits counts: op=Softmax:fp32, node=conv1:fp32" in printed
     assert "inside the budget" in printed
 
