@@ -7,6 +7,7 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 PYCUDA ?= build/pycuda
 PYCUDA_SECONDS ?= 1800
 MINUTES ?= 5
+SUITE ?= all
 
 .PHONY: setup serve predict test test-pycuda test-gpu conformance soak bench results lint clean
 
@@ -37,8 +38,9 @@ test-pycuda: setup
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
 
+# SUITE=openvino leaves all but a sample of the simulated GPU out.
 conformance: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=all
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=$(SUITE)
 
 soak: setup
 	mkdir -p build

@@ -17,9 +17,9 @@ from simulated_tensorrt import Simulation
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--conformance",
-        choices=("sample", "all"),
+        choices=("sample", "openvino", "all"),
         default="sample",
-        help="how much of the onnx backend test suite to run",
+        help="how much of the onnx backend test suite to run: all of it with OpenVINO, or with both engines",
     )
 
 

@@ -42,7 +42,8 @@ def _cases() -> dict[str, pathlib.Path]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     budgeted = "budgeted" in metafunc.fixturenames
     names = [name for name in BUDGETED if name in _cases()] if budgeted else list(_cases())
-    if not budgeted and metafunc.config.getoption("conformance") == "sample":
+    asked = metafunc.config.getoption("conformance")
+    if not budgeted and (asked == "sample" or (asked == "openvino" and "simulate" in metafunc.fixturenames)):
         names = [name for name in names if zlib.crc32(name.encode()) % SAMPLE_EVERY == 0]
     absent = pytest.param("", marks=pytest.mark.skip(reason=f"there is no model collection in {COLLECTION.name!r}"))
     metafunc.parametrize("budgeted" if budgeted else "name", names or [absent])
