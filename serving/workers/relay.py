@@ -125,9 +125,10 @@ class RelayApp(OpsApp):
             raise UnavailableError("the worker process ended before it answered; send the request again") from None
 
     async def _forget_ended(self) -> None:
-        for worker in self._transports.keys() - set(self._workers()):
+        ended = [self._transports.pop(worker) for worker in self._transports.keys() - set(self._workers())]
+        for transport in ended:
             with contextlib.suppress(httpx.TransportError):
-                await self._transports.pop(worker).aclose()
+                await transport.aclose()
 
 
 class Relayed:

@@ -306,11 +306,13 @@ def test_a_killed_worker_is_replaced_while_the_other_goes_on(launch: Launch, mod
     killed, kept = group.pids[0], group.pids[1]
     clients = group.connect_to_all()
     assert [infer(client) for client in clients] == [2] * CONNECTIONS
+    assert [group.http("/v2/models/m")[0] for _ in range(2)] == [200, 200]  # both workers are connected for REST too
     counted = group.metric('nv_inference_request_success{model="m",version="1"}')
 
     os.kill(killed, signal.SIGKILL)
     group.wait_for("Worker 0 was ended by signal SIGKILL")
 
+    assert [group.http("/v2/models/m")[0] for _ in range(3)] == [200, 200, 200]
     assert not all(status_of(lambda one=one: infer(one)) for one in clients)  # others learn now that they are cut off
     while group.http("/readyz")[0] != 200:
         assert [infer(client) for client in clients] == [2] * CONNECTIONS
