@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -371,6 +372,45 @@ def check_changes(group: Group, adders) -> None:
     assert [adders.ask(client) for client in clients] == [2] * CONNECTIONS
     assert all("region" in one.get_system_shared_memory_status().regions for one in clients)
     assert not any(one.get_log_settings().settings["log_info"].bool_param for one in clients)
+
+
+def test_workers_swap_engines_in_and_follow_new_versions_and_tokens(
+    launch: Launch, tmp_path: pathlib.Path, eventually: Callable[..., None]
+) -> None:
+    def write_tokens(token: str) -> None:
+        tokens = tmp_path / "tokens.yaml"
+        tokens.with_suffix(".new").write_text(f"tokens: [{{name: a, token: {token}, models: ['*'], admin: []}}]\n")
+        tokens.with_suffix(".new").chmod(0o600)
+        tokens.with_suffix(".new").rename(tokens)
+
+    def seen(token: str) -> set[str]:
+        """Platform and version that clients of all workers read, or the statuses of their errors."""
+        headers, found = {"authorization": f"Bearer {token}"}, []
+        for client in clients:
+            try:
+                metadata = client.get_model_metadata("digits", headers=headers)
+                found.append(f"{metadata.platform} {','.join(metadata.versions)}")
+            except InferenceServerException as error:
+                found.append(error.status().removeprefix("StatusCode."))
+        return set(found)
+
+    model = tmp_path / "model"
+    shutil.copytree(EXAMPLE, model / "1", ignore=lambda _, names: [n for n in names if n != "digits.onnx"])
+    (model / "1" / "digits.onnx").rename(model / "1" / "model.onnx")
+    write_tokens("the-first-token-of-all")
+    entry = f"- {{name: digits, path: {model}, engine: openvino, watch: true, warmup: 0}}\n"
+    group = launch(entry, server=f"startup: native, auth: {{tokens_file: {tmp_path / 'tokens.yaml'}}}")
+    group.wait_ready()
+    clients = group.connect_to_all()
+
+    eventually(lambda: seen("the-first-token-of-all") == {"openvino_onnx 1"})
+    shutil.copytree(model / "1", tmp_path / "next")
+    (tmp_path / "next").rename(model / "2")
+    eventually(lambda: seen("the-first-token-of-all") == {"openvino_onnx 2"})
+    write_tokens("another-token-than-it")
+    eventually(lambda: seen("the-first-token-of-all") == {"UNAUTHENTICATED"})
+
+    assert seen("another-token-than-it") == {"openvino_onnx 2"}
 
 
 def test_a_signal_lets_requests_of_all_workers_finish_and_refuses_new_ones(
