@@ -71,6 +71,7 @@ class HttpFront:
         except (OSError, OverflowError) as error:
             raise AddressError("http", host, port, error) from None
         self.port = int(listener.getsockname()[1])
+        logger.info("HTTP on %s:%d", host, self.port)
         return listener
 
     def notes(self) -> list[str]:

@@ -126,10 +126,10 @@ def test_a_signal_ends_the_server_in_order(launch, number: signal.Signals) -> No
     assert log.rstrip().endswith("stopped")
 
 
-def test_the_example_is_served_by_an_engine_that_is_built_once(launch, tmp_path: pathlib.Path, free_port: int) -> None:
+def test_the_example_is_served_by_an_engine_that_is_built_once(launch, tmp_path: pathlib.Path) -> None:
     config = tmp_path / "digits.yaml"
     config.write_text(
-        f"server: {{grpc: {{port: 0}}, http: {{port: {free_port}}}}}\ncache: {{dir: cache}}\n"
+        "server: {grpc: {port: 0}, http: {port: 0}}\ncache: {dir: cache}\n"
         f"models:\n- {{name: digits, path: {EXAMPLE}/digits.onnx, engine: openvino}}\n"
     )
     samples = np.load(EXAMPLE / "test.npz")
@@ -137,13 +137,14 @@ def test_the_example_is_served_by_an_engine_that_is_built_once(launch, tmp_path:
 
     for _ in range(2):
         process = launch(config=config)
+        http = process.wait_for("HTTP on").rsplit(" ", 1)[1].strip()
         with client_of(process.wait_for("ready on")) as client:
             metadata = client.get_model_metadata("digits")
             images = samples[metadata.inputs[0].name][:10]
             image = triton.InferInput(metadata.inputs[0].name, images.shape, "FP32")
             image.set_data_from_numpy(images)
             scores = client.infer("digits", [image]).as_numpy(metadata.outputs[0].name)
-            with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/metrics") as metrics:
+            with urllib.request.urlopen(f"http://{http}/metrics") as metrics:
                 builds.append(re.search(r"trtnode_engine_builds_total{.*} (.*)", metrics.read().decode())[1])
         process.child.send_signal(signal.SIGTERM)
         assert process.end()[0] == 0

@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -38,13 +37,10 @@ class Group:
     """A server of several processes; its log is a file."""
 
     def __init__(self, folder: pathlib.Path, models: str, *, server: str = "", port: int = 0, workers: int = 2) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            http_port = listener.getsockname()[1]
         self._log = folder / "log"
-        self._http = f"http://127.0.0.1:{http_port}"
         self._clients: list[triton.InferenceServerClient] = []
         (folder / "servable.yaml").write_text(
-            f"server: {{grpc: {{port: {port}, workers: {workers}}}, http: {{port: {http_port}}}, {server}}}\n"
+            f"server: {{grpc: {{port: {port}, workers: {workers}}}, http: {{port: 0}}, {server}}}\n"
             f"cache: {{dir: cache}}\nmodels:\n{models}"
         )
         command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(folder / "servable.yaml")]
@@ -66,7 +62,7 @@ class Group:
 
     @property
     def http_address(self) -> str:
-        return self._http.removeprefix("http://")
+        return "127.0.0.1:" + re.search(r"HTTP on 127.0.0.1:(\d+)", self.log)[1]
 
     def wait_for(self, text: str) -> None:
         deadline = time.monotonic() + 120
@@ -93,7 +89,7 @@ class Group:
 
     def http(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(self._http + path, timeout=30) as answer:
+            with urllib.request.urlopen(f"http://{self.http_address}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
