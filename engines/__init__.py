@@ -5,7 +5,7 @@ from engines.alignment import AlignedValue, Alignment, align
 from engines.budget import AccuracyBudget
 from engines.cache import EngineCache
 from engines.compiled_model import CompiledModel
-from engines.compiler import compile_model, partition_model
+from engines.compiler import compile_model
 from engines.errors import (
     EngineError,
     ExecutionError,
@@ -14,6 +14,7 @@ from engines.errors import (
     UnknownBackendError,
 )
 from engines.executor import Executable
+from engines.labelling import partition_model
 from engines.options import BuildOptions, Calibration, CompileOptions, PrecisionOptions
 from engines.precision_rules import PrecisionRule
 from engines.prepare import load_executable, prepare_model

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import onnx
 
 from engines import jobs
-from engines.bodies import BodyCompiler, Settled, owner_inside, plan_bodies, wishes_inside
+from engines.bodies import BodyCompiler, Settled, owner_inside, wishes_inside
 from engines.building import BuiltEngine, EngineBuilder, builder_version, verdicts
 from engines.cache import EngineCache, Refusal
 from engines.checking import Checker
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope
-from engines.errors import AlreadyCompiledError, BackendMissingError, ModelLoadError, OutputFileError, WorkerError
+from engines.errors import BackendMissingError, ModelLoadError, OutputFileError, WorkerError
 from engines.executor import NATIVE_FALLBACK
 from engines.files import sha256_of_file
+from engines.labelling import cleaned, partition_model, predicate, table
 from engines.native_form import write_native_form
 from engines.native_types import complete_types
 from engines.onnxruntime_backend import native_limits
@@ -31,23 +31,18 @@ from engines.options import CompileOptions
 from engines.plan import specs
 from engines.precision_choice import PrecisionChoice, check_engine
 from engines.precision_search import effective_precision
-from engines.profiles import Profile, check_profiles, fix_shapes, sampled
+from engines.profiles import sampled
 from engines.registry import NATIVE, get_backend, resolve_engine
 from engines.tuning import Tuner
-from engines.verdicts import ask_library
 from engines.worker import Worker
 from partitioner import (
     Graph,
     Partition,
-    PartitionOptions,
-    Predicate,
     ReasonCode,
     Report,
     Verdict,
     clean_up,
     expand_functions,
-    is_compiled,
-    load_model,
     partition_graph,
     walk,
 )
@@ -92,6 +87,10 @@ def compile_model(
         OutputFileError: The folder for temporary files is full.
     """
     engine = resolve_engine(options.engine)
+    if engine != "tensorrt" and worker is not None and (idle := options.build.tensorrt.chosen()):
+        logger.warning(
+            "Only TensorRT has these options, so with engine %s they have no effect: %s", engine, ", ".join(idle)
+        )
     if engine != NATIVE and (problem := get_backend(engine).missing()):
         raise BackendMissingError(problem)
     if worker is None:
@@ -118,36 +117,6 @@ def _compile_in(
         except ModelLoadError:
             return _Compilation(source, options, cache, worker, folder, native_fallback=False).run()
         return _Compilation(rewritten, options, cache, worker, folder, origin=source).run()
-
-
-def partition_model(
-    source: pathlib.Path, options: CompileOptions, *, cache: EngineCache | None = None
-) -> tuple[Partition, Report]:
-    """Label and cut a model without building anything, as if inputs had the one shape that is given for them, if any.
-
-    Args:
-        source: The model.
-        options: How.
-        cache: Where the engine library's answers are looked up and kept.
-
-    Raises:
-        PartitionError: As ``compile_model``.
-        UnknownBackendError: As ``compile_model``.
-        InputShapesError: As ``compile_model``.
-    """
-    engine = resolve_engine(options.engine)
-    start = time.perf_counter()
-    graph = _cleaned(source, options.shapes, as_if_fixed=True)
-    seconds = time.perf_counter() - start
-    with Worker() as worker:
-        graph = expand_functions(graph, _table(engine, options.partition), options.partition)
-        supports = _predicate(engine, graph, options.partition, cache, worker)
-        partition = partition_graph(graph, supports, options.partition)
-        bodies = plan_bodies(partition, lambda graph, wishes: _predicate(engine, graph, wishes, cache, worker))
-    partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
-    reports = Settled(partition=partition, engines={}, bodies=bodies).body_reports()
-    report = partition.report(model=source.name, engine=engine).with_bodies(tuple(reports))
-    return partition, dataclasses.replace(report, labelled_by=_source_of_labels(engine))
 
 
 class _Compilation:
@@ -282,16 +251,16 @@ class _Compilation:
 
     def _partition(self) -> Partition:
         start = time.perf_counter()
-        graph = clean_up(self._body.model) if self._body else _cleaned(self._source, self._options.shapes)
+        graph = clean_up(self._body.model) if self._body else cleaned(self._source, self._options.shapes)
         if self._native_fallback and is_too_new(graph.model, native_limits()):
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
         wishes = self._options.partition
-        graph = expand_functions(Graph.of(graph.model), _table(self._engine, wishes), wishes)
+        graph = expand_functions(Graph.of(graph.model), table(self._engine, wishes), wishes)
         seconds = time.perf_counter() - start
         if self._owner:
             wishes = wishes_inside(wishes, graph, self._owner)
-        supports = _predicate(self._engine, graph, wishes, self._cache, self._worker)
+        supports = predicate(self._engine, graph, wishes, self._cache, self._worker)
         partition = partition_graph(graph, supports, wishes)
         return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
@@ -379,35 +348,3 @@ class _Compilation:
 
     def _call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._worker.call(function, CHECK_TIMEOUT_S, *args, **kwargs)
-
-
-def _cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, as_if_fixed: bool = False) -> Graph:
-    model = load_model(source)
-    check_profiles(specs(tuple(model.graph.inputs)), shapes)
-    if as_if_fixed:
-        fix_shapes(model, shapes)
-    graph = clean_up(model)
-    if is_compiled(graph.model):
-        raise AlreadyCompiledError(source)
-    return graph
-
-
-def _source_of_labels(engine: str) -> str:
-    """What to say about labels that no library has confirmed; empty where one has."""
-    problem = None if engine == NATIVE else get_backend(engine).missing()
-    return f"the table; {problem}" if problem else ""
-
-
-def _table(engine: str, wishes: PartitionOptions) -> Predicate:
-    """What our own tables say about nodes, before the library is asked."""
-    if engine == NATIVE:
-        return lambda _: Verdict(ReasonCode.USER_EXCLUDED, "The engine asked for is native.")
-    return functools.partial(get_backend(engine).label, allow=wishes.allow)
-
-
-def _predicate(
-    engine: str, graph: Graph, wishes: PartitionOptions, cache: EngineCache | None, worker: Worker
-) -> Predicate:
-    if engine == NATIVE or get_backend(engine).missing():
-        return _table(engine, wishes)
-    return ask_library(get_backend(engine), graph, wishes, cache, worker)

@@ -32,6 +32,10 @@ class TensorRtOptions:
     strip_plan: bool = False
     """Whether engines hold no weights, and get those of the nodes that they replace when they are loaded."""
 
+    def chosen(self) -> list[str]:
+        """Names of the options that are not left as they are by default."""
+        return [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:

@@ -89,7 +89,7 @@ def test_engines_without_weights_need_to_be_given_them(other, problem, tmp_path,
     assert said.startswith(f"trtnode: --strip-plan: {problem}")
 
 
-def test_option_of_tensorrt_alone_changes_no_other_engine(tmp_path, capsys) -> None:
+def test_option_of_tensorrt_alone_changes_no_other_engine_and_says_so(tmp_path, capsys, caplog) -> None:
     output = tmp_path / "compiled.onnx"
 
     code = main(
@@ -98,6 +98,12 @@ def test_option_of_tensorrt_alone_changes_no_other_engine(tmp_path, capsys) -> N
 
     facts = json.loads(capsys.readouterr().out)
     assert (code, facts["segments"], facts["engines_stripped"]) == (0, 1, 0)
+    assert (
+        caplog.messages.count(
+            "Only TensorRT has these options, so with engine openvino they have no effect: strip_plan"
+        )
+        == 1
+    )
 
 
 def write(folder: pathlib.Path, model: str) -> pathlib.Path:
