@@ -32,7 +32,7 @@ from engines.plan import specs
 from engines.precision_choice import PrecisionChoice, check_engine
 from engines.precision_search import effective_precision
 from engines.profiles import sampled
-from engines.registry import NATIVE, get_backend, resolve_engine
+from engines.registry import NATIVE, get_backend, next_engine, resolve_engine
 from engines.tuning import Tuner
 from engines.worker import Worker
 from partitioner import (
@@ -99,6 +99,12 @@ def compile_model(
     try:
         with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
             return _compile_in(pathlib.Path(name), source, options, cache, worker)
+    except BackendMissingError as problem:
+        other = next_engine(options.engine, engine)
+        if other is None:
+            raise
+        logger.warning("%s Until then, %s is used.", problem, other)
+        return compile_model(source, dataclasses.replace(options, engine=other), cache=cache, worker=worker)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")
         raise OutputFileError(place, error.strerror or str(error)) from error

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import pathlib
 import time
 from collections.abc import Sequence
 
 from engines.bodies import Settled, plan_bodies
 from engines.cache import EngineCache
-from engines.errors import AlreadyCompiledError
+from engines.errors import AlreadyCompiledError, BackendMissingError
 from engines.options import CompileOptions
 from engines.plan import specs
 from engines.profiles import Profile, check_profiles, fix_shapes
-from engines.registry import NATIVE, get_backend, resolve_engine
+from engines.registry import NATIVE, get_backend, next_engine, resolve_engine
 from engines.verdicts import ask_library
 from engines.worker import Worker
 from partitioner import (
@@ -32,6 +33,8 @@ from partitioner import (
     partition_graph,
 )
 
+logger = logging.getLogger(__name__)
+
 
 def partition_model(
     source: pathlib.Path, options: CompileOptions, *, cache: EngineCache | None = None
@@ -47,8 +50,22 @@ def partition_model(
         PartitionError: As ``compile_model``.
         UnknownBackendError: As ``compile_model``.
         InputShapesError: As ``compile_model``.
+        BackendMissingError: As ``compile_model``.
     """
     engine = resolve_engine(options.engine)
+    try:
+        return _partition_for(engine, source, options, cache)
+    except BackendMissingError as problem:
+        other = next_engine(options.engine, engine)
+        if other is None:
+            raise
+        logger.warning("%s Until then, %s is used.", problem, other)
+        return _partition_for(other, source, options, cache)
+
+
+def _partition_for(
+    engine: str, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None
+) -> tuple[Partition, Report]:
     start = time.perf_counter()
     graph = cleaned(source, options.shapes, as_if_fixed=True)
     seconds = time.perf_counter() - start

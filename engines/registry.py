@@ -38,6 +38,12 @@ def resolve_engine(name: str) -> str:
     return name
 
 
+def next_engine(asked: str, engine: str) -> str | None:
+    """The backend to use where the one that was resolved turns out not to start; None unless ``auto`` was asked for."""
+    later = AUTO_ORDER[AUTO_ORDER.index(engine) + 1 :] if asked == "auto" else ()
+    return next((name for name in later if get_backend(name).missing() is None), None)
+
+
 @functools.cache
 def get_backend(name: str) -> Backend:
     """Import and make a backend; one instance a process.

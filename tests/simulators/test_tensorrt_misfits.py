@@ -69,6 +69,22 @@ def test_driver_that_is_too_old_is_told_in_one_sentence(model, simulate, simulat
     assert said.count("\n") == 1
 
 
+def test_auto_takes_the_next_engine_where_the_driver_is_too_old(
+    model, simulate, simulated_worker, capsys, caplog
+) -> None:
+    simulated_worker(simulate(faults=Faults(builder_missing=True)))
+    output = model.with_name("compiled.onnx")
+
+    assert main(["compile", str(model), "-o", str(output), "--no-cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["engine"] == "openvino"
+    assert main(["explain", str(model), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["engine"] == "openvino"
+
+    (said, again) = (text for text in caplog.messages if "does not start" in text)
+    assert said == again
+    assert said.endswith("Until then, openvino is used.")
+
+
 @pytest.mark.parametrize(
     ("there", "said"),
     [
