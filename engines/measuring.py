@@ -32,6 +32,9 @@ FEWEST_ROUNDS = 5
 PATIENCE = 1.5
 """How many times the time given may pass before no further round begins."""
 
+HOPELESS, BEARABLE_S = 4.0, 0.1
+"""A call that takes so many times as long as the quickest one, and longer than so many seconds, takes no turns."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -175,6 +178,9 @@ def time_in_turn(
 ) -> dict[str, list[float]]:
     """Time calls one after the other, again and again: A B C, B C A, C A B, ...
 
+    One that is hopelessly slow is timed once and takes no turns: emulated bfloat16 can take a minute where float32
+    takes a tenth of a second.
+
     Args:
         calls: What to call, by name.
         seconds: About how long all of it takes; more for calls of which a few take longer.
@@ -183,11 +189,13 @@ def time_in_turn(
     Returns:
         The median of each turn in ms, by name. Turns with the same index were next to each other.
     """
-    turn_s = seconds / rounds / len(calls)
-    counts = {name: max(1, int(turn_s / _estimate(call))) for name, call in calls.items()}
-    medians: dict[str, list[float]] = {name: [] for name in calls}
+    estimates = {name: _estimate(call, seconds) for name, call in calls.items()}
+    slow = max(HOPELESS * min(estimates.values()), BEARABLE_S)
+    order = [name for name in calls if estimates[name] <= slow]
+    turn_s = seconds / rounds / len(order)
+    counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
+    medians: dict[str, list[float]] = {name: [] for name in order}
     deadline = time.monotonic() + PATIENCE * seconds
-    order = list(calls)
     for done in range(rounds):
         if done >= FEWEST_ROUNDS and time.monotonic() > deadline:
             break
@@ -195,13 +203,15 @@ def time_in_turn(
             calls[name]()  # brings its weights back into the caches after the other calls' turns
             medians[name].append(_median_ms(calls[name], counts[name]))
         order = [*order[1:], order[0]]
-    return medians
+    turns = len(medians[order[0]])
+    return {name: medians.get(name, [1e3 * estimates[name]] * turns) for name in calls}
 
 
-def _estimate(call: Callable[[], object]) -> float:
+def _estimate(call: Callable[[], object], patience_s: float) -> float:
     """Seconds that a call takes, the first one left out."""
     call()
-    return _median_ms(call, 3) / 1e3
+    once = _median_ms(call, 1) / 1e3
+    return once if once > patience_s else _median_ms(call, 3) / 1e3
 
 
 def _median_ms(call: Callable[[], object], count: int) -> float:

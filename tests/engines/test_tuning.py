@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pathlib
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -133,6 +134,22 @@ def test_calls_take_turns(seconds: float) -> None:
     assert len(turns["a"]) == len(turns["b"]) in (5, 6)
     changes = "".join(n for n, before in zip(order, ["", *order], strict=False) if n != before)
     assert changes.startswith("abab")
+
+
+def test_hopelessly_slow_call_takes_no_turns() -> None:
+    order: list[str] = []
+    naps = {"a": 0.0, "slow": 0.15}
+
+    turns = time_in_turn(
+        {n: lambda n=n: (order.append(n), time.sleep(naps[n])) for n in naps},  # type: ignore[misc]
+        seconds=0.1,
+        rounds=6,
+    )
+
+    assert order.count("slow") == 2
+    assert order.count("a") > 6
+    assert len(turns["a"]) == len(turns["slow"])
+    assert min(turns["slow"]) > 100 > max(turns["a"])
 
 
 # A compilation
