@@ -15,8 +15,10 @@ import numpy as np
 from engines.budget import AccuracyBudget, Comparison
 from engines.envelope import Envelope
 from engines.errors import EngineError
+from engines.executor import signature_of
 from engines.observation import Values, run_compiled, run_inside, run_natively
 from engines.plan import Stage, plan_stages
+from engines.samples import only_inputs
 from engines.trust import Trust
 from engines.worker import Worker
 from partitioner import Graph, embedded_engine, load_model
@@ -103,7 +105,7 @@ def align(
     Args:
         model: A compiled model.
         reference: The model that it was made from, or another with the same value names. ONNX Runtime runs it.
-        feeds: An array for each input.
+        feeds: An array for each input; others are left out.
         deep: Whether to compare the result of every node. What an engine computes inside is seen by building it
             again, in its own precision, with all of these values as outputs.
         min_sqnr_db: Below this a value has diverged; by default what the precision of the engines explains.
@@ -111,9 +113,12 @@ def align(
 
     Raises:
         PartitionError: A file is no model.
+        InvalidInputError: The inputs do not fit the model.
         EngineError: The reference is compiled, the model isn't, or one of them does not run on these inputs.
     """
     graph = Graph.of(load_model(model))
+    signature = signature_of(graph)
+    feeds = signature.check(only_inputs(feeds, signature.inputs), None)
     stages = plan_stages(graph, dict.fromkeys(graph.names, True))
     if not any(stage.is_engine for stage in stages):
         raise EngineError(f"{model}: no node of it has an engine, so there is nothing to align. Compile it first.")

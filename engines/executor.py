@@ -189,7 +189,7 @@ def open_executable(
     """
     loaded = _identity(native)
     graph = Graph.of(model)
-    signature = _signature(graph)
+    signature = signature_of(graph)
     load = functools.partial(_load_engines, folder=folder, threads=threads, only=only, trust=trust)
     engines, envelopes, rejected = load(graph) if use_engines else ({}, {}, [])
     flows: list[OpenedFlow] = []
@@ -227,7 +227,7 @@ def _identity(file: pathlib.Path) -> tuple[int, int, int] | None:
     return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def _signature(graph: Graph) -> Signature:
+def signature_of(graph: Graph) -> Signature:
     """Inputs and outputs of a model; before IR version 4 every initializer is listed as an input without being one."""
     inputs = graph.inputs if graph.model.ir_version >= 4 else tuple(v for v in graph.inputs if not v.is_initializer())
     return Signature(specs(inputs), specs(graph.outputs))
@@ -370,7 +370,7 @@ def _open_body(load: Callable[[Graph], Loaded], threads: int | None, body: ir.Mo
     flows = list(open_flows(graph, functools.partial(_open_body, load, threads)))
     envelopes.update((name, envelope) for flow in flows for name, envelope in flow.envelopes.items())
     rejected.extend(reason for flow in flows for reason in flow.rejected)
-    pipeline = _open_pipeline(graph, _signature(graph), engines, threads, flows)
+    pipeline = _open_pipeline(graph, signature_of(graph), engines, threads, flows)
     return OpenedBody(pipeline=pipeline, envelopes=envelopes, rejected=rejected)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import math
 import pathlib
 import zipfile
@@ -15,6 +16,8 @@ import onnx_ir as ir
 
 from engines.errors import EngineError, ExecutionError, InvalidInputError
 from partitioner import TensorSpec
+
+logger = logging.getLogger(__name__)
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -63,6 +66,14 @@ def load_samples(path: pathlib.Path) -> Feeds:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise EngineError(f"{path}: not an .npz file of arrays ({error}). Write one with numpy.savez.") from error
+
+
+def only_inputs(arrays: Feeds, inputs: Sequence[TensorSpec]) -> Feeds:
+    """Return the arrays that a model takes; others, such as labels, are left out with a warning."""
+    names = {spec.name for spec in inputs}
+    for name in sorted(arrays.keys() - names):
+        logger.warning("Array %r is no input of the model; it is left out", name)
+    return {name: array for name, array in arrays.items() if name in names}
 
 
 def find_samples(session: Runner, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> list[Feeds]:

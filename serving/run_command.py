@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import logging
 import pathlib
 import time
 import zipfile
@@ -15,10 +14,8 @@ from rich.console import Console
 
 from engines import load_executable
 from engines.files import write_atomically
-from engines.samples import load_samples
+from engines.samples import load_samples, only_inputs
 from serving.trust_command import trust_from
-
-logger = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,13 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
         PartitionError: The model can't be read.
         EngineError: The model can't be loaded or run, or a file can't be read or written.
     """
-    feeds = load_samples(arguments.inputs)
+    arrays = load_samples(arguments.inputs)
     executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments))
-    wanted = {spec.name for spec in executable.inputs}
-    for name in feeds.keys() - wanted:
-        logger.warning("%s: array %r is no input of the model; it is left out", arguments.inputs, name)
+    feeds = only_inputs(arrays, executable.inputs)
     start = time.perf_counter()
-    results = executable.run({name: array for name, array in feeds.items() if name in wanted})
+    results = executable.run(feeds)
     milliseconds = (time.perf_counter() - start) * 1e3
     save_arrays(arguments.outputs, results)
     console = Console()
