@@ -20,12 +20,12 @@ from benchmarks.environment import describe_environment, describe_load
 from benchmarks.errors import BenchmarkError
 from benchmarks.serving.loads import PythonClient, find_perf_analyzer
 from benchmarks.serving.peers import PEERS, Peer
-from benchmarks.serving.races import RACES, Outcome, Plan
+from benchmarks.serving.races import RACES, Outcome, Plan, run_race
 from benchmarks.serving.tables import print_bars, print_outcome
 from engines.errors import EngineError, OutputFileError
 from engines.files import write_atomically
 
-ROUNDS, SECONDS = 7, 1.2
+STARTS, ROUNDS, SECONDS = 4, 2, 1.2
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.6
 NETWORKS = pathlib.Path("~/.cache/trtnode/networks")
 WIDTH = 130
@@ -53,7 +53,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="trtnode-serving-") as folder:
         plan = _plan(arguments, pathlib.Path(folder), console)
         for name in arguments.only:
-            for outcome in RACES[name](plan):
+            for outcome in run_race(name, plan):
                 print_outcome(console, outcome)
                 outcomes.append(outcome)
     rows = [row for outcome in outcomes for row in outcome.rows]
@@ -72,6 +72,7 @@ def _plan(arguments: argparse.Namespace, folder: pathlib.Path, console: Console)
     programs = {peer: getattr(arguments, _field(peer)) for peer in PEERS} if arguments.peers else {}
     return Plan(
         load=PythonClient() if isinstance(found, str) else found,
+        starts=1 if arguments.quick else STARTS,
         rounds=QUICK_ROUNDS if arguments.quick else ROUNDS,
         seconds=QUICK_SECONDS if arguments.quick else SECONDS,
         peers={peer: program for peer, program in programs.items() if program is not None},
