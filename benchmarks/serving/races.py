@@ -112,7 +112,11 @@ class Outcome:
 
 def run_race(name: str, plan: Plan) -> Iterator[Outcome]:
     """Run a race of ``RACES``, starting the servers several times; its outcomes have the rounds of all starts."""
-    starts = [list(RACES[name](plan)) for _ in range(plan.starts)]
+    starts = []
+    for start in range(plan.starts):
+        folder = plan.folder / f"{name}-{start}"
+        folder.mkdir()
+        starts.append(list(RACES[name](dataclasses.replace(plan, folder=folder))))
     for outcomes in zip(*starts, strict=True):
         yield _joined(outcomes)
 
