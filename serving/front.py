@@ -35,8 +35,9 @@ logger = logging.getLogger(__name__)
 
 CONTROL_THREADS = 4
 REFLECTION_THREADS = 2
-FLUSH_S = 1.0
-"""How long answers that are already written may take to leave when the port closes."""
+FLUSH_S = 3.0
+"""How long answers that are already written may take to leave when the port closes: on a crowded machine that has taken
+more than a second."""
 CLOSE_S = 2.0
 """How long gRPC may take beyond that. It waits forever for a stream of which it could not parse a message."""
 
