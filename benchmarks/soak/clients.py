@@ -157,7 +157,10 @@ def share_memory(site: Site) -> Iterator[Outcome]:
     size = len(question.request.raw_input_contents[0])
     memory = SharedMemory(create=True, size=2 * size)
     try:
-        yield from _shared(site, question, memory, size)
+        register(site.channel, memory.name, memory)
+        yield _shared(site, question, memory, size)
+        forget = protos.SystemSharedMemoryUnregisterRequest(name=memory.name)
+        call(site.channel, "SystemSharedMemoryUnregister", forget, ANSWER_S)
     except grpc.RpcError as error:
         yield outcome_of(error.code(), error.details(), _CODES.OK)
     finally:
@@ -226,19 +229,17 @@ def _judged(right: bool, question: Question) -> Outcome:
     return Outcome("OK", "" if right else f"a wrong answer of model {question.request.model_name!r}")
 
 
-def _shared(site: Site, question: Question, memory: SharedMemory, size: int) -> Iterator[Outcome]:
+def _shared(site: Site, question: Question, memory: SharedMemory, size: int) -> Outcome:
     """Send a request from the first half of the memory, answered into the second."""
     assert memory.buf is not None
     memory.buf[:size] = question.request.raw_input_contents[0]
-    register(site.channel, memory.name, memory)
     try:
         response = _infer(site)(in_memory(question.request, memory.name, size), timeout=ANSWER_S)
-    finally:
-        forget = protos.SystemSharedMemoryUnregisterRequest(name=memory.name)
-        call(site.channel, "SystemSharedMemoryUnregister", forget, ANSWER_S)
+    except grpc.RpcError as error:
+        return outcome_of(error.code(), error.details(), _CODES.OK)
     output = response.outputs[0]
     array = as_array(output.datatype, tuple(output.shape), bytes(memory.buf[size:]))
-    yield _judged(question.accepts_outputs({output.name: array}), question)
+    return _judged(question.accepts_outputs({output.name: array}), question)
 
 
 def register(channel: grpc.Channel, name: str, memory: SharedMemory) -> None:

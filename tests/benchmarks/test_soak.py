@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
+import protos
+from benchmarks.load.target import SERVICE
 from benchmarks.soak import __main__ as command
-from benchmarks.soak import stages, vitals
+from benchmarks.soak import clients, stages, vitals
 from benchmarks.soak.checks import Results, Stop
+from benchmarks.soak.clients import Site
+from benchmarks.soak.mutations import Mutator
 from benchmarks.soak.outcomes import Outcome, Tally, outcome_of, outcome_of_mutated, outcome_of_mutated_stream
 from benchmarks.soak.questions import served_models
 from benchmarks.soak.vitals import Growth, Vitals, growth
@@ -52,6 +60,35 @@ def grown(results: Results, **more: float) -> Results:
     last = results.rests[2]
     later = dataclasses.replace(last, **{name: getattr(last, name) + value for name, value in more.items()})
     return dataclasses.replace(results, rests=(*results.rests[:2], later))
+
+
+def answer_of_an_image(request: ModelInferRequest, _context: grpc.ServicerContext) -> ModelInferResponse:
+    response = ModelInferResponse(model_name=request.model_name)
+    response.outputs.add(name="y", datatype="FP32", shape=request.inputs[0].shape)
+    return response
+
+
+def refuse(_request: object, context: grpc.ServicerContext) -> None:
+    context.abort(UNAVAILABLE, "the server is stopping; send the request to another one")
+
+
+@contextlib.contextmanager
+def served(handlers: dict[str, Any]) -> Iterator[str]:
+    """Serve some RPCs of the inference service with functions; the address."""
+    methods = {
+        name: grpc.unary_unary_rpc_method_handler(
+            handler, getattr(protos, f"{name}Request").FromString, lambda response: response.SerializeToString()
+        )
+        for name, handler in handlers.items()
+    }
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_registered_method_handlers(SERVICE, methods)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
 
 
 def with_fault(results: Results) -> Results:
@@ -136,6 +173,23 @@ def test_a_refusal_is_a_fault_unless_the_server_stops() -> None:
     stop.add("infer", outcome_of(UNAVAILABLE, "Socket closed", OK))
 
     assert (steady.faults, stop.faults) == (1, 1)
+
+
+def test_an_answer_counts_though_its_memory_cannot_be_unregistered_any_more(tmp_path: pathlib.Path) -> None:
+    models = served_models(np.random.default_rng(1))
+    questions = [question for model in models for question in model.questions()]
+    handlers = {
+        "SystemSharedMemoryRegister": lambda *_: protos.SystemSharedMemoryRegisterResponse(),
+        "ModelInfer": answer_of_an_image,
+        "SystemSharedMemoryUnregister": refuse,
+    }
+    with served(handlers) as address, grpc.insecure_channel(address) as channel:
+        rng = random.Random(1)
+        site = Site(address, "", channel, tmp_path, models, questions, rng, Mutator([], 1), iter(()))
+
+        outcomes = list(clients.share_memory(site))
+
+    assert [(outcome.status, outcome.refused) for outcome in outcomes] == [("OK", False), ("UNAVAILABLE", True)]
 
 
 def test_a_short_soak_finds_no_fault(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
