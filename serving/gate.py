@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from protos import DESCRIPTOR
 from serving import health
 from serving.access import MODEL_FIELDS, Access
 from serving.errors import ForbiddenError, ServingError
@@ -24,6 +25,8 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        rpcs = DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
+        self._open = frozenset(f"/{SERVICE_NAME}/{rpc}" for rpc in rpcs if access.is_open(rpc))
 
     def intercept_service(
         self,
@@ -31,6 +34,8 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         """Return the call's handler, with a check of the model where the caller may not use all, or a refusal."""
+        if handler_call_details.method in self._open:
+            return continuation(handler_call_details)
         service, _, rpc = handler_call_details.method[1:].rpartition("/")
         if service in OPEN_SERVICES:
             return continuation(handler_call_details)

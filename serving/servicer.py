@@ -28,12 +28,11 @@ from protos import (
     ServerReadyRequest,
     ServerReadyResponse,
 )
-from serving import tensors
 from serving.access import ADMIN_RIGHTS
 from serving.errors import ServingError
+from serving.forms import read_request, write_response
 from serving.memory_rpcs import memory_methods
 from serving.model_messages import model_config, model_statistics
-from serving.parameters import queue_wishes
 from serving.parsing import UNREADABLE
 from serving.queue_terms import QueueTerms
 from serving.repository_rpcs import repository_methods
@@ -208,15 +207,12 @@ class GrpcServicer:
         memory = self._service.shared_memory
         name, identity, headers = request.model_name, request.id, context.invocation_metadata
         with self._service.call(name, request.model_version, request_id=identity, headers=headers) as call:
-            terms = QueueTerms(*queue_wishes(request.parameters), context.add_callback, self._waiting)
-            feeds = tensors.read_inputs(request, call.signature, memory)
-            wishes = [(output.name, output.parameters) for output in request.outputs[:]]
-            windows = tensors.output_windows(wishes, memory)
-            outputs, arrays = call.infer(feeds, [name for name, _ in wishes], terms)
-            response.model_name, response.model_version = name, call.servable.version
+            asked = read_request(request, call.signature, memory)
+            terms = QueueTerms(asked.priority, asked.timeout_us, context.add_callback, self._waiting)
+            outputs, arrays = call.infer(asked.feeds, asked.names, terms)
+            write_response(response, call.signature, call.servable.version, outputs, arrays, asked.windows)
             if identity:
                 response.id = identity
-            tensors.write_outputs(response, outputs, arrays, windows)
 
     def _refuse(self, request: ModelInferRequest, _response: ModelInferResponse, _context: "CallContext") -> None:
         raise self._service.refuse(request.model_name)

@@ -3,12 +3,16 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir
 
 from partitioner import TensorSpec
 from serving.errors import InvalidRequestError, UnservableModelError
+
+if TYPE_CHECKING:
+    from serving.forms import Form
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +99,8 @@ class Signature:
         required: Names of the inputs without a default.
         outputs: In the model's order.
         output_names: Those of ``outputs``.
+        forms: In which requests came that were right, see ``serving.forms``.
+        heads: Of responses, see there.
     """
 
     model: str
@@ -102,6 +108,8 @@ class Signature:
     required: frozenset[str]
     outputs: tuple[WireTensor, ...]
     output_names: list[str] = dataclasses.field(init=False)
+    forms: dict[bytes, "Form"] = dataclasses.field(init=False, default_factory=dict)
+    heads: dict[tuple[Any, ...], bytes] = dataclasses.field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_names", [tensor.name for tensor in self.outputs])

@@ -19,17 +19,25 @@ _LENGTH = struct.Struct("<I")
 _NARROW_FIELDS = ("int_contents", "uint_contents")
 
 
-def read_inputs(request: ModelInferRequest, signature: Signature, memory: SharedMemory) -> dict[str, np.ndarray]:
+def read_inputs(
+    request: ModelInferRequest, raw: Sequence[bytes], signature: Signature, memory: SharedMemory
+) -> dict[str, np.ndarray]:
     """Return the request's arrays by input name.
 
     Raw contents and shared memory become read-only views, without a copy.
+
+    Args:
+        request: The request.
+        raw: Its raw contents.
+        signature: The model's.
+        memory: The regions that inputs may be in.
 
     Raises:
         InvalidRequestError: An input is unknown, twice there or missing, or its type, shape or data don't fit.
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
-    raw, used = request.raw_input_contents[:], 0
+    used = 0
     feeds: dict[str, np.ndarray] = {}
     for wire in request.inputs[:]:
         name, shape = wire.name, tuple(wire.shape[:])

@@ -238,7 +238,7 @@ def test_a_request_becomes_arrays_by_name() -> None:
     request.inputs.add(name="b", datatype="INT64")
     request.inputs.add(name="a", datatype="FP32", shape=[1, 3])
 
-    feeds = tensors.read_inputs(request, signature, NO_MEMORY)
+    feeds = tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)
 
     assert feeds["b"] == 7
     assert feeds["a"].tolist() == [[1, 1, 1]]
@@ -249,7 +249,7 @@ def test_surplus_raw_contents_are_ignored_as_triton_does() -> None:
     request = ModelInferRequest(raw_input_contents=[b"\1", b"surplus"])
     request.inputs.add(name="a", datatype="BOOL")
 
-    assert tensors.read_inputs(request, signature, NO_MEMORY)["a"].item() is True
+    assert tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)["a"].item() is True
 
 
 def test_outputs_are_written_raw_and_in_order() -> None:
