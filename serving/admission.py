@@ -18,7 +18,7 @@ BODY_S = 0.05
 
 def inference_threads(instances: int) -> int:
     """Return how many threads run inference: enough to read and write some requests while all instances compute."""
-    return min(64, 2 * instances + 2)
+    return min(64, instances + 2)
 
 
 class InferencePool(ThreadPoolExecutor):
