@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import secrets
 import socket
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from serving.tensors import to_raw
 
 SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 START_SECONDS = 120.0
+PORTS = range(10_000, 32_768)
+"""Below those that Linux takes for connections and for servers that leave the choice to it."""
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
@@ -138,8 +141,9 @@ def _config(models: Mapping[str, Served], folder: Path, threads: int | None, por
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback that nobody listens on, and that the system gives to nobody who asks for any."""
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

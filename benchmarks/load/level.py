@@ -52,9 +52,14 @@ class Level:
         return (start + time for time in itertools.islice(times, count))
 
     def allowance(self, start: float, now: Callable[[], float]) -> Callable[[], bool]:
-        """Whether the closed loop may send one more request; asked once for each."""
+        """Whether the closed loop may send one more request; asked once for each. The first is never too late."""
         tickets = itertools.count()
-        return lambda: now() - start < self.seconds and next(tickets) < self.requests
+
+        def allowed() -> bool:
+            ticket = next(tickets)
+            return ticket < self.requests and (ticket == 0 or now() - start < self.seconds)
+
+        return allowed
 
 
 def _share(whole: int, part: int, parts: int) -> int:

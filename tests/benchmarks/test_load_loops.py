@@ -104,6 +104,15 @@ def test_a_closed_loop_has_as_many_requests_on_their_way_as_callers() -> None:
     assert max(on_their_way) == 3
 
 
+def test_a_client_that_comes_to_run_after_its_time_still_measures_one_request() -> None:
+    world = Simulation(service_s=0.01)
+    traffic = Traffic(world.send, world)
+
+    closed_loop(traffic, world, 3, Level(callers=3, seconds=0.1).allowance(-5.0, world.now))
+
+    assert len(traffic.records) == 1
+
+
 def test_a_run_that_is_stopped_sends_no_more() -> None:
     world = Simulation(service_s=0.001)
     stopping = iter([True] * 5 + [False] * 1000)

@@ -143,8 +143,9 @@ def test_a_run_names_peers_that_are_missing_and_those_that_do_not_start(
 
     code = program.main(["--peers", "--quick", "--only", "peers", "--kserve-python", broken, "--json", str(result)])
 
-    text = " ".join(capsys.readouterr().out.split())
-    assert code == 0, text
+    printed = capsys.readouterr()
+    text = " ".join(printed.out.split())
+    assert code == 0, printed
     assert "MLServer is not installed: python3.11 -m venv DIR" in text
     assert "KServe can't be measured: The server stopped with exit code 1." in text
     (race,) = json.loads(result.read_text())["races"]
