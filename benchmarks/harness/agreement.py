@@ -17,7 +17,8 @@ class Agreement:
     """How far answers are from the native ones, over all samples; None where no output tells.
 
     Attributes:
-        cosine: The smallest cosine between an output and its native counterpart, each as one vector.
+        cosine: The smallest cosine between an output and its native counterpart, each as one vector. An output of one
+            number a sample is one vector over all samples, since the cosine of two numbers is only their sign.
         max_abs: The largest difference of an element.
         top1_agreement: Part of the vectors along the last axis of the first output whose largest element stands at
             the same place. None where that axis has one element.
@@ -34,7 +35,7 @@ def compare_answers(native: Answers, answers: Answers) -> Agreement:
     first = list(_pairs([outputs[:1] for outputs in native], [outputs[:1] for outputs in answers]))
     agreeing = [np.argmax(a, -1) == np.argmax(b, -1) for a, b in first if a.size and a.ndim and a.shape[-1] > 1]
     return Agreement(
-        cosine=min((_cosine(a.ravel(), b.ravel()) for a, b in pairs), default=None),
+        cosine=min(_cosines(native, answers), default=None),
         max_abs=max((float(np.abs(a - b).max(initial=0.0)) for a, b in pairs), default=None),
         top1_agreement=float(np.mean(np.concatenate([same.ravel() for same in agreeing]))) if agreeing else None,
     )
@@ -45,6 +46,16 @@ def _pairs(native: Answers, answers: Answers) -> Iterator[tuple[np.ndarray, np.n
         for a, b in zip(expected, actual, strict=True):
             if isinstance(a, np.ndarray) and a.dtype.kind in "fiub":
                 yield a.astype(np.float64), b.astype(np.float64)
+
+
+def _cosines(native: Answers, answers: Answers) -> Iterator[float]:
+    for expected, actual in zip(zip(*native, strict=True), zip(*answers, strict=True), strict=True):
+        pairs = [(a.ravel(), b.ravel()) for a, b in _pairs([expected], [actual])]
+        if pairs and all(a.size == 1 for a, _ in pairs):
+            numbers, theirs = map(np.concatenate, zip(*pairs, strict=True))
+            yield _cosine(numbers, theirs)
+        else:
+            yield from (_cosine(a, b) for a, b in pairs)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -163,6 +163,14 @@ def test_a_single_logit_has_no_largest_element() -> None:
     assert compare_answers([[np.ones((3, 1))]], [[np.ones((3, 1))]]).top1_agreement is None
 
 
+def test_the_cosine_of_single_numbers_is_that_of_all_samples_together() -> None:
+    native = [[np.array([[value]])] for value in (3.0, 4.0, 0.01)]
+    others = [[np.array([[value]])] for value in (3.0, 4.0, -0.01)]
+
+    assert compare_answers(native, others).cosine == pytest.approx(1.0, abs=1e-5)
+    assert compare_answers(native[2:], others[2:]).cosine == -1
+
+
 def test_bars_are_judged_by_setting() -> None:
     rows = [
         native("a"), row("a", ratio=1.2), row("a", "int8", ratio=3.0, cosine=0.9), row("a", "auto", ratio=1.2),
