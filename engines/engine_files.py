@@ -9,7 +9,7 @@ import onnx
 
 from engines.base import Engine
 from engines.envelope import Envelope
-from engines.executor import load_engine
+from engines.loading import load_engine
 
 ORIGIN_SUFFIX = ".onnx"
 """Of the model that an engine was built from."""

@@ -17,7 +17,8 @@ import numpy as np
 from engines.base import Engine
 from engines.buffers import input_buffer
 from engines.engine_files import load_engine_file
-from engines.executor import Executable, interface_constants, open_engine, open_executable
+from engines.executor import Executable, interface_constants, open_executable
+from engines.loading import open_engine
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import native_stage_model, plan_stages
 from engines.samples import Feeds, find_samples

@@ -13,8 +13,9 @@ import numpy as np
 
 from engines.buffers import input_buffer
 from engines.errors import ExecutionError
-from engines.executor import interface_constants, open_engine, open_executable
+from engines.executor import interface_constants, open_executable
 from engines.layer_times import LayerTime, ProfiledEngine
+from engines.loading import open_engine
 from engines.native_layers import time_nodes
 from engines.plan import Stage, native_stage_model, plan_stages, specs
 from engines.stage_times import StageTime

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from engines.envelope import Envelope
 from engines.errors import EngineError, SigningError
-from engines.executor import engine_bytes
 from engines.files import write_atomically
 from engines.keys import read_private_key
+from engines.loading import engine_bytes
 from engines.trust import sign
 from partitioner import embedded_engine, is_trtnode, load_model, replaced_hash, walk
 from partitioner.loading import read_proto

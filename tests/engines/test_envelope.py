@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from engines import load_executable
 from engines.envelope import Device, Envelope, current_platform
 from engines.errors import EngineError, EngineRejectedError
-from engines.executor import load_engine
+from engines.loading import load_engine
 from partitioner import TensorSpec
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"

@@ -16,8 +16,8 @@ import onnxruntime
 from engines import BuildOptions, CompileOptions, Executable, PrecisionOptions, compile_model, load_executable
 from engines.base import Engine
 from engines.envelope import Envelope
-from engines.executor import open_engine
 from engines.lanes import LANES, Lanes
+from engines.loading import open_engine
 from engines.profiles import Profile, ShapeRange, holds_sizes
 from engines.registry import get_backend
 from engines.tensorrt_backend import TensorRtBackend
