@@ -135,7 +135,7 @@ def test_a_browser_draws_the_bars(tmp_path: pathlib.Path) -> None:
     options = ["--headless", "--no-sandbox", "--no-first-run", "--disable-gpu", "--disable-background-networking"]
     command = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,1000"]
 
-    done = subprocess.run([*command, "--dump-dom", path.as_uri()], check=True, capture_output=True, timeout=90)
+    done = subprocess.run([*command, "--dump-dom", path.as_uri()], check=True, capture_output=True, timeout=240)
 
     (body,) = [attributes for tag, attributes in Page(done.stdout.decode()).elements if tag == "body"]
     length = round(BARS_WIDTH * 1.5 / 1.65)

@@ -35,7 +35,7 @@ from serving.loader import engine_loader
 from serving.server import Server
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits"
-READY_S = 60
+READY_S = 240
 LATENCIES = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
 
@@ -293,9 +293,9 @@ def test_ctrl_c_prints_what_was_measured_so_far(serving, tmp_path) -> None:
     busy = threading.Event()
     serving.peer.fails = lambda count: count == 50 and busy.set()
 
-    assert busy.wait(60)
+    assert busy.wait(120)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=240)
 
     assert (child.returncode, err) == (130, "")
     assert "OK/s" in out

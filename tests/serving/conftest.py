@@ -19,7 +19,7 @@ from serving.loader import engine_loader
 from serving.servable import Loader
 from serving.server import Server
 
-READY_S = 60
+READY_S = 240
 
 
 @dataclasses.dataclass
@@ -67,7 +67,7 @@ class FakeExecutable:
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
         self.started.release()
-        assert self.gate.wait(30)
+        assert self.gate.wait(120)
         self.running -= 1
         if self.error is not None:
             raise self.error

@@ -105,7 +105,7 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
 def raw(address: str, rpc: str, token: str, request: bytes = b"") -> grpc.StatusCode:
     with grpc.insecure_channel(address) as channel:
         try:
-            channel.unary_unary(SERVICE + rpc)(request, metadata=list(bearer(token).items()), timeout=20)
+            channel.unary_unary(SERVICE + rpc)(request, metadata=list(bearer(token).items()), timeout=120)
         except grpc.RpcError as error:
             return error.code()
     return grpc.StatusCode.OK
@@ -176,7 +176,7 @@ def test_every_rpc_but_health_needs_a_token(running) -> None:
 @pytest.mark.parametrize("path", ["/", "//", "/nonsense", "/a/b/c", "//grpc.health.v1.Health/Check", "/Health/Check"])
 def test_odd_paths_are_no_way_around_the_token(running, path: str) -> None:
     with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(path)(b"", timeout=20)
+        channel.unary_unary(path)(b"", timeout=120)
 
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
@@ -185,12 +185,12 @@ def test_a_refused_call_never_waits_for_its_body_nor_takes_a_place(running, fake
     refused = threading.Event()
 
     def body_that_never_comes() -> Iterator[bytes]:
-        refused.wait(20)
+        refused.wait(120)
         yield from ()
 
     with grpc.insecure_channel(running.address) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            channel.stream_unary(SERVICE + "ModelInfer")(body_that_never_comes(), timeout=10)
+            channel.stream_unary(SERVICE + "ModelInfer")(body_that_never_comes(), timeout=120)
         refused.set()
 
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -455,7 +455,7 @@ def stream(running) -> Iterator[Callable[..., grpc.Call]]:
             call = channel.stream_stream(
                 SERVICE + "ModelStreamInfer", response_deserializer=protos.ModelStreamInferResponse.FromString
             )
-            return call(requests, metadata=[*bearer(token).items(), *metadata.items()], timeout=20)
+            return call(requests, metadata=[*bearer(token).items(), *metadata.items()], timeout=120)
 
         yield send
 
@@ -496,7 +496,7 @@ def test_a_stream_ends_when_its_token_is_withdrawn(stream, file) -> None:
 
     def names() -> Iterator[str]:
         yield "fake"
-        withdrawn.wait(20)
+        withdrawn.wait(120)
         yield "fake"
 
     answers = stream(ALL, names())

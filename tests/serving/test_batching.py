@@ -22,7 +22,7 @@ from engines import ExecutionError
 from partitioner import TensorSpec
 from protos import ModelInferRequest
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 POISON = 666
 
 

@@ -33,25 +33,25 @@ def fail(error: Exception) -> None:
 def test_a_question_is_answered(connect: Connect) -> None:
     near, _ = connect({"double": lambda x: 2 * x})
 
-    assert near.ask("double", 21).result(30) == 42
+    assert near.ask("double", 21).result(120) == 42
 
 
 def test_slow_questions_do_not_keep_others_waiting(connect: Connect) -> None:
     gate = threading.Event()
-    near, _ = connect({"wait": lambda: gate.wait(30), "quick": lambda: "done"})
+    near, _ = connect({"wait": lambda: gate.wait(120), "quick": lambda: "done"})
 
     slow, quick = near.ask("wait"), near.ask("quick")
 
-    assert quick.result(30) == "done"
+    assert quick.result(120) == "done"
     gate.set()
-    assert slow.result(30)
+    assert slow.result(120)
 
 
 def test_an_error_keeps_its_class_and_text(connect: Connect) -> None:
     near, _ = connect({"load": lambda: fail(ModelLoadFailedError("m", "no file"))})
 
     with pytest.raises(ModelLoadFailedError, match=r"^Model 'm' is required but didn't load: no file$") as caught:
-        near.ask("load").result(30)
+        near.ask("load").result(120)
 
     assert caught.value.model == "m"
 
@@ -60,7 +60,7 @@ def test_an_unexpected_error_is_logged_and_told_as_such(connect: Connect, caplog
     near, _ = connect({"load": lambda: fail(ZeroDivisionError("x"))})
 
     with pytest.raises(ServingError, match=r"^unexpected ZeroDivisionError: x$"):
-        near.ask("load").result(30)
+        near.ask("load").result(120)
 
     assert "load failed unexpectedly" in caplog.text
 
@@ -72,7 +72,7 @@ def test_notices_come_in_order(connect: Connect) -> None:
     for number in range(100):
         near.tell("note", number)
 
-    assert near.ask("look").result(30) == list(range(100))
+    assert near.ask("look").result(120) == list(range(100))
 
 
 def test_questions_fail_when_the_other_end_is_gone() -> None:
@@ -86,7 +86,7 @@ def test_questions_fail_when_the_other_end_is_gone() -> None:
     channel.tell("nobody listens")
     for question in (before, channel.ask("anything")):
         with pytest.raises(WorkerGoneError):
-            question.result(30)
+            question.result(120)
 
 
 def test_silence_is_noticed() -> None:

@@ -146,7 +146,7 @@ def test_a_reader_that_left_is_no_traceback(tmp_path: pathlib.Path) -> None:
     os.close(reader)
     os.close(writer)
 
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=240)
 
     assert (child.returncode, err) == (141, "")
 

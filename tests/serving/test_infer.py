@@ -401,7 +401,7 @@ def test_as_many_requests_run_at_once_as_there_are_instances(start_fake, fake, i
         inputs = triton_inputs(x=np.zeros(1, np.float32))
         answers = [pool.submit(running.client.infer, "fake", inputs) for _ in range(4)]
         for _ in range(instances):
-            assert fake.started.acquire(timeout=10)
+            assert fake.started.acquire(timeout=120)
         assert not fake.started.acquire(timeout=0.2)
         fake.gate.set()
 

@@ -37,12 +37,12 @@ def test_calls_beyond_the_limit_of_a_connection_wait_in_their_client(start_fake,
         grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as other,
     ):
         first = pool.submit(infer, running, "fake")
-        assert fake.started.acquire(timeout=10)
+        assert fake.started.acquire(timeout=120)
         with pytest.raises(InferenceServerException) as caught:
             infer(running, "fake", client_timeout=0.3)
         assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
         assert fake.runs == 1
-        health = health_pb2_grpc.HealthStub(other).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        health = health_pb2_grpc.HealthStub(other).Check(health_pb2.HealthCheckRequest(), timeout=120)
         assert health.status == health_pb2.HealthCheckResponse.SERVING
         fake.gate.set()
         first.result()
@@ -64,7 +64,7 @@ def test_messages_that_can_not_be_parsed_use_up_nothing(start_fake, caplog, meth
 
     with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         statuses = [status_of_bytes(channel, "/" + method, b"\xff\xff\xff\xff") for _ in range(40)]
-        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=120)
 
     assert set(statuses) == {code}
     assert health.status == health_pb2.HealthCheckResponse.SERVING
@@ -74,7 +74,7 @@ def test_messages_that_can_not_be_parsed_use_up_nothing(start_fake, caplog, meth
 
 def status_of_bytes(channel: grpc.Channel, method: str, data: bytes) -> str:
     with pytest.raises(grpc.RpcError) as caught:
-        list(channel.stream_stream(method)(iter([data]), timeout=20))
+        list(channel.stream_stream(method)(iter([data]), timeout=120))
     return caught.value.code().name
 
 
@@ -88,8 +88,8 @@ def test_messages_of_the_other_services_that_can_not_be_parsed_have_an_answer(sh
             response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
         )
 
-        status = next(watch(b"\xff\xff", timeout=20)).status
-        answers = list(reflect(iter([b"\xff\xff"]), timeout=20))
+        status = next(watch(b"\xff\xff", timeout=120)).status
+        answers = list(reflect(iter([b"\xff\xff"]), timeout=120))
 
     assert status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
     assert [answer.error_response.error_code for answer in answers] == [grpc.StatusCode.INVALID_ARGUMENT.value[0]]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 SERVICE = "/inference.GRPCInferenceService/"
 SEED, UNARY, STREAMS, STREAMED, AT_ONCE = 20261, 1500, 40, 12, 32
-ANSWER_S = 30
+ANSWER_S = 120
 ROW = np.array([[1, 2, 3]], np.float32)
 
 

@@ -57,7 +57,7 @@ def test_a_server_that_loads_is_live_and_says_what_it_waits_for(start, fake) -> 
     may_load = threading.Event()
 
     def load(model):
-        assert may_load.wait(30)
+        assert may_load.wait(120)
         return fake
 
     running = start("- {name: fake, path: fake.onnx}", loader=load, wait=False)
@@ -122,7 +122,7 @@ def test_every_rejection_is_counted(start_fake, fake) -> None:
     fake.gate.clear()
     thread = threading.Thread(target=infer, args=(running,))
     thread.start()
-    assert fake.started.acquire(timeout=10)
+    assert fake.started.acquire(timeout=120)
 
     for _ in range(5):
         with pytest.raises(InferenceServerException):
@@ -197,7 +197,7 @@ def test_a_stopping_server_is_live_and_not_ready(start_fake, fake) -> None:
     fake.gate.clear()
     request = threading.Thread(target=infer, args=(running,))
     request.start()
-    assert fake.started.acquire(timeout=10)
+    assert fake.started.acquire(timeout=120)
     stop = threading.Thread(target=running.server.stop, args=(20,))
     stop.start()
 

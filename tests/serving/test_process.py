@@ -197,13 +197,13 @@ def test_open_streams_do_not_keep_the_server_from_ending(launch) -> None:
     with client_of(process.wait_for("ready on")) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("m", ones())
-        assert answers.get(timeout=30)[0].as_numpy("sum").tolist() == [[2, 2, 2]]
+        assert answers.get(timeout=120)[0].as_numpy("sum").tolist() == [[2, 2, 2]]
 
         process.child.send_signal(signal.SIGTERM)
 
         code, log = process.end()
         assert code == 0, log
-        assert answers.get(timeout=30)[1].status() == "StatusCode.UNAVAILABLE"
+        assert answers.get(timeout=120)[1].status() == "StatusCode.UNAVAILABLE"
 
 
 def test_a_second_signal_ends_a_server_that_still_waits(launch) -> None:
@@ -219,7 +219,7 @@ def test_a_second_signal_ends_a_server_that_still_waits(launch) -> None:
 
         assert process.end(10)[0] == 128 + signal.SIGTERM
         with pytest.raises(InferenceServerException):
-            answer.result(10)
+            answer.result(120)
 
 
 def test_requests_that_outlast_the_grace_time_are_told_and_exit_code_1(launch) -> None:
@@ -232,7 +232,7 @@ def test_requests_that_outlast_the_grace_time_are_told_and_exit_code_1(launch) -
 
         code, log = process.end(10)
         with pytest.raises(InferenceServerException):
-            answer.result(10)
+            answer.result(120)
     assert code == 1
     assert "1 requests are cut off: they did not finish within 0.3 s" in log
 

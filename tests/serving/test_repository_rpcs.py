@@ -89,12 +89,12 @@ def test_unloading_waits_for_requests_in_flight_without_making_the_caller_wait(s
 
     with ThreadPoolExecutor(1) as pool:
         request = pool.submit(running.client.infer, "fake", [x])
-        assert fake.started.acquire(timeout=10)
+        assert fake.started.acquire(timeout=120)
         running.client.unload_model("fake")
         eventually(lambda: adders.index(running.client) == {"1": ("UNLOADING", "")})
         assert not fake.closed
         fake.gate.set()
-        assert request.result(10).as_numpy("y").tolist() == [1]
+        assert request.result(120).as_numpy("y").tolist() == [1]
 
     eventually(lambda: adders.index(running.client) == {"1": ("UNAVAILABLE", "unloaded")})
     assert fake.closed

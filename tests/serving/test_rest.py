@@ -263,7 +263,7 @@ def test_priority_and_timeout_reach_the_queue(start_fake, connect, fake) -> None
     x = tensor("x", np.zeros(1, np.float32))
     fake.gate.clear()
     running = client.async_infer("fake", [x])
-    assert fake.started.acquire(timeout=20)
+    assert fake.started.acquire(timeout=120)
 
     code, text = refusal(lambda: client.infer("fake", [x], priority=1, timeout=1000))
 

@@ -29,7 +29,7 @@ ALL, ONE = "all-models-0123456789", "one-model-0123456789"
 def call(
     running, path: str, body: bytes | None = None, *, method: str = "", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", running.server.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", running.server.http_port, timeout=120)
     with contextlib.closing(connection):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method or ("GET" if body is None else "POST"), path, body, named)
@@ -296,7 +296,7 @@ def test_a_body_may_be_as_large_as_configured_and_not_larger(small) -> None:
 
 def test_a_chunked_body_is_read_and_bounded_too(small) -> None:
     body, headers = fake_request(100)
-    connection = http.client.HTTPConnection("127.0.0.1", small.server.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", small.server.http_port, timeout=120)
     with contextlib.closing(connection):
         connection.request("POST", "/v2/models/fake/infer", iter([body[:50], body[50:]]), headers, encode_chunked=True)
         answer = connection.getresponse()
@@ -364,7 +364,7 @@ def test_requests_beyond_the_limit_are_refused_and_counted(start_fake, fake) -> 
     path = "/v2/models/fake/infer"
     thread = threading.Thread(target=lambda: statuses.append(call(running, path, body, **headers)[0]))
     thread.start()
-    assert fake.started.acquire(timeout=20)
+    assert fake.started.acquire(timeout=120)
 
     status, text = refusal(running, path, body, **headers)
 
@@ -516,7 +516,7 @@ def test_a_stopping_server_answers_what_it_has_and_refuses_the_rest(start_fake, 
     fake.gate.clear()
     thread = threading.Thread(target=lambda: statuses.append(call(running, path, body, **headers)[0]))
     thread.start()
-    assert fake.started.acquire(timeout=20)
+    assert fake.started.acquire(timeout=120)
     stop = threading.Thread(target=running.server.stop, args=(20,))
     stop.start()
     eventually(lambda: call(running, "/v2/health/ready")[0] == 400)

@@ -154,7 +154,7 @@ def test_a_server_is_not_ready_while_it_loads(start, fake) -> None:
     may_load = threading.Event()
 
     def load(model):
-        assert may_load.wait(30)
+        assert may_load.wait(120)
         return fake
 
     running = start("- {name: fake, path: fake.onnx}", loader=load, wait=False)
@@ -294,7 +294,7 @@ def test_idle_reflection_streams_do_not_block_probes(start_fake) -> None:
 
         def questions():
             yield reflection_pb2.ServerReflectionRequest(list_services="")
-            end.wait(30)
+            end.wait(120)
 
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         streams = [stub.ServerReflectionInfo(questions()) for _ in range(10)]

@@ -429,10 +429,10 @@ def test_an_object_that_shrinks_while_the_model_runs_is_not_written_to(start_fak
 
     with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as other:
         answer = pool.submit(refusal, lambda: other.infer("fake", [x], outputs=[output("r", 4)]))
-        assert fake.started.acquire(timeout=30)
+        assert fake.started.acquire(timeout=120)
         os.truncate(memory.path, 0)
         fake.gate.set()
-        code, message = answer.result(30)
+        code, message = answer.result(120)
 
     assert (code, "smaller than when it was registered" in message) == ("INVALID_ARGUMENT", True)
     assert running.client.is_server_live()
@@ -462,12 +462,12 @@ def test_a_request_keeps_a_region_that_is_unregistered_meanwhile(start_fake, fak
             lambda result, error: errors.put(error),
             outputs=[output("r", 4, 16)],
         )
-        assert fake.started.acquire(timeout=30)
+        assert fake.started.acquire(timeout=120)
 
         running.client.unregister_system_shared_memory("r")
         status = running.client.get_system_shared_memory_status()
         fake.gate.set()
-        error = errors.get(timeout=30)
+        error = errors.get(timeout=120)
 
     assert error is None
     assert not status.regions

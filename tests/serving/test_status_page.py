@@ -74,7 +74,7 @@ def browse(tmp_path: pathlib.Path) -> Callable[..., Page]:
         )
         command = [BROWSER, "--headless", "--no-sandbox", *(f"--{option}" for option in quiet.split())]
         command += [f"--user-data-dir={tmp_path / 'profile'}", f"--virtual-time-budget={seconds * 1000}"]
-        done = subprocess.run([*command, "--dump-dom", url], check=True, capture_output=True, timeout=90)
+        done = subprocess.run([*command, "--dump-dom", url], check=True, capture_output=True, timeout=240)
         page = Page(done.stdout.decode())
         assert page.root.get("data-errors") is None, page.root
         return page

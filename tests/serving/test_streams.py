@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 from protos import ModelInferRequest, ModelStreamInferResponse
 from serving.streams import MAX_PENDING
 
-WAIT_S = 30
+WAIT_S = 120
 METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 

@@ -95,7 +95,7 @@ def call(tmp_path: pathlib.Path) -> Callable:
         ) as client:  # fmt: skip
             x = triton.InferInput("x", [1], "FP32")
             x.set_data_from_numpy(np.zeros(1, np.float32))
-            return client.infer("fake", [x], client_timeout=20).as_numpy("y").tolist()
+            return client.infer("fake", [x], client_timeout=120).as_numpy("y").tolist()
 
     return infer
 
@@ -115,7 +115,7 @@ def test_a_client_in_the_clear_is_not_answered(authority, start_tls) -> None:
     running = start_tls()
 
     with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=120)
 
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 

@@ -25,7 +25,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT_SPAN = "b7ad6b7169203331"
 PARENT = {"traceparent": f"00-{CLIENT_TRACE}-{CLIENT_SPAN}-01"}
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):

@@ -26,6 +26,7 @@ from tritonclient.utils import InferenceServerException
 
 pytestmark = pytest.mark.slow
 
+READY_S = 240
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 CONNECTIONS = 12
 """So many that all of them go to one of two workers once in two thousand times."""
@@ -89,7 +90,7 @@ class Group:
 
     def http(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{self.http_address}{path}", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://{self.http_address}{path}", timeout=READY_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -100,7 +101,7 @@ class Group:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal, and return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(READY_S)
 
     def close(self) -> None:
         for client in self._clients:
@@ -425,8 +426,8 @@ def test_a_signal_lets_requests_of_all_workers_finish_and_refuses_new_ones(
         assert group.http("/livez")[0] == 200
         eventually(lambda: status_of(lambda: spin(clients[-1], 1)) == "UNAVAILABLE")
 
-        assert [answer.result(60) for answer in answers] == [0.0] * 6
-    assert group.process.wait(60) == 0, group.log
+        assert [answer.result(READY_S) for answer in answers] == [0.0] * 6
+    assert group.process.wait(READY_S) == 0, group.log
 
 
 def test_a_second_signal_ends_all_processes_at_once(launch: Launch, spinner: str, eventually) -> None:
@@ -441,7 +442,7 @@ def test_a_second_signal_ends_all_processes_at_once(launch: Launch, spinner: str
 
         assert group.end() == 128 + signal.SIGTERM
         eventually(lambda: not any(is_alive(pid) for pid in group.pids.values()))
-        assert isinstance(answer.exception(30), InferenceServerException)
+        assert isinstance(answer.exception(READY_S), InferenceServerException)
 
 
 def test_workers_end_with_their_supervisor(launch: Launch, models: pathlib.Path, eventually) -> None:
@@ -461,7 +462,7 @@ def test_a_second_server_does_not_get_the_port(
 
     second = launch(entry(models), port=port, workers=workers)
 
-    assert second.process.wait(60) == 2
+    assert second.process.wait(READY_S) == 2
     assert second.log == (
         f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
         "change server.grpc.port or server.grpc.host, or stop what uses the port.\n"
@@ -473,7 +474,7 @@ def test_a_model_that_is_no_model_ends_all_with_one_sentence(launch: Launch, tmp
 
     group = launch(f"- {{name: m, path: {tmp_path}/broken.onnx}}\n")
 
-    assert group.process.wait(60) == 1
+    assert group.process.wait(READY_S) == 1
     assert group.log.splitlines()[-1].startswith("trtnode: Model 'm' is required but didn't load: ")
     assert "Traceback" not in group.log
     assert not any(is_alive(pid) for pid in group.pids.values())
@@ -488,6 +489,6 @@ def test_a_wrong_tokens_file_is_told_before_a_worker_starts(
 
     group = launch(entry(models), server=f"auth: {{tokens_file: {file}}}")
 
-    assert group.process.wait(60) == 2
+    assert group.process.wait(READY_S) == 2
     assert "should have a token of 16 or more printable ASCII characters" in group.log
     assert group.pids == {}

@@ -345,11 +345,11 @@ def test_two_threads_in_one_context_are_a_misuse(bench, chain) -> None:
     def hold() -> None:
         with chain.context._alone():
             entered.set()
-            left.wait(10)
+            left.wait(120)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    entered.wait(10)
+    entered.wait(120)
     chain.context.set_input_shape("x", (2, 3))
     left.set()
     thread.join()
