@@ -19,11 +19,12 @@ from engines.calibration_data import CalibrationDataset
 from engines.calibration_table import CalibrationTable
 from engines.errors import CalibrationDataError, ExecutionError
 from engines.files import sha256_of_file, write_model
+from engines.labelling import cleaned
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import specs
 from engines.range_estimators import EstimatorFactory, RangeEstimator, find_estimator
 from engines.samples import Feeds
-from partitioner import Graph, TensorSpec, clean_up, extract_model, load_model
+from partitioner import Graph, TensorSpec, extract_model
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +69,13 @@ def calibrate(
 
     Raises:
         PartitionError: The file is no model.
+        AlreadyCompiledError: It is a compiled model.
         ModelLoadError: ONNX Runtime refuses the model.
         CalibrationDataError: Samples can't be read, don't fit the model, or the model doesn't run on them.
         UnknownCalibratorError: There is no such method.
     """
     factory = find_estimator(method, percentile)
-    graph = clean_up(load_model(model))
+    graph = cleaned(model, ())
     inputs = specs(graph.inputs)
     ranges, means = _Ranges.of(graph, factory), ChannelMeans(graph)
     stream = _Stream(dataset, inputs, samples)

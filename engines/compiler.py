@@ -21,9 +21,9 @@ from engines.checking import Checker
 from engines.compiled_model import CompiledModel
 from engines.envelope import Envelope
 from engines.errors import BackendMissingError, ModelLoadError, OutputFileError, WorkerError
-from engines.executor import NATIVE_FALLBACK
+from engines.executor import NATIVE_FALLBACK, signature_of
 from engines.files import sha256_of_file
-from engines.labelling import cleaned, partition_model, predicate, table
+from engines.labelling import cleaned, partition_model, predicate, table, warn_of_idle_globs
 from engines.native_form import write_native_form
 from engines.native_types import complete_types
 from engines.onnxruntime_backend import native_limits
@@ -33,6 +33,7 @@ from engines.precision_choice import PrecisionChoice, check_engine
 from engines.precision_search import effective_precision
 from engines.profiles import sampled
 from engines.registry import NATIVE, get_backend, next_engine, resolve_engine
+from engines.samples import read_given
 from engines.tuning import Tuner
 from engines.worker import Worker
 from partitioner import (
@@ -196,6 +197,8 @@ class _Compilation:
             partition, _ = partition_model(self._source, self._options)
             return self._all_native(partition)
         partition = self._partition()
+        if self._options.samples is not None:
+            read_given(self._options.samples, signature_of(partition.graph))
         self._precision.prepare(partition.graph, natively=self._native_fallback)
         partition = self._tuner.recall(partition)
         self._bodies.given_up |= self._tuner.drops_bodies
@@ -262,6 +265,8 @@ class _Compilation:
             self._call(jobs.output_types, self._source)  # refused before anything is built
         complete_types(graph, lambda path: self._call(jobs.output_types, path), self._folder)
         wishes = self._options.partition
+        if self._body is None:
+            warn_of_idle_globs(graph, wishes)
         graph = expand_functions(Graph.of(graph.model), table(self._engine, wishes), wishes)
         seconds = time.perf_counter() - start
         if self._owner:

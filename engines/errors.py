@@ -40,6 +40,17 @@ class ModelLoadError(EngineError):
         )
 
 
+class NoFallbackError(ModelLoadError):
+    """A compiled model is to run natively, and can't."""
+
+    def __init__(self, model: str) -> None:
+        EngineError.__init__(
+            self,
+            f"{model}: only its engines run this model, since it has no native fallback, and they can't be used here. "
+            "Compile the model that it was made from, on this machine.",
+        )
+
+
 class AlreadyCompiledError(EngineError):
     """A model to compile holds TrtNodes already."""
 
@@ -111,6 +122,15 @@ class OutputFileError(EngineError):
 
     def __init__(self, path: pathlib.Path, reason: str) -> None:
         super().__init__(f"{path}: can't be written ({reason}). Check the folder, its permissions and free space.")
+
+
+class OverwriteError(EngineError):
+    """A result would replace what it is made from."""
+
+    exit_code = 2
+
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__(f"{path}: this file is read, so nothing is written in its place. Name another one to write.")
 
 
 class InputShapesError(EngineError):

@@ -22,6 +22,7 @@ from engines.errors import (
     EngineError,
     ExecutionError,
     ModelLoadError,
+    NoFallbackError,
     OutOfRangeError,
 )
 from engines.flows import OpenedBody, OpenedFlow, open_flows
@@ -203,6 +204,8 @@ def open_executable(
     def open_whole() -> NativeSession:
         if _identity(native) != loaded:
             raise ModelLoadError(str(native), "the file changed since it was loaded; load the model again")
+        if not description["native_fallback"]:
+            raise NoFallbackError(str(native))
         return open_native(native, threads=threads, shares_cores=sharing, name=str(native))
 
     description = _describe(graph, envelopes if pipeline else {}, rejected)
@@ -243,7 +246,8 @@ def _load_engines(
             envelopes[node.name], engines[node.name] = open_engine(graph, node, folder, threads, trust)
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
-            logger.warning("%s Its nodes run natively; compile the model again on this machine.", error)
+            instead = "Its nodes run natively" if _has_fallback(graph) else "Nothing else runs its nodes"
+            logger.warning("%s %s; compile the model again on this machine.", error, instead)
     return engines, envelopes, rejected
 
 
@@ -295,5 +299,9 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
             "effective": join_precisions(e.precision_effective for e in envelopes.values()) or "fp32",
         },
         "rejected": rejected,
-        "native_fallback": graph.model.metadata_props.get(NATIVE_FALLBACK) != "none",
+        "native_fallback": _has_fallback(graph),
     }
+
+
+def _has_fallback(graph: Graph) -> bool:
+    return graph.model.metadata_props.get(NATIVE_FALLBACK) != "none"

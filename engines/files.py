@@ -10,11 +10,28 @@ import uuid
 
 import onnx
 
-from engines.errors import OutputFileError
+from engines.errors import OutputFileError, OverwriteError
 from partitioner import walk
 
 INLINE_LIMIT_BYTES = 3 * 2**29
 """1.5 GiB. protobuf's own limit is 2 GiB; beyond this, engines and weights go to files beside the model."""
+
+
+def check_output(path: pathlib.Path, *sources: pathlib.Path) -> None:
+    """Refuse, before there is a result, a place that it can't be written to.
+
+    Args:
+        path: Where it is to go.
+        sources: The files that it is made from.
+
+    Raises:
+        OutputFileError: There is no such folder.
+        OverwriteError: It is one of the sources.
+    """
+    if not path.parent.is_dir():
+        raise OutputFileError(path, "there is no such folder")
+    if path.exists() and any(source.exists() and path.samefile(source) for source in sources):
+        raise OverwriteError(path)
 
 
 def write_atomically(path: pathlib.Path, data: bytes) -> None:

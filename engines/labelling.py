@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import functools
 import logging
 import pathlib
@@ -32,6 +33,7 @@ from partitioner import (
     load_model,
     partition_graph,
 )
+from partitioner.graph import body_nodes
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ def _partition_for(
     start = time.perf_counter()
     graph = cleaned(source, options.shapes, as_if_fixed=True)
     seconds = time.perf_counter() - start
+    warn_of_idle_globs(graph, options.partition)
     with Worker() as worker:
         graph = expand_functions(graph, table(engine, options.partition), options.partition)
         supports = predicate(engine, graph, options.partition, cache, worker)
@@ -107,6 +110,15 @@ def _source_of_labels(engine: str) -> str:
     """What to say about labels that no library has confirmed; empty where one has."""
     problem = None if engine == NATIVE else get_backend(engine).missing()
     return f"the table; {problem}" if problem else ""
+
+
+def warn_of_idle_globs(graph: Graph, wishes: PartitionOptions) -> None:
+    """Warn about patterns in the user's wishes that match no node, be it in a body."""
+    if wishes.native_nodes:
+        names = [inner.name for node in graph.nodes for inner in (node, *body_nodes(node))]
+        for pattern in wishes.native_nodes:
+            if not fnmatch.filter(names, pattern):
+                logger.warning("native_nodes has %r, which matches no node of the model, so it has no effect", pattern)
 
 
 def table(engine: str, wishes: PartitionOptions) -> Predicate:

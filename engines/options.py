@@ -33,8 +33,9 @@ class TensorRtOptions:
     """Whether engines hold no weights, and get those of the nodes that they replace when they are loaded."""
 
     def chosen(self) -> list[str]:
-        """Names of the options that are not left as they are by default."""
-        return [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        """Names of the options that are not left as they are by default, but for ``details``, which no user gives."""
+        options = [f for f in dataclasses.fields(self) if f.name != "details"]
+        return [f.name for f in options if getattr(self, f.name) != f.default]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

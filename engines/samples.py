@@ -14,7 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from engines.array_files import READ_ERRORS
 from engines.errors import EngineError, ExecutionError, InvalidInputError
+from engines.signature import Signature
 from partitioner import TensorSpec
 
 logger = logging.getLogger(__name__)
@@ -61,11 +63,39 @@ def load_samples(path: pathlib.Path) -> Feeds:
     Raises:
         EngineError: The file is missing or not an .npz of plain arrays.
     """
+    if not path.is_file():
+        raise EngineError(f"{path}: there is no such file. Check the path.")
     try:
+        if not zipfile.is_zipfile(path):
+            raise EngineError(f"{path}: not an .npz file of arrays. Write one with numpy.savez.")
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            return {name: _array(path, archive, name) for name in archive.files}
+    except (*READ_ERRORS, TypeError) as error:
         raise EngineError(f"{path}: not an .npz file of arrays ({error}). Write one with numpy.savez.") from error
+
+
+def _array(path: pathlib.Path, archive: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    try:
+        return archive[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise EngineError(
+            f"{path}: array {name!r} holds Python objects. Write it as numbers, or as str with numpy.savez."
+        ) from error
+
+
+def read_given(path: pathlib.Path, signature: Signature) -> Feeds:
+    """Read the inputs that a user gives for a model; other arrays of the file are left out with a warning.
+
+    Raises:
+        EngineError: The file is missing or not an .npz of plain arrays.
+        InvalidInputError: They don't fit the model.
+    """
+    try:
+        return signature.check(only_inputs(load_samples(path), signature.inputs), None)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
 
 
 def only_inputs(arrays: Feeds, inputs: Sequence[TensorSpec]) -> Feeds:
@@ -92,7 +122,8 @@ def find_samples(session: Runner, inputs: Sequence[TensorSpec], given: pathlib.P
         InvalidInputError: The model does not run on the given inputs.
     """
     if given is not None:
-        feeds = load_samples(given)
+        taken = {spec.name for spec in inputs}
+        feeds = {name: array for name, array in load_samples(given).items() if name in taken}
         try:
             session.run(feeds)
         except ExecutionError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 import time
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from engines.calibration import calibrate
 from engines.calibration_data import CalibrationDataset
-from engines.errors import OutputFileError
+from engines.files import check_output
 
 
 def calibrate_(arguments: argparse.Namespace) -> int:
@@ -21,8 +22,7 @@ def calibrate_(arguments: argparse.Namespace) -> int:
         PartitionError: The model can't be read.
         EngineError: It can't be run, the data don't fit it, there is no such method, or the file can't be written.
     """
-    if not arguments.output.parent.is_dir():
-        raise OutputFileError(arguments.output, "there is no such folder")
+    check_output(arguments.output, arguments.model, pathlib.Path(arguments.data))
     start = time.perf_counter()
     with _progress_bar() as bar:
         task = bar.add_task("Calibrating", total=None)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 import pkgutil
 from collections.abc import Callable
 
@@ -37,6 +38,22 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return int(text)
+
+
+def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
+    """Return what reads a finite number between two bounds, both included: a ``type`` of an argument."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and low <= value <= high):
+            bounds = [f"from {low:g}"] * math.isfinite(low) + [f"up to {high:g}"] * math.isfinite(high)
+            raise argparse.ArgumentTypeError(" ".join([f"{text} is no number", *bounds]))
+        return value
+
+    return read
 
 
 def lazy(target: str) -> Callable[[argparse.Namespace], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from serving.command import Command, lazy, positive
+from serving.command import Command, lazy, number, positive
 
 ENGINES = ("auto", "tensorrt", "openvino", "native")
 ALLOWANCES = ("data-dependent", "narrow-double")
@@ -147,12 +147,14 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--min-cosine",
-        type=float,
+        type=number(-1, 1),
         metavar="X",
         help="of any output; default: 0.99 without other limits, 0.995 for a classifier",
     )
-    group.add_argument("--min-top1-agreement", type=float, metavar="X", help="share of best classes that must stay")
-    group.add_argument("--max-abs", type=float, metavar="X", help="largest difference of any element")
+    group.add_argument(
+        "--min-top1-agreement", type=number(0, 1), metavar="X", help="share of best classes that must stay"
+    )
+    group.add_argument("--max-abs", type=number(0), metavar="X", help="largest difference of any element")
     group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
 
 
@@ -231,7 +233,7 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
     parser.add_argument(
         "--min-sqnr",
-        type=float,
+        type=number(),
         metavar="DB",
         help="signal-to-quantization-noise ratio, in decibels, below which a value has diverged; "
         "default: what the precision of the engines explains",

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engines import CompiledModel, compile_model
-from engines.errors import OutputFileError
+from engines.files import check_output
 from serving.build_arguments import build_from
 from serving.explain_command import cache_from, options_from, print_report
 from serving.precision_arguments import precision_from
@@ -26,12 +26,11 @@ def compile_(arguments: argparse.Namespace) -> int:
 
     Raises:
         PartitionError: The model can't be read.
-        EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written.
+        EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written there.
         InvalidOptionError: A precision rule or a shape has another form.
     """
     start = time.perf_counter()
-    if not arguments.output.parent.is_dir():
-        raise OutputFileError(arguments.output, "there is no such folder")
+    check_output(arguments.output, arguments.model)
     options = dataclasses.replace(
         options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
     )

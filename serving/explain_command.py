@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from engines import CompileOptions, EngineCache, partition_model
-from engines.files import write_atomically
+from engines.files import check_output, write_atomically
 from partitioner import Allowance, PartitionOptions, Report
 from serving.build_arguments import shapes_from
 from serving.explain_page import render_page
@@ -33,6 +33,8 @@ def explain(arguments: argparse.Namespace) -> int:
         PartitionError: The model can't be read.
         EngineError: There is no such engine, or the page can't be written.
     """
+    if arguments.html:
+        check_output(arguments.html, arguments.model)
     partition, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
     if arguments.html:
         write_atomically(arguments.html, render_page(partition, report).encode())

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from engines import load_executable
-from engines.files import write_atomically
+from engines.files import check_output, write_atomically
 from engines.samples import load_samples, only_inputs
 from serving.trust_command import trust_from
 
@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         PartitionError: The model can't be read.
         EngineError: The model can't be loaded or run, or a file can't be read or written.
     """
+    check_output(arguments.outputs, arguments.model, arguments.inputs)
     arrays = load_samples(arguments.inputs)
     executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments))
     feeds = only_inputs(arrays, executable.inputs)

@@ -5,7 +5,8 @@ import logging
 import numpy as np
 
 from engines import Executable
-from engines.samples import load_samples
+from engines.samples import read_given
+from engines.signature import Signature as EngineSignature
 from serving.model_schema import BatchingConfig, ModelConfig
 from serving.signature import BYTES, Signature, WireTensor
 
@@ -27,7 +28,7 @@ def warm_up(executable: Executable, signature: Signature, config: ModelConfig, b
     """
     names = [tensor.name for tensor in signature.outputs]
     if config.warmup_inputs is not None:
-        given = load_samples(config.warmup_inputs)
+        given = read_given(config.warmup_inputs, EngineSignature(executable.inputs, executable.outputs))
         for _ in range(config.warmup):
             executable.run(given, names)
     sizes = [1] * config.warmup if config.warmup_inputs is None else []

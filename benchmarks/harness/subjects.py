@@ -12,11 +12,12 @@ import onnx
 from benchmarks.harness.errors import InputFileError, UnmeasurableModelError
 from benchmarks.networks import find_network, network_file, sample_inputs
 from engines import Executable, InvalidInputError, load_executable
+from engines.errors import AlreadyCompiledError
 from engines.files import write_model
 from engines.onnxruntime_backend import NativeSession
 from engines.samples import Feeds, find_samples, load_samples
 from engines.signature import Signature
-from partitioner import TensorSpec, walk
+from partitioner import TensorSpec, is_compiled, load_model, walk
 from partitioner.external_data import take_data_inside
 from partitioner.loading import read_proto
 
@@ -99,6 +100,8 @@ def model_subjects(
 
 
 def _model_subject(model: pathlib.Path, batch: int, inputs: pathlib.Path | None) -> Subject:
+    if is_compiled(load_model(model)):
+        raise AlreadyCompiledError(model)
     executable = load_executable(model, native=True)
     batched = {spec.name for spec in executable.inputs if _leaves_batch_open(spec)}
     if batch > 1 and not batched:

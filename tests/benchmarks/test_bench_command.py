@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 from benchmarks.harness.results import Result, Row, read_result
+from engines import CompileOptions, compile_model
 from serving.cli import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
@@ -237,7 +238,20 @@ def assert_one_sentence(capsys: pytest.CaptureFixture[str], *parts: str) -> None
     assert printed.out == ""
 
 
-def test_layers_are_told_in_a_table_and_in_json(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_compiled_model_is_not_measured_as_a_source(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled = tmp_path / "compiled.onnx"
+    compile_model(MODEL, CompileOptions()).save(compiled)
+
+    assert main(["bench", "model", str(compiled)]) == 1
+
+    assert_one_sentence(capsys, f"{compiled}: this model is compiled already.")
+
+
+def test_layers_are_told_in_a_table_and_in_json(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     asked = ["--inputs", str(TEST_SET), "--rounds", "2", "--threads", "1", "--layers", "--json"]
 
     assert main(["bench", "model", str(MODEL), *asked, str(tmp_path / "run.json")]) == 0
@@ -251,6 +265,7 @@ def test_layers_are_told_in_a_table_and_in_json(tmp_path: pathlib.Path, capsys: 
         assert sum(layer.share for layer in layers if layer.setting == setting) == pytest.approx(100)
     table = capsys.readouterr().out
     assert "Layers: digits, native, batch 1" in table
+    assert "have no effect" not in caplog.text
     assert "gemm" in table
 
 

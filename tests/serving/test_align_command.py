@@ -104,7 +104,7 @@ def test_inputs_that_do_not_fit_are_told(
     ("model", "given", "sentence"),
     [
         pytest.param("missing.onnx", None, "missing.onnx: can't be read", id="no such model"),
-        pytest.param(None, "missing.npz", "missing.npz: not an .npz file", id="no such inputs"),
+        pytest.param(None, "missing.npz", "missing.npz: there is no such file", id="no such inputs"),
         pytest.param(str(DIGITS), None, "nothing to align. Compile it first", id="not compiled"),
     ],
 )

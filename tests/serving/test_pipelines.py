@@ -225,6 +225,17 @@ def test_warm_up_inputs_are_what_the_pipeline_takes_decoded(start: Any, entry: A
     assert labels(ask(running.client, encoded("red"))) == ["red"]
 
 
+def test_warm_up_inputs_that_do_not_fit_are_named_with_their_file(
+    start: Any, entry: Any, tmp_path: pathlib.Path
+) -> None:
+    np.savez(tmp_path / "warm.npz", image=np.zeros((1, 8, 6, 4), np.uint8))
+
+    running = start(entry("warmup_inputs: warm.npz\n" + textwrap.dedent(PIPELINE)), wait=False)
+
+    assert not running.server.wait_ready(60)
+    assert "warm.npz: Input 'image' must be uint8[" in str(running.server.failure)
+
+
 def test_arrays_may_come_instead_of_files(start: Any, entry: Any) -> None:
     text = "preprocess: [{resize: [8, 6]}, {color_order: bgr}, {normalize: {scale: 1}}, {layout: nchw}]"
     client = start(entry(text)).client
