@@ -48,9 +48,10 @@ class Access:
         self._tokens = tokens
         self._metrics = metrics
 
-    def is_open(self, rpc: str) -> bool:
-        """Whether anyone may call an RPC of the inference service for any model, so that no call of it is checked."""
-        return self._tokens is None and rpc not in ADMIN_RIGHTS
+    @property
+    def has_tokens(self) -> bool:
+        """Whether calls need a token, so that each is checked."""
+        return self._tokens is not None
 
     def authenticate(self, authorization: str) -> Grant:
         """Return what the sender of an ``authorization`` header may do.

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import grpc
-
 BODY_S = 0.05
 """How long a thread that waits for the body of its request counts as one at work, if others wait for a thread."""
 
@@ -31,6 +29,9 @@ class InferencePool(ThreadPoolExecutor):
     gRPC lets a thread wait for the body of a request, which a client may send slowly or never. So a handler is marked
     with ``begins``; a thread that doesn't get there soon is not counted, and others take its place.
 
+    Requests that ``submit`` doesn't admit go to other threads, where the handler's refusal answers them at once. gRPC
+    submits in the thread that takes requests off the wire, so none of them waits behind those that are admitted.
+
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
 
@@ -42,6 +43,8 @@ class InferencePool(ThreadPoolExecutor):
         """Whether no request may come in any more."""
         self.waiting = _Waiting(self._begin_to_wait, self._end_wait)
         """Enter this while a request waits for others."""
+        self.elsewhere: ThreadPoolExecutor | None = None
+        """Threads for requests that are not admitted; ``submit`` admits all where there are none."""
         self._max_requests = max_requests
         self._most_at_work = at_work
         self._at_work = 0
@@ -65,7 +68,13 @@ class InferencePool(ThreadPoolExecutor):
         return not self.draining and self.in_flight < self._max_requests
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Accept a request."""
+        """Accept a request, or have it refused."""
+        if self.elsewhere is not None and not self.admits():
+            return self.elsewhere.submit(fn, *args, **kwargs)
+        return self.accept(fn, *args, **kwargs)
+
+    def accept(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Accept a request; whoever calls has asked whether one is admitted."""
         task = _Task(functools.partial(fn, *args, **kwargs))
         with self._lock:
             self.in_flight += 1
@@ -75,11 +84,19 @@ class InferencePool(ThreadPoolExecutor):
                 self._look_after_backlog()
         return task.future
 
-    def begins(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the handler of requests with the mark that they are here when it is called."""
+    def begins(self, handler: Callable[..., Any], refusal: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Return the handler of requests with the mark that they are here when it is called.
+
+        Args:
+            handler: Of requests that are admitted.
+            refusal: Of the others.
+        """
 
         def begin(*args: Any) -> Any:
-            task = self._here.task
+            task = getattr(self._here, "task", None)
+            if task is None:
+                assert refusal is not None, "a thread of another pool has only what was not admitted"
+                return refusal(*args)
             task.begun = True
             if task.uncounted:
                 with self._lock:
@@ -210,22 +227,3 @@ class _Waiting:
 
     def __exit__(self, *_exception: object) -> None:
         self._end()
-
-
-class Admission(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
-    """Refuses inference requests of the gRPC port on arrival, before they wait for a thread."""
-
-    def __init__(self, pool: InferencePool, method: str, refusal: grpc.RpcMethodHandler) -> None:
-        self._pool = pool
-        self._method = method
-        self._refusal = refusal
-
-    def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
-        """Return the request's handler, or the refusal."""
-        if handler_call_details.method == self._method and not self._pool.admits():
-            return self._refusal
-        return continuation(handler_call_details)

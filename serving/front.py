@@ -20,14 +20,14 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 import protos
 from serving import health
 from serving.access import Access
-from serving.admission import Admission, InferencePool
+from serving.admission import InferencePool
 from serving.errors import AddressError
 from serving.gate import Gate
 from serving.logs import logged
 from serving.parsing import parser_of
 from serving.schema import ServerConfig
 from serving.service import InferenceService
-from serving.servicer import INFER_METHOD, SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
+from serving.servicer import SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
 from serving.streams import Refused, Stream, Streams
 from serving.tls import Certificates
 
@@ -85,10 +85,11 @@ class GrpcFront:
         self._stream_answer = logged(STREAM_RPC, servicer.stream_infer)
         self._stream_refusal = logged(STREAM_RPC, servicer.refuse_streamed)
         self._streams = Streams(self._accept_streamed, config.limits.streams)
-        refusal = _unary("ModelInfer", _on(self._control, servicer.refusal()))
+        pool.elsewhere = self._control
+        self._gate = Gate(access)
         self._server = grpc.server(
             self._control,
-            interceptors=(Gate(access), Admission(self._pool, INFER_METHOD, refusal)),
+            interceptors=(self._gate,) if access.has_tokens else (),  # they cost each request some microseconds
             options=channel_options(config, shares_port=self._shares_port),
         )
         self._add_services(servicer.handlers())
@@ -133,10 +134,13 @@ class GrpcFront:
         return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self, handlers: Mapping[str, Handler]) -> None:
-        pools = {"ModelInfer": self._pool, "RepositoryModelLoad": self._loading}
+        pools = {"RepositoryModelLoad": self._loading}
         methods = {
-            name: _unary(name, _on(pools.get(name, self._control), handler)) for name, handler in handlers.items()
+            name: self._gate.closed(name) or _unary(name, _on(pools.get(name, self._control), handler))
+            for name, handler in handlers.items()
         }
+        refusal = self._control.begins(self._servicer.refusal())
+        methods["ModelInfer"] = _unary("ModelInfer", _on(self._pool, handlers["ModelInfer"], refusal))
         methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
             _on(self._streams.pool, self._streams.handle),
             **codec(STREAM_RPC),
@@ -159,7 +163,7 @@ class GrpcFront:
             fail = functools.partial(self._servicer.fail_streamed, request.error)
             stream.run(logged(STREAM_RPC, fail), request.request)
         elif self._pool.admits():
-            self._pool.submit(self._pool.begins(stream.run), self._stream_answer, request)
+            self._pool.accept(self._pool.begins(stream.run), self._stream_answer, request)
         else:
             stream.run(self._stream_refusal, request)
 
@@ -184,9 +188,9 @@ def codec(name: str) -> dict[str, Any]:
     return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
-def _on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:
-    """Return the handler marked with the pool that grpcio is to run it in."""
-    marked: Any = pool.begins(handler) if isinstance(pool, InferencePool) else functools.partial(handler)
+def _on(pool: ThreadPoolExecutor, handler: Handler, refusal: Handler | None = None) -> Handler:
+    """Return the handler marked with the pool that grpcio is to run it in, see ``InferencePool.begins``."""
+    marked: Any = pool.begins(handler, refusal) if isinstance(pool, InferencePool) else functools.partial(handler)
     marked.experimental_thread_pool = pool
     return marked  # type: ignore[no-any-return]
 

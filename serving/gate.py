@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 
-from protos import DESCRIPTOR
 from serving import health
 from serving.access import MODEL_FIELDS, Access
 from serving.errors import ForbiddenError, ServingError
@@ -21,12 +20,20 @@ OPEN_SERVICES = frozenset({health.SERVICE_NAME})
 
 
 class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
-    """Stands before every other interceptor."""
+    """Checks each call where tokens are needed. Where they aren't, RPCs are open or closed once and for all."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        rpcs = DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
-        self._open = frozenset(f"/{SERVICE_NAME}/{rpc}" for rpc in rpcs if access.is_open(rpc))
+
+    def closed(self, rpc: str) -> grpc.RpcMethodHandler | None:
+        """Return the handler of an RPC that is off, where no call needs a token; None of all others."""
+        if self._access.has_tokens:
+            return None
+        try:
+            self._access.check_right(self._access.authenticate(""), rpc)
+        except ServingError as error:
+            return self._refusal(rpc, error)
+        return None
 
     def intercept_service(
         self,
@@ -34,8 +41,6 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         """Return the call's handler, with a check of the model where the caller may not use all, or a refusal."""
-        if handler_call_details.method in self._open:
-            return continuation(handler_call_details)
         service, _, rpc = handler_call_details.method[1:].rpartition("/")
         if service in OPEN_SERVICES:
             return continuation(handler_call_details)
@@ -45,8 +50,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
             if service == SERVICE_NAME:
                 self._access.check_right(grant, rpc)
         except ServingError as error:
-            # A handler of streams starts before the first message is there, so a body is never waited for.
-            return grpc.stream_unary_rpc_method_handler(functools.partial(self._refuse_stream, rpc, error))
+            return self._refusal(rpc, error)
         handler = continuation(handler_call_details)
         if handler is None or service != SERVICE_NAME or rpc not in MODEL_FIELDS:
             return handler
@@ -101,6 +105,10 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+
+    def _refusal(self, rpc: str, error: ServingError) -> grpc.RpcMethodHandler:
+        # A handler of streams starts before the first message is there, so a body is never waited for.
+        return grpc.stream_unary_rpc_method_handler(functools.partial(self._refuse_stream, rpc, error))
 
     def _refuse(self, rpc: str, error: ServingError, context: grpc.ServicerContext) -> None:
         self._access.count_refusal(error, rpc, context.peer())

@@ -1,6 +1,7 @@
 """Counters and durations of requests, in Prometheus' words.
 
-Requests add to plain integers under one lock a model; the Prometheus families are made when somebody asks for them.
+Requests leave what they took; it is added up some requests later, or when somebody asks, under one lock a model. The
+Prometheus families are made when somebody asks for them.
 The ``nv_inference_*`` names are those of Triton, so that its dashboards work.
 """
 
@@ -9,7 +10,7 @@ import enum
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -140,6 +141,10 @@ def latency_bound_us(step: int) -> float:
     return float(2 ** ((step + 1) / STEPS_PER_OCTAVE) / 1000)
 
 
+MOST_FRESH = 64
+"""Requests whose durations are added up at once: most requests then only leave them, without a lock."""
+
+
 class ModelCounts:
     """What happened to one model version. Safe for concurrent requests."""
 
@@ -150,6 +155,7 @@ class ModelCounts:
         self.engine_builds = 0
         self.engines_rejected = 0
         self._lock = threading.Lock()
+        self._fresh: deque[Durations] = deque()
         self._success = 0
         self._executions = 0
         self._pending = 0
@@ -170,13 +176,20 @@ class ModelCounts:
         self.engines_rejected = len(facts["rejected"])
 
     def add_success(self, durations: Durations) -> None:
-        """Count an answered request."""
+        """Count an answered request. Its durations, which must not change any more, are added up later."""
+        self._last_ns = time.time_ns()
+        self._fresh.append(durations)
+        if len(self._fresh) >= MOST_FRESH:
+            with self._lock:
+                self._add_up()
+
+    def _add_up(self) -> None:
+        """Add up what requests have left since the last time; under the lock."""
         total = self._durations
-        step = int(STEPS_PER_OCTAVE * math.log2(durations.total or 1))
-        with self._lock:
+        for _ in range(len(self._fresh)):
+            durations = self._fresh.popleft()
             self._success += 1
-            self._latencies[step] += 1
-            self._last_ns = time.time_ns()
+            self._latencies[int(STEPS_PER_OCTAVE * math.log2(durations.total or 1))] += 1
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
@@ -225,6 +238,7 @@ class ModelCounts:
     def snapshot(self) -> Snapshot:
         """Return all counts, as of one moment."""
         with self._lock:
+            self._add_up()
             durations = dataclasses.replace(self._durations)
             batches = {rows: dataclasses.replace(stats) for rows, stats in sorted(self._batches.items())}
             if self._success and not batches:  # without batching, each request is an execution of one row

@@ -149,7 +149,7 @@ class RestInference:
         client = Client(peer_of(request))
         if not self._pool.admits():
             return self._refuse_logged(call, client)  # type: ignore[no-any-return]
-        work = asyncio.wrap_future(self._pool.submit(self._infer_logged, call, client))
+        work = asyncio.wrap_future(self._pool.accept(self._infer_logged, call, client))
         return await unless_gone(work, request.receive, client.leave)
 
     def _infer(self, call: RestCall, client: Client) -> Answer:

@@ -43,7 +43,6 @@ from serving.status import status_of
 from serving.streams import StreamedRequest
 
 SERVICE_NAME = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
-INFER_METHOD = f"/{SERVICE_NAME}/ModelInfer"
 STREAM_RPC = "ModelStreamInfer"
 
 Handler = Callable[[Any, grpc.ServicerContext], Any]

@@ -100,3 +100,19 @@ def test_a_closed_pool_leaves_no_thread_behind() -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_what_is_not_admitted_is_refused_at_once_by_other_threads() -> None:
+    pool, gate = InferencePool(1, max_requests=1), threading.Event()
+    pool.elsewhere = InferencePool(1)
+    answer = pool.begins(lambda: gate.wait(PATIENCE_S) and "answered", lambda: "refused")
+
+    first = pool.submit(answer)
+    second = pool.submit(answer)
+
+    assert second.result(PATIENCE_S) == "refused"
+    assert not first.done()
+    gate.set()
+    assert first.result(PATIENCE_S) == "answered"
+    assert pool.wait_idle(PATIENCE_S)
+    assert pool.submit(answer).result(PATIENCE_S) == "answered"
