@@ -451,5 +451,5 @@ def test_given_inputs_that_do_not_fit_are_an_error_even_where_engines_are_cached
     tune(in_process, cache=cache, tune=False)
     np.savez(workshop.folder / "samples.npz", x=np.zeros(3, np.float32))
 
-    with pytest.raises(InvalidInputError, match="the model does not run on these inputs"):
+    with pytest.raises(InvalidInputError, match=r"samples\.npz: Input 'x' must be"):
         tune(in_process, cache=cache, samples=workshop.folder / "samples.npz")
