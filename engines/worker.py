@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -64,6 +65,7 @@ class Worker:
 
         Raises:
             WorkerError: The child crashed, or was killed because it took too long.
+            KeyboardInterrupt: Ctrl-C ended the child.
             EngineError: Whatever subclass the function raised.
         """
         with self._lock:
@@ -73,6 +75,8 @@ class Worker:
                 succeeded, result = self._answer(connection, function.__name__, timeout_s)
             except (EOFError, OSError) as error:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
+                if code == -signal.SIGINT and threading.current_thread() is threading.main_thread():
+                    raise KeyboardInterrupt from error  # it reached the child first
                 raise WorkerError(f"The process that ran {function.__name__} crashed (exit code {code}).") from error
             except KeyboardInterrupt:
                 self._kill()  # its answer would be taken for the next call's

@@ -180,6 +180,13 @@ def test_threads_take_turns(child: Worker, functions: Any) -> None:
     assert sums == [2 * n for n in range(40)]
 
 
+def test_ctrl_c_that_reaches_the_child_first_interrupts(child: Worker, functions: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        child.call(signal.raise_signal, 60, signal.SIGINT)
+
+    assert child.call(functions.add, 60, 1) == 2
+
+
 def test_interrupted_call_does_not_answer_the_next(
     child: Worker, functions: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
