@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,11 @@ import pytest
 import simulated_machine
 from engines import Worker
 from simulated_tensorrt import Simulation
+
+
+def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start would inherit that
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
