@@ -21,8 +21,7 @@ from benchmarks.harness.settings import installed_peers
 from benchmarks.harness.subjects import Subject, model_subjects, network_subjects
 from benchmarks.harness.tables import print_comparison, print_result
 from benchmarks.networks import NETWORKS
-from engines.errors import OutputFileError
-from engines.files import write_atomically
+from engines.files import check_output, write_atomically
 from serving.errors import InvalidOptionError
 
 logger = logging.getLogger(__name__)
@@ -117,5 +116,5 @@ def _report(arguments: argparse.Namespace, result: Result, console: Console) -> 
 def _check_folders(*files: pathlib.Path | None) -> None:
     """Refuse before measuring what can't be written afterwards."""
     for file in files:
-        if file and not file.parent.is_dir():
-            raise OutputFileError(file, "there is no such folder")
+        if file:
+            check_output(file)

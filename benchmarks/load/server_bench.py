@@ -22,7 +22,7 @@ from benchmarks.load.report import WIDTH, Row, print_table, warnings, write_json
 from benchmarks.load.samples import Samples
 from benchmarks.load.shared_memory import in_shared_memory
 from benchmarks.load.target import INFER_METHOD, find_target
-from engines.errors import OutputFileError
+from engines.files import check_output
 from protos import ModelInferRequest
 
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
@@ -48,8 +48,8 @@ def bench(arguments: argparse.Namespace) -> int:
     """
     rows: list[Row] = []
     environment = describe_environment()
-    if arguments.json and not arguments.json.parent.is_dir():
-        raise OutputFileError(arguments.json, "there is no such folder")
+    if arguments.json:
+        check_output(arguments.json)
     console = Console()
     try:
         with _first_answered(arguments) as request, Fleet(_shot(arguments, request), _processes(arguments)) as fleet:

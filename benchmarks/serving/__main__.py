@@ -22,8 +22,8 @@ from benchmarks.serving.loads import PythonClient, find_perf_analyzer
 from benchmarks.serving.peers import PEERS, Peer
 from benchmarks.serving.races import RACES, Outcome, Plan, run_race
 from benchmarks.serving.tables import print_bars, print_outcome
-from engines.errors import EngineError, OutputFileError
-from engines.files import write_atomically
+from engines.errors import EngineError
+from engines.files import check_output, write_atomically
 
 STARTS, ROUNDS, SECONDS = 4, 2, 1.2
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.6
@@ -47,8 +47,8 @@ def _measure(arguments: argparse.Namespace) -> int:
     console = console if console.is_terminal else Console(width=WIDTH, markup=False, highlight=False)
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
-    if arguments.json and not arguments.json.parent.is_dir():
-        raise OutputFileError(arguments.json, "there is no such folder")
+    if arguments.json:
+        check_output(arguments.json)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="trtnode-serving-") as folder:
         plan = _plan(arguments, pathlib.Path(folder), console)
