@@ -156,12 +156,9 @@ class Process:
             f"cache: {{dir: cache}}\nmodels: [{{name: m, path: m.onnx, engine: {engine}}}]\n"
         )
         limits = (file_bytes, resource.RLIM_INFINITY)
-        self.child = subprocess.Popen(
-            [*SERVE, str(config)],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
-        )
+        self.child = subprocess.Popen([*SERVE, str(config)], stderr=subprocess.PIPE, text=True)
+        # Not by a preexec_fn: that forks, and gRPC's threads in the tests' process may not survive a fork.
+        resource.prlimit(self.child.pid, resource.RLIMIT_FSIZE, limits)
         self._lines: list[str] = []
         self._reader = threading.Thread(target=lambda: self._lines.extend(self.child.stderr))
         self._reader.start()
