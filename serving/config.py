@@ -161,6 +161,7 @@ def _definition(schema: dict[str, object], definitions: dict[str, dict[str, obje
 
 def _setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     yield from _missing_files(config.server)
+    yield from _shared_port(config.server)
     yield from _unusable_keys(config.trust)
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
@@ -194,6 +195,12 @@ def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
         for name, one in profile.items():
             for point, text in ShapeRange(low=one.min, best=one.opt, high=one.max).problems():
                 yield ("shapes", number, name, keys[point]), text
+
+
+def _shared_port(server: ServerConfig) -> Iterator[tuple[Location, str]]:
+    grpc, http = server.grpc, server.http
+    if grpc.port == http.port != 0 and grpc.host == http.host:
+        yield ("server", "http", "port"), f"server.grpc.port is {http.port} too; give each a port of its own"
 
 
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:

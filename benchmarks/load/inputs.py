@@ -215,7 +215,8 @@ def _check_use(wanted: Wanted, tensors: Mapping[str, WireTensor]) -> None:
         raise InputError(f"--shape: the model has no input {unknown[0]!r}; it has {', '.join(map(repr, tensors))}.")
     takes_batch = [t for t in tensors.values() if t.name not in wanted.shapes and t.shape and t.shape[0] == -1]
     if wanted.batch != 1 and not takes_batch:
-        raise InputError(f"--batch {wanted.batch}: no input of the model leaves its first dimension open.")
+        others = " that has no --shape" if wanted.shapes else ""
+        raise InputError(f"--batch {wanted.batch}: no input of the model{others} leaves its first dimension open.")
 
 
 def _spec(tensor: WireTensor, shape: Shape) -> TensorSpec:

@@ -423,7 +423,9 @@ def test_a_file_that_is_no_npz_is_refused(serving, tmp_path, capsys) -> None:
     [
         pytest.param(("--shape", "z:1x3"), "--shape: the model has no input 'z'; it has 'x'", id="unknown-input"),
         pytest.param(("--shape", "x:1x4"), "--shape: input 'x' of model 'plus' has shape [1, 4]", id="wrong-size"),
-        pytest.param(("--shape", "x:1x3", "--batch", "2"), "--batch 2: no input of the model leaves", id="no-batch"),
+        pytest.param(
+            ("--shape", "x:1x3", "--batch", "2"), "--batch 2: no input of the model that has no --shape", id="no-batch"
+        ),
         pytest.param(("--inputs", "in.npz", "--batch", "2"), "--inputs has shapes of its own", id="shapes-twice"),
     ],
 )

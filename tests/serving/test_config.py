@@ -107,6 +107,16 @@ def test_relative_paths_start_at_the_folder_of_the_file(write, tmp_path, monkeyp
             id="port-out-of-range",
         ),
         pytest.param(
+            MODEL + "server: {http: {port: 8001}}",
+            "servable.yaml:4: server.http.port: server.grpc.port is 8001 too; give each a port of its own",
+            id="one-port-for-both",
+        ),
+        pytest.param(
+            MODEL + "server: {grpc: {port: 8002}}",
+            "servable.yaml:4: server.http.port: server.grpc.port is 8002 too; give each a port of its own",
+            id="port-of-the-other-by-default",
+        ),
+        pytest.param(
             MODEL + "  engine: cuda",
             "servable.yaml:4: models[0].engine: should be 'auto', 'tensorrt', 'openvino' or 'native', not \"cuda\"",
             id="no-such-engine",
