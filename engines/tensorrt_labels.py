@@ -32,7 +32,7 @@ from engines.tensorrt_ops import (
 )
 from engines.tensorrt_rules import OPERATOR_RULES, input_of, quantized_dtype
 from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
-from partitioner.quantization import DEQUANTIZE, QUANTIZE
+from partitioner.quantization import DEQUANTIZE, QUANTIZE, is_integer_bias
 from partitioner.values import comes_from_shape, dimensions
 from partitioner.versions import extends_operator, means_the_same
 
@@ -85,7 +85,9 @@ def _check_dtypes(node: Node, allow: Collection[Allowance]) -> Verdict:
     for value in _values(node):
         dtype = _narrowed(value.dtype, allow)
         allowed = PLAIN & DTYPES[node.op_type] if value in computed else PLAIN
-        if node.op_type in QUANTIZERS:
+        if is_integer_bias(node.op):
+            allowed = FLOATS | {ir.DataType.INT32}
+        elif node.op_type in QUANTIZERS:
             allowed = QUANTIZED | {ir.DataType.UINT8} if value.dtype == quantized_dtype(node) else FLOATS
         if node.op_type == "Cast" and not _casts_inside(node):
             allowed |= {ir.DataType.UINT8}

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from engines.errors import BuildError
 from engines.tensorrt_ops import OPSETS
-from partitioner.quantization import DEQUANTIZE, MIDDLE, QUANTIZE, describe_quantization, is_paired
+from partitioner.quantization import DEQUANTIZE, MIDDLE, QUANTIZE, describe_quantization, is_integer_bias, is_paired
 from partitioner.versions import VersionLimits, lower_versions
 
 INT8_STEPS, UINT8_STEPS = 127, 255
@@ -57,6 +57,20 @@ def stamp_versions(model: ir.Model) -> None:
 def stamp_producer(model: ir.Model) -> None:
     """Name this program as the one that has written the model."""
     model.producer_name = PRODUCER
+
+
+def fold_integer_biases(model: ir.Model) -> None:
+    """Compute DequantizeLinear of int32 constants, which the parser doesn't know (operator specification)."""
+    for op in list(model.graph):
+        if not is_integer_bias(op):
+            continue
+        steps, scale = (value.const_value.numpy() for value in op.inputs[:2] if value and value.const_value)
+        bias = _constant(op, "bias", (steps * scale.astype(np.float32)).astype(scale.dtype))
+        if op.outputs[0].is_graph_output():
+            _replace(op, ir.node("Identity", [bias]))
+        else:
+            ir.convenience.replace_all_uses_with(op.outputs[0], bias)
+            model.graph.remove(op, safe=True)
 
 
 def center_uint8(model: ir.Model) -> None:
@@ -129,8 +143,8 @@ def narrow_doubles(model: ir.Model) -> None:
         _narrow_attributes(op)
 
 
-STAMPS: Sequence[Pass] = (stamp_producer, stamp_versions)
-"""What any model needs to be read at all."""
+STAMPS: Sequence[Pass] = (stamp_producer, stamp_versions, fold_integer_biases)
+"""What a node needs to be read at all, whatever stands beside it."""
 
 PASSES: Sequence[Pass] = (*STAMPS, center_uint8, narrow_uint8, open_uint8, refuse_uint8, narrow_doubles)
 """In order."""

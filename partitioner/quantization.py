@@ -58,6 +58,19 @@ def is_paired(quantizer: ir.Node) -> bool:
     )
 
 
+def is_integer_bias(op: ir.Node) -> bool:
+    """Whether a node is DequantizeLinear of an int32 constant, with one scale or one an element and no zero point.
+
+    Quantized models hold their biases so: in steps of the input's scale times the weight's.
+    """
+    if op.op_type != DEQUANTIZE or op.inputs[0] is None or op.inputs[0].dtype != ir.DataType.INT32:
+        return False
+    data, scale = _array(op, 0), _array(op, 1)
+    if data is None or scale is None or _zero_point(op) != 0:
+        return False
+    return scale.size == 1 or data.shape == scale.shape
+
+
 def _share_zero_point(one: ir.Node, other: ir.Node) -> bool:
     """Whether two nodes have equal zero points. Most share one constant, which need not be read."""
     same = len(one.inputs) == len(other.inputs) == 3 and one.inputs[2] is other.inputs[2]

@@ -365,6 +365,12 @@ def test_float64_is_taken_only_where_the_user_lets_it_be_narrowed() -> None:
             24,
             id="weights-with-a-scale-for-each-channel",
         ),
+        pytest.param(
+            "g (float[2] x) => (float[2] y) <int32[2] q = {-5, 70000}, float s = {0.1}>"
+            " { b = DequantizeLinear(q, s) y = Add(x, b) }",
+            24,
+            id="bias-in-int32",
+        ),
         pytest.param("g (float[2] x) => (float[2] y) { y = Relu(x) }", 7, id="older-than-the-parser-but-the-same"),
         pytest.param(
             "g (float[2,3] x, float[3,2] w) => (float[2,2] y) { y = MatMul(x, w) }",

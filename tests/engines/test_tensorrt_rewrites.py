@@ -10,7 +10,7 @@ import pytest
 
 from engines.errors import BuildError
 from engines.tensorrt_ops import OPSETS
-from engines.tensorrt_rewrites import PASSES, center_uint8, narrow_doubles, narrow_uint8, prepare
+from engines.tensorrt_rewrites import PASSES, center_uint8, fold_integer_biases, narrow_doubles, narrow_uint8, prepare
 
 SCALE = 0.1
 PAIR = (
@@ -64,6 +64,42 @@ def test_uint8_from_zero_becomes_int8_within_one_and_a_half_steps() -> None:
 
     assert types(result) == {onnx.TensorProto.INT8}
     np.testing.assert_allclose(run(result, x=SPREAD), run(model, x=SPREAD), rtol=0, atol=1.5 * SCALE + 1e-6)
+
+
+BIASED = (
+    "g (float[1,2,3,3] x) => (#) <float[2,2,1,1] w = {1, 2, 3, 4}, int32[2] q = {-70000, 123456}, float s = {0.001}>"
+    " { b = DequantizeLinear(q, s) y = Conv(x, w, b) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("results", "operators"),
+    [
+        pytest.param("float[1,2,3,3] y", ["Conv"], id="inside"),
+        pytest.param("float[1,2,3,3] y, float[2] b", ["Identity", "Conv"], id="result"),
+    ],
+)
+def test_a_bias_in_int32_becomes_a_float_constant(results: str, operators: list[str]) -> None:
+    model = parse(BIASED.replace("#", results))
+    image = np.random.default_rng(0).standard_normal((1, 2, 3, 3), np.float32)
+
+    result = rewritten(model, fold_integer_biases)
+
+    assert [node.op_type for node in result.graph.node] == operators
+    for found, wanted in zip(run_all(result, x=image), run_all(model, x=image), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_bias_in_int32_with_a_scale_for_each_channel_becomes_a_float_constant() -> None:
+    model = parse(
+        "g (float[2] x) => (float[2] y) <int32[2] q = {-5, 7}, float[2] s = {0.5, 0.25}, int32[2] z = {0, 0}>"
+        " { b = DequantizeLinear<axis = 0>(q, s, z) y = Add(x, b) }"
+    )
+
+    result = rewritten(model, fold_integer_biases)
+
+    assert [node.op_type for node in result.graph.node] == ["Add"]
+    np.testing.assert_array_equal(run(result, x=np.zeros(2, np.float32)), [-2.5, 1.75])
 
 
 def test_the_largest_number_of_uint8_is_not_clipped_to_half() -> None:

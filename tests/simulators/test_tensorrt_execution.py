@@ -35,6 +35,16 @@ HYBRID = """g (float[2, 8] x) => (float[2, 8] y, float[2, 8] z) {
 }"""
 """Engines and native nodes in turn; ``a`` and ``c`` are read by engines other than their own."""
 
+QUANTIZED = """g (float[1, 2, 3, 3] x) => (float[1, 2, 3, 3] y)
+<float s = {0.05}, int8 z = {0}, int8[2, 2, 1, 1] w = {1, -2, 3, 4}, int32[2] b = {-700, 1234}, float t = {0.0025}> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    v = DequantizeLinear(w, s, z)
+    c = DequantizeLinear(b, t)
+    y = Conv(d, v, c)
+}"""
+"""What a quantizer writes for other runtimes: the bias in int32, in steps of input and weight."""
+
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"
 UNARY = ("Relu", "Tanh", "Sigmoid", "Softsign", "Neg")
 
@@ -171,6 +181,16 @@ def test_float64_is_narrowed_where_the_user_allows_it(machine) -> None:
     model.check(x=numbers(2, 3).astype(np.float64))
 
     assert model.executable.description["segments"] == 2
+    assert model.fallbacks == []
+
+
+def test_bias_of_a_quantized_model_is_inside_the_engine(machine) -> None:
+    model = machine.load(QUANTIZED)
+
+    model.check(x=numbers(1, 2, 3, 3))
+
+    assert model.executable.description["segments"] == 1
+    assert model.executable.description["native_nodes"] == 0
     assert model.fallbacks == []
 
 
