@@ -1,7 +1,9 @@
 """Bounds the inference requests in the server, and knows when the last one is answered."""
 
 import collections
+import contextlib
 import functools
+import logging
 import queue
 import sys
 import threading
@@ -9,6 +11,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 BODY_S = 0.05
 """How long a thread that waits for the body of its request counts as one at work, if others wait for a thread."""
@@ -122,11 +126,18 @@ class InferencePool(ThreadPoolExecutor):
             for inbox in self._resting:
                 inbox.put(None)
 
-    def _set_to_work(self) -> None:
-        if self._backlog and self._at_work < self._most_at_work:
-            self._at_work += 1
+    def _set_to_work(self) -> bool:
+        """Let a thread take the next request, if there is one and a thread may; return whether one does."""
+        if not self._backlog or self._at_work >= self._most_at_work:
+            return False
+        try:
             inbox = self._resting.pop() if self._resting else self._new_thread()
-            inbox.put(self._take())
+        except RuntimeError as error:  # the system has no thread to give: the request waits for one of those at work
+            logger.warning("%s; %d requests wait", error, len(self._backlog))
+            return False
+        self._at_work += 1
+        inbox.put(self._take())
+        return True
 
     def _take(self) -> "_Task":
         task = self._backlog.popleft()
@@ -138,8 +149,10 @@ class InferencePool(ThreadPoolExecutor):
         if not self._crowded.is_set():  # setting an event takes 2 us, set or not
             self._crowded.set()
         if self._patrol is None:
-            self._patrol = threading.Thread(target=self._replace_idlers, name="patrol", daemon=True)
-            self._patrol.start()
+            patrol = threading.Thread(target=self._replace_idlers, name="patrol", daemon=True)
+            with contextlib.suppress(RuntimeError):
+                patrol.start()
+                self._patrol = patrol
 
     def _replace_idlers(self) -> None:
         """While requests wait for a thread, stop counting threads that wait for a body."""
@@ -151,8 +164,8 @@ class InferencePool(ThreadPoolExecutor):
                     if not task.begun and not task.uncounted and task.since < overdue:
                         task.uncounted = True
                         self._at_work -= 1
-                while self._backlog and self._at_work < self._most_at_work:
-                    self._set_to_work()
+                while self._set_to_work():
+                    pass
                 if not self._backlog and not self._closed:
                     self._crowded.clear()
 
@@ -166,7 +179,9 @@ class InferencePool(ThreadPoolExecutor):
         while task is not None:
             self._here.task = task
             task.run()
-            task = self._next_task(task, inbox) or inbox.get()
+            task = self._here.task = self._next_task(task, inbox)  # a thread at rest must not keep a request in memory
+            if task is None:
+                task = inbox.get()
 
     def _next_task(self, done: "_Task", inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
         with self._lock:

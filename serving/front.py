@@ -77,8 +77,8 @@ class GrpcFront:
         self._pool = pool
         self._control = InferencePool(CONTROL_THREADS)
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
-        self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, thread_name_prefix="reflection")
-        self._loading = ThreadPoolExecutor(1, thread_name_prefix="repository")  # where requests to load a model wait
+        self._reflection = InferencePool(REFLECTION_THREADS)
+        self._loading = InferencePool(1)  # where requests to load a model wait
         self._health = health.HealthService()
         self._servicer = servicer = GrpcServicer(service, self._pool.waiting, spread)
         self.methods = servicer.methods

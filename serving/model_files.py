@@ -37,7 +37,11 @@ def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
 
     A version folder counts if it has a ``model.onnx``, or exactly one file that ends in ``.onnx``.
     """
-    if not path.is_dir():
+    try:
+        is_file = not path.is_dir()
+    except OSError:  # such as that of a network file system that is away
+        return {}
+    if is_file:
         stamp = _stamp([path])
         return {ONLY_VERSION: VersionFile(path, stamp)} if stamp else {}
     numbers = sorted(int(name) for name in _names(path) if _NUMBER.fullmatch(name))
@@ -81,7 +85,10 @@ def _version_in(folder: pathlib.Path) -> VersionFile | None:
     name = DEFAULT_FILE if DEFAULT_FILE in models else models[0] if len(models) == 1 else None
     if name is None:
         return None
-    stamp = _stamp(sorted(folder.rglob("*")))
+    try:
+        stamp = _stamp(sorted(folder.rglob("*")))
+    except OSError:  # it has just gone
+        return None
     return VersionFile(folder / name, stamp) if stamp else None
 
 

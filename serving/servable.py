@@ -1,5 +1,6 @@
 """One loaded model version, its state, and requests to it."""
 
+import contextlib
 import enum
 import logging
 import queue
@@ -29,6 +30,10 @@ Loader = Callable[[ModelConfig], Executable]
 """Makes a model ready to run; its errors say what the user can do."""
 
 
+PATIENCE_S = 0.01
+"""How long a request may hold its thread while it waits for an instance, unless others wait longer already."""
+
+
 class State(enum.StrEnum):
     """What a servable can do, in the protocol's words."""
 
@@ -52,7 +57,14 @@ class Servable:
     """
 
     def __init__(
-        self, config: ModelConfig, counts: ModelCounts, version: str, *, stand_in: bool = False, files: object = None
+        self,
+        config: ModelConfig,
+        counts: ModelCounts,
+        version: str,
+        *,
+        on_loss: Callable[[], None],
+        stand_in: bool = False,
+        files: object = None,
     ) -> None:
         """Describe what to load.
 
@@ -60,6 +72,7 @@ class Servable:
             config: How to serve it; the path is that of its file.
             counts: Where to count requests.
             version: Decimal.
+            on_loss: Called when it is not ready any more since its engines can't run.
             stand_in: Whether it runs natively, whatever the configuration says.
             files: Kept until the model is freed.
         """
@@ -71,6 +84,7 @@ class Servable:
         self.counts = counts
         self.stand_in = stand_in
         self._config = config.model_copy(update={"engine": "native"}) if stand_in else config
+        self._on_loss = on_loss
         self._files = files
         self._users: set[object] = set()
         self._retired = False
@@ -85,6 +99,8 @@ class Servable:
         self._instances: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(config.instances):
             self._instances.put(None)
+        self._patient: set[object] = set()
+        """Stands for requests that have waited long for an instance."""
 
     @property
     def is_ready(self) -> bool:
@@ -235,10 +251,13 @@ class Servable:
         executable = self._executable
         assert executable is not None, "only users that have entered run the model"
         arrived = time.perf_counter_ns()
-        waits = self._instances.empty()
-        if waits:
+        waits = False
+        try:
+            self._instances.get_nowait()
+        except queue.Empty:
+            waits = True
             self.counts.enter_queue()
-        self._instances.get()
+            self._wait_for_instance(terms)
         started = time.perf_counter_ns()
         execution = durations.execution = Execution() if durations.traced else None
         try:
@@ -249,11 +268,24 @@ class Servable:
         finally:
             self._instances.put(None)
         ended = time.perf_counter_ns()
+        durations.alone = True
         durations.queue = started - arrived
         durations.compute_infer = ended - started
         if execution is not None:
             execution.ended_ns = ended
         return results
+
+    def _wait_for_instance(self, terms: QueueTerms) -> None:
+        """Wait for an instance. Where that takes long, the thread makes room for requests to other models."""
+        if not self._patient:
+            with contextlib.suppress(queue.Empty):
+                self._instances.get(timeout=PATIENCE_S)
+                return
+        turn = object()
+        self._patient.add(turn)
+        with terms.waiting:
+            self._instances.get()
+        self._patient.discard(turn)
 
     def _leave_queue(self) -> NoReturn:
         self.counts.leave_queue()
@@ -292,6 +324,7 @@ class Servable:
         if self.state is State.READY:
             self.state, self.reason = State.UNAVAILABLE, reason
             logger.error("Model %r is not ready any more: %s", self.name, reason)
+            self._on_loss()
 
     def _fail(self, reason: str) -> None:
         self.state, self.reason = State.UNAVAILABLE, reason

@@ -138,7 +138,14 @@ class ServedModel:
     def _servable(self, number: int, config: ModelConfig, *, stand_in: bool = False) -> Servable:
         if number not in self._counts:
             self._counts[number] = self._metrics.add_model(config.name, str(number))
-        return Servable(config, self._counts[number], str(number), stand_in=stand_in, files=self._source.files)
+        return Servable(
+            config,
+            self._counts[number],
+            str(number),
+            on_loss=self._show_states,
+            stand_in=stand_in,
+            files=self._source.files,
+        )
 
     def _load_changed(self, unloads: int) -> None:
         for number, file in reversed(self._wanted().items()):  # the preferred version first
@@ -193,12 +200,16 @@ class ServedModel:
     def _retire(self, gone: Mapping[int, Servable | None]) -> None:
         """Follow a new snapshot: tell the readers, then free what it lacks, once that is idle."""
         replaced = {number: one for number, one in gone.items() if one is not None}
-        for number, counts in self._counts.items():
-            counts.ready = number in self.versions and self.versions[number].is_ready
         self._former = {**self._former, **{n: one for n, one in replaced.items() if n not in self.versions}}
-        self._on_change()
+        self._show_states()
         self._retiring = [thread for thread in self._retiring if thread.is_alive()]
         for servable in replaced.values():
             thread = threading.Thread(target=servable.retire, name="retire-model", daemon=True)
             thread.start()
             self._retiring.append(thread)
+
+    def _show_states(self) -> None:
+        """Tell the readers which versions are ready."""
+        for number, counts in self._counts.items():
+            counts.ready = number in self.versions and self.versions[number].is_ready
+        self._on_change()

@@ -35,7 +35,10 @@ class Watcher:
     def _follow(self) -> None:
         while not self._closing.wait(POLL_S):
             for model in self._models:
-                self._look(model)
+                try:
+                    self._look(model)
+                except Exception:  # one model's trouble must not end the watch over the others
+                    logger.exception("Looking at the files of model %r failed", model.config.name)
 
     def _look(self, model: ServedModel) -> None:
         found = model.look()

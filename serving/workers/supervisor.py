@@ -158,7 +158,13 @@ class Supervisor:
         ends, at_once = 0, True
         while not self._stopping.is_set():
             started = time.monotonic()
-            child = self._start(number, config)
+            try:
+                child = self._start(number, config)
+            except OSError as error:  # no memory or no files are left for a process
+                ends += 1
+                logger.error("Worker %d can't be started (%s); it is tried again", number, error)
+                self._stopping.wait(_pause_s(ends + 1))
+                continue
             reason, how = self._look_after(child, at_once=at_once)
             if self._stopping.is_set():
                 return

@@ -1,6 +1,11 @@
 """The threads that run inference requests."""
 
+import gc
 import threading
+import time
+import weakref
+
+import pytest
 
 from serving.admission import InferencePool
 
@@ -86,6 +91,41 @@ def test_a_request_that_fails_does_not_end_its_thread() -> None:
 
     assert isinstance(failed.exception(PATIENCE_S), ValueError)
     assert done.exception(PATIENCE_S) is None
+    pool.shutdown()
+
+
+def test_a_thread_at_rest_keeps_no_request_in_memory() -> None:
+    class Request:
+        """Stands for megabytes."""
+
+    pool, request = InferencePool(1), Request()
+    seen = weakref.ref(request)
+    pool.submit(pool.begins(id), request).result(PATIENCE_S)
+
+    del request
+
+    deadline = time.monotonic() + PATIENCE_S
+    while seen() is not None:
+        assert time.monotonic() < deadline
+        gc.collect()
+    pool.shutdown()
+
+
+def test_requests_wait_for_a_thread_at_work_where_the_system_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, gate = InferencePool(4), threading.Event()
+    first = pool.submit(pool.begins(gate.wait), PATIENCE_S)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    others = [pool.submit(pool.begins(threading.get_ident)) for _ in range(3)]
+    assert not any(other.done() for other in others)
+    gate.set()
+
+    assert first.result(PATIENCE_S)
+    assert len({other.result(PATIENCE_S) for other in others}) == 1
+    assert pool.wait_idle(PATIENCE_S)
     pool.shutdown()
 
 

@@ -17,6 +17,21 @@ def infer(running, model: str, **options) -> None:
     running.client.infer(model, [x], **options)
 
 
+def test_requests_that_wait_for_one_model_do_not_hold_up_those_to_another(start, fake, eventually) -> None:
+    quick = type(fake)()
+    entry = "- {{name: {0}, path: fake.onnx, warmup: 0}}\n".format
+    running = start(entry("slow") + entry("quick"), loader=lambda model: quick if model.name == "quick" else fake)
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(8) as pool:
+        slow = [pool.submit(infer, running, "slow") for _ in range(8)]
+        eventually(lambda: running.server.in_flight == 8)
+        infer(running, "quick", client_timeout=60)
+        assert fake.runs == 1
+        fake.gate.set()
+        assert [one.result(120) for one in slow] == [None] * 8
+
+
 @pytest.mark.parametrize("size", [20_000, 200_000])
 def test_headers_beyond_any_sensible_size_are_refused_and_the_server_goes_on(start_fake, size: int) -> None:
     running = start_fake()

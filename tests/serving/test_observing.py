@@ -5,9 +5,11 @@ import threading
 import urllib.error
 import urllib.request
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
@@ -147,10 +149,15 @@ def test_native_fallbacks_are_counted_by_reason(start_fake, fake) -> None:
 
 def test_model_whose_device_is_lost_is_not_ready_any_more(start_fake, fake, caplog) -> None:
     running = start_fake()
+    with grpc.insecure_channel(running.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=120)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
 
-    fake.on_loss("The GPU can't be used any more in this process. Restart the server.")
+        fake.on_loss("The GPU can't be used any more in this process. Restart the server.")
 
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert not running.client.is_model_ready("fake")
+    assert samples(running)["trtnode_model_ready", "fake", "1"] == 0
     assert get(f"{running.http}/readyz")[0] == 503
     assert "Model 'fake' is not ready any more: The GPU" in caplog.text
 

@@ -1,5 +1,7 @@
 """New versions take the place of old ones while requests come."""
 
+import errno
+import pathlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -112,6 +114,27 @@ def test_a_watched_file_that_changes_is_loaded_again(start, adders, eventually) 
 
     eventually(lambda: adders.ask(client) == 5)
     assert adders.index(client) == {"1": ("READY", "")}
+
+
+@pytest.mark.parametrize("name", ["is_dir", "rglob"])
+def test_files_that_can_not_be_looked_at_for_a_while_are_followed_afterwards(
+    start, adders, eventually, monkeypatch, name: str
+) -> None:
+    adders.write("m/1/model.onnx", 1)
+    client = start("- {name: m, path: m, engine: native, watch: true}").client
+    looks: list[object] = []
+
+    def fail(path: pathlib.Path, *_pattern: str) -> bool:
+        looks.append(path)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as away:
+        away.setattr(pathlib.Path, name, fail)
+        eventually(lambda: len(looks) > 1)
+        assert adders.ask(client) == 1
+    adders.write("m/2/model.onnx", 2)
+
+    eventually(lambda: adders.ask(client) == 2)
 
 
 def test_a_version_that_is_removed_is_retired_and_the_one_before_comes_back(start, adders, eventually) -> None:
