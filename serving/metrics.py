@@ -59,6 +59,8 @@ class Durations:
     compute_input: int = 0
     compute_infer: int = 0
     compute_output: int = 0
+    alone: bool = False
+    """Whether the request had an execution of its own, without batching."""
     traced: bool = False
     """Whether somebody wants to know more than that."""
     execution: "Execution | None" = None
@@ -166,6 +168,7 @@ class ModelCounts:
         self._durations = Durations()
         self._batches: dict[int, BatchStats] = {}
         self._batched_rows = 0
+        self._alone = BatchStats()
         self._latencies: Counter[int] = Counter()
         self._last_ns = 0
 
@@ -195,6 +198,11 @@ class ModelCounts:
             total.compute_input += durations.compute_input
             total.compute_infer += durations.compute_infer
             total.compute_output += durations.compute_output
+            if durations.alone:
+                self._alone.executions += 1
+                self._alone.compute_input += durations.compute_input
+                self._alone.compute_infer += durations.compute_infer
+                self._alone.compute_output += durations.compute_output
 
     def add_failure(self, reason: FailureReason, spent_ns: int = 0) -> None:
         """Count a request that got an error, after so many nanoseconds in the server."""
@@ -241,13 +249,12 @@ class ModelCounts:
             self._add_up()
             durations = dataclasses.replace(self._durations)
             batches = {rows: dataclasses.replace(stats) for rows, stats in sorted(self._batches.items())}
-            if self._success and not batches:  # without batching, each request is an execution of one row
-                batches[1] = BatchStats(
-                    self._success, durations.compute_input, durations.compute_infer, durations.compute_output
-                )
+            if self._alone.executions:  # without batching, each request is an execution of one row
+                batches = {1: BatchStats(), **batches}
+                batches[1].add(self._alone)
             return Snapshot(
                 success=self._success,
-                rows=self._batched_rows or self._success,
+                rows=self._batched_rows + self._alone.executions,
                 executions=self._executions,
                 pending=self._pending,
                 failures=dict(self._failures),

@@ -74,12 +74,14 @@ class RestCall:
         model_name: The model's.
         version: Empty for the latest.
         body: As it came.
+        headers: Names in lower case, and values.
         id: Known once the body is parsed.
     """
 
     model_name: str
     version: str
     body: Body
+    headers: Sequence[tuple[str, str]]
     id: str = ""
 
 
@@ -131,7 +133,7 @@ class RestInference:
         self._service = service
         self._pool = pool
         self._max_bytes = max_bytes
-        self._infer_logged = logged(INFER_RPC, self._infer)
+        self._infer_logged = pool.begins(logged(INFER_RPC, self._infer))
         self._refuse_logged = logged(INFER_RPC, self._refuse)
 
     async def answer(self, request: Request) -> Answer:
@@ -145,7 +147,7 @@ class RestInference:
         """
         body = await read_body(request, self._max_bytes)
         names = request.path_params
-        call = RestCall(names["model"], names.get("version", ""), body)
+        call = RestCall(names["model"], names.get("version", ""), body, request.headers.items())
         client = Client(peer_of(request))
         if not self._pool.admits():
             return self._refuse_logged(call, client)  # type: ignore[no-any-return]
@@ -163,10 +165,12 @@ class RestInference:
 
     def _run(self, call: RestCall, client: Client) -> Answer:
         memory = self._service.shared_memory
-        with self._service.call(call.model_name, call.version) as run:
+        with self._service.call(call.model_name, call.version, headers=lambda: call.headers) as run:
             text, binary = call.body.split()
             request = parse_request(text)
             call.id = request.id
+            if run.trace is not None:
+                run.trace.name(request.id)
             wishes = queue_wishes(infer_parameters(request.parameters))
             feeds = read_inputs(request, binary, run.signature, memory)
             forms = OutputForms.of(request, run.signature, memory)

@@ -32,6 +32,8 @@ def read_object(body: bytes) -> dict[str, Any]:
     """
     try:
         found = json.loads(body) if body.strip() else {}
+        if b"\\u" in body:
+            json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -52,8 +54,12 @@ def fill(message: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def infer_parameters(values: Mapping[str, bool | int | float | str]) -> dict[str, InferParameter]:
-    """Return parameters of a request or tensor in the protocol's form."""
-    return {name: _infer_parameter(value) for name, value in values.items()}
+    """Return parameters of a request or tensor in the protocol's form.
+
+    Raises:
+        InvalidRequestError: A number is too large for it.
+    """
+    return {name: _infer_parameter(name, value) for name, value in values.items()}
 
 
 def repository_parameters(values: Any) -> dict[str, ModelRepositoryParameter]:
@@ -96,12 +102,17 @@ def _json_item(field: Any, value: Any) -> Any:
     return field.enum_type.values_by_number[value].name if field.enum_type is not None else value
 
 
-def _infer_parameter(value: bool | int | float | str) -> InferParameter:
+def _infer_parameter(name: str, value: bool | int | float | str) -> InferParameter:
     if isinstance(value, bool):
         return InferParameter(bool_param=value)
     if isinstance(value, int) and value in INT64:
         return InferParameter(int64_param=value)
-    return InferParameter(string_param=value) if isinstance(value, str) else InferParameter(double_param=value)
+    if isinstance(value, str):
+        return InferParameter(string_param=value)
+    try:
+        return InferParameter(double_param=value)
+    except OverflowError:
+        raise InvalidRequestError(f"the parameter {name[:255]!r} is a larger number than any of 64 bits") from None
 
 
 def _repository_parameter(name: str, value: Any) -> ModelRepositoryParameter:

@@ -15,6 +15,7 @@ from serving.errors import (
     MissingExtraError,
     NotFoundError,
     SharedMemoryError,
+    TooLargeError,
     UnavailableError,
     UnsupportedError,
 )
@@ -297,6 +298,7 @@ _REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
     (UnsupportedError, FailureReason.OTHER),
     (NotFoundError, FailureReason.OTHER),
     (SharedMemoryError, FailureReason.OTHER),
+    (TooLargeError, FailureReason.OTHER),
     (UnavailableError, FailureReason.REJECTED),
     (CancelledRequestError, FailureReason.CANCELED),
 )

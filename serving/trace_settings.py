@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _OFF, _ON = "OFF", "TIMESTAMPS"
 _LEVELS = (_OFF, _ON, "TENSORS")
 _MOST = 2**31 - 1
+_MOST_DIGITS = 10
 
 
 def trace_settings(tracing: "Tracing | None") -> dict[str, list[str]]:
@@ -62,6 +63,7 @@ def _rate(values: Sequence[str] | None) -> int | None:
     if not values:
         return 1
     text = values[0]
-    if len(values) > 1 or not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _MOST):
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    if len(values) > 1 or not 0 < number <= _MOST:
         raise InvalidRequestError(f"trace_rate should be a whole number from 1 to {_MOST}, not {text[:100]!r}")
-    return int(text)
+    return number

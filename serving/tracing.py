@@ -64,9 +64,9 @@ class Tracing:
         span = self._tracer.start_span("infer", _PROPAGATOR.extract(carrier), kind=SpanKind.SERVER)
         if not span.is_recording():
             return None
-        if request_id:
-            span.set_attribute("trtnode.request_id", request_id)
-        return RequestTrace(self._tracer, span)
+        trace = RequestTrace(self._tracer, span)
+        trace.name(request_id)
+        return trace
 
     def close(self) -> None:
         """Send what is left."""
@@ -83,6 +83,11 @@ class RequestTrace:
         self._tracer = tracer
         self._span = span
         self._clock_ns = time.time_ns() - time.perf_counter_ns()
+
+    def name(self, request_id: str) -> None:
+        """Say which id the client gave the request; empty for none."""
+        if request_id:
+            self._span.set_attribute("trtnode.request_id", request_id)
 
     def fail(self, error: BaseException) -> None:
         """Say why the request failed."""

@@ -3,12 +3,15 @@
 import json
 import pathlib
 import tempfile
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
@@ -121,6 +124,38 @@ def test_counts_go_on_after_a_reload(running, adders) -> None:
 
     (statistics,) = running.client.get_inference_statistics("m").model_stats
     assert statistics.inference_count == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("null", "{max_batch_size: 4}"), ("{max_batch_size: 4}", "null")], ids=["on", "off"]
+)
+def test_counts_go_on_after_a_reload_with_or_without_batching(start, adders, before: str, after: str) -> None:
+    adders.write("m.onnx", 1)
+    client = start(f"- {{name: m, path: m.onnx, engine: native, batching: {before}}}", server=ADMIN).client
+    adders.ask(client)
+    adders.ask(client)
+    client.load_model("m", config=json.dumps({"batching": yaml.safe_load(after)}))
+    adders.ask(client)
+
+    (statistics,) = client.get_inference_statistics("m").model_stats
+
+    assert (statistics.inference_count, statistics.execution_count) == (3, 3)
+    assert [(one.batch_size, one.compute_infer.count) for one in statistics.batch_stats] == [(1, 3)]
+
+
+def test_a_client_that_never_says_what_to_load_keeps_nobody_from_loading(running, adders) -> None:
+    told = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        told.wait(120)
+        yield b""
+
+    with grpc.insecure_channel(running.address) as channel:
+        stuck = channel.stream_unary("/inference.GRPCInferenceService/RepositoryModelLoad").future(nothing())
+        running.client.load_model("m", client_timeout=60)
+        assert not stuck.done()
+        told.set()
+    assert adders.ask(running.client) == 1
 
 
 def test_unknown_models_have_the_codes_of_the_protocol(running) -> None:

@@ -112,6 +112,9 @@ def status_after(running, path: str = INFER) -> int:
         pytest.param(
             request(given(data=None, parameters={"shared_memory_region": "r"})), "shared_memory_byte_size", id="memory"
         ),
+        pytest.param(
+            request(parameters={"x": 10**400}), "the parameter 'x' is a larger number", id="parameter-too-large"
+        ),
     ],
 )  # fmt: skip
 def test_a_request_at_fault_is_told_what_is_wrong(shared, body: bytes, told: str) -> None:
@@ -434,6 +437,9 @@ def test_paths_and_verbs_that_are_not_there_are_told_so_in_json(shared, method: 
         ("/v2/logging", b'{"log_info": [1]}', "'log_info' should be text, a number from 0 or true or false"),
         ("/v2/logging", b'{"log_info": 1}', "'log_info' should be of type bool"),
         ("/v2/trace/setting", b'{"trace_level": ["LOUD"]}', "there is no trace level 'LOUD'"),
+        ("/v2/trace/setting", b'{"trace_rate": "%d"}' % (10**50), "should be a whole number from 1 to"),
+        ("/v2/trace/setting", b'{"trace_rate": "%s1"}' % (b"0" * 5000), "should be a whole number from 1 to"),
+        ("/v2/logging", b'{"log_file": "\\ud800"}', "surrogates not allowed"),
     ],
 )
 def test_wrong_bodies_of_other_calls_are_told_what_is_wrong(with_memory, path: str, body: bytes, told: str) -> None:

@@ -1,8 +1,10 @@
 """Spans that a real collector gets over OTLP."""
 
+import json
 import queue
 import sys
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -106,6 +108,19 @@ def test_a_request_belongs_to_the_trace_of_its_client(traced, collector: Collect
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (CLIENT_TRACE, CLIENT_SPAN)
     assert span.kind == Span.SPAN_KIND_SERVER
     assert facts(span) == {"trtnode.request_id": "seven", "trtnode.model": "digits", "trtnode.version": "1"}
+
+
+def test_a_rest_request_belongs_to_the_trace_of_its_client(traced, collector: Collector) -> None:
+    image = {"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0] * 64}
+    body = json.dumps({"id": "seven", "inputs": [image]}).encode()
+    request = urllib.request.Request(traced().http + "/v2/models/digits/infer", body, PARENT)
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        assert answer.status == 200
+
+    (span,) = collector.requests()
+
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (CLIENT_TRACE, CLIENT_SPAN)
+    assert facts(span)["trtnode.request_id"] == "seven"
 
 
 def test_a_request_of_a_stream_belongs_to_the_trace_of_the_stream(traced, collector: Collector) -> None:
