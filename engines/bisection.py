@@ -66,6 +66,7 @@ class _Search:
         if stop - start == 1:
             return {start: words}
         if self._budget.is_spent:
+            self.lasting = False  # a machine with more time may find more
             return dict.fromkeys(range(start, stop), _unsearched(words, stop - start))
         middle = (start + stop) // 2
         halves = ((start, middle), (middle, stop))

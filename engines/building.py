@@ -193,9 +193,10 @@ class EngineBuilder:
         return self._checker.check(graph, [part], {part.name: built}, timeout_s=timeout_s).get(part.name)
 
     def check_new(self, partition: Partition, accepted: Mapping[str, BuiltEngine]) -> dict[str, Verdict]:
-        """Compare engines that were built just now with native execution."""
+        """Compare engines that were built just now, or all on the user's own inputs, with native execution."""
         graph = partition.graph
-        keys = {s.name: accepted[s.name].key for s in partition.segments if not accepted[s.name].cached}
+        given = self._options.samples is not None
+        keys = {s.name: accepted[s.name].key for s in partition.segments if given or not accepted[s.name].cached}
         new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
         refusals = self._checker.check(graph, new, accepted) if new else {}
         refused: dict[str, Verdict] = {}

@@ -18,7 +18,7 @@ from engines.bias_correction import ChannelMeans
 from engines.calibration_data import CalibrationDataset
 from engines.calibration_table import CalibrationTable
 from engines.errors import CalibrationDataError, ExecutionError
-from engines.files import sha256_of_file, write_model
+from engines.files import sha256_of_model, write_model
 from engines.labelling import cleaned
 from engines.onnxruntime_backend import NativeSession
 from engines.plan import specs
@@ -95,7 +95,7 @@ def calibrate(
     return CalibrationTable(
         ranges=ranges.estimates(),
         means=means.estimates(),
-        model_sha256=sha256_of_file(model),
+        model_sha256=sha256_of_model(model),
         data_sha256=stream.sha256,
         samples=ranges.samples,
         method=f"percentile {percentile:g}" if method == "percentile" else method,

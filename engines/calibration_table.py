@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engines.errors import CalibrationTableError
-from engines.files import sha256_of_file, write_atomically
+from engines.files import sha256_of_model, write_atomically
 
 FORMAT = "trtnode.calibration.1"
 
@@ -66,7 +66,7 @@ class CalibrationTable:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             problem = f"is no calibration table, or a damaged one ({type(error).__name__}: {error})"
             raise CalibrationTableError(path, problem) from None
-        if model is not None and table.model_sha256 != sha256_of_file(model):
+        if model is not None and table.model_sha256 != sha256_of_model(model):
             raise CalibrationTableError(path, f"was made from another model than {model}")
         return table
 

@@ -99,7 +99,7 @@ class Checker:
         inputs = sampled(specs(graph.inputs), self.shapes)
         check = jobs.check_segments if self.natively else jobs.check_by_reference
         problems = self.worker.call(check, timeout_s, model, inputs, built, self.samples)
-        return {name: _refusal(problem) for name, problem in problems.items()}
+        return {name: _refusal(problem, lasting=self.samples is None) for name, problem in problems.items()}
 
 
 def fits(cached: CachedEngine, backend: Backend, segment_sha256: str, trust: Trust) -> bool:
@@ -125,6 +125,7 @@ def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:
     )
 
 
-def _refusal(problem: str) -> Refusal:
+def _refusal(problem: str, *, lasting: bool) -> Refusal:
+    """What is said about a segment; for good only of inputs that are the same each time."""
     checked = problem != jobs.UNCHECKED
-    return Refusal(code=ReasonCode.INACCURATE, detail=problem, lasting=checked, divisible=checked)
+    return Refusal(code=ReasonCode.INACCURATE, detail=problem, lasting=checked and lasting, divisible=checked)

@@ -277,13 +277,13 @@ class _Compilation:
 
     def _check_whole(self, settled: Settled, compiled: CompiledModel) -> dict[str, Verdict]:
         """Load and run the whole compiled file once, natively and with its engines."""
-        if all(built.cached for built in settled.all_engines()):
+        if self._options.samples is None and all(built.cached for built in settled.all_engines()):
             return {}
         path = self._folder / "compiled.onnx"
         compiled.save(path)
         partition = settled.partition
         inputs = sampled(specs(partition.graph.inputs), self._options.shapes)
-        lasting = True
+        lasting = self._options.samples is None
         try:
             if self._native_fallback:
                 problem = self._call(jobs.check_compiled, path, self._source, inputs, self._options.samples)

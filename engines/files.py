@@ -12,6 +12,7 @@ import onnx
 
 from engines.errors import OutputFileError, OverwriteError
 from partitioner import walk
+from partitioner.loading import read_proto
 
 INLINE_LIMIT_BYTES = 3 * 2**29
 """1.5 GiB. protobuf's own limit is 2 GiB; beyond this, engines and weights go to files beside the model."""
@@ -76,6 +77,21 @@ def sha256_of_file(path: pathlib.Path) -> str:
     """Hash a file without reading it whole."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_model(path: pathlib.Path) -> str:
+    """Hash an ONNX file together with the files that hold its external data; without any, as ``sha256_of_file``.
+
+    Raises:
+        ModelFileError: It can't be read.
+        ExternalDataError: A file beside it is missing.
+    """
+    outside = filter(onnx.external_data_helper.uses_external_data, walk.tensors(read_proto(path)))
+    places = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
+    if not places:
+        return sha256_of_file(path)
+    digests = [sha256_of_file(file) for file in (path, *(path.parent / place for place in sorted(places)))]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _content_bytes(model: onnx.ModelProto) -> int:

@@ -20,7 +20,7 @@ from engines.carried import report_carried
 from engines.compiled_model import CompiledModel
 from engines.envelope import current_platform
 from engines.errors import EngineError, PrecisionError
-from engines.files import sha256_of_file
+from engines.files import sha256_of_file, sha256_of_model
 from engines.onnxruntime_backend import native_version
 from engines.options import Calibration, CompileOptions
 from engines.plan import specs
@@ -206,6 +206,7 @@ class PrecisionChoice:
             return None
         settled = search.apply(exact, plan)
         if settled is None:
+            self._recalled = False
             return None
         held = Held(precision=self._wishes.asked, plan=plan, settled=settled, figures=None, moved_back=self._moved_back)
         if self._quantized or self._recalled or set(plan.values()) == {"fp32"}:
@@ -261,13 +262,13 @@ class PrecisionChoice:
     def _recall(self) -> bool:
         """Take over what an earlier compilation of the same model on this machine has found."""
         data = _fingerprint(self._wishes.calibration)
-        if self._cache is None or data is None:
-            return False
+        if self._cache is None or data is None or self._wishes.budget.metric is not None:
+            return False  # nobody knows whether a function is still what it was
         backend, samples = get_backend(self._engine), self._options.samples
         options = dataclasses.replace(self._options, precision=self._wishes)
         self._key = engine_key(
             purpose="precision",
-            source=sha256_of_file(self._source),
+            source=sha256_of_model(self._source),
             options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
             data=data,
             samples=sha256_of_file(samples) if samples else "",
@@ -299,12 +300,12 @@ class PrecisionChoice:
 def _fingerprint(calibration: Calibration) -> str | None:
     """Hash of all files that ranges and samples come from; None where a function makes them."""
     files = [calibration.ranges] if calibration.ranges is not None else []
-    if calibration.data is not None:
-        path = pathlib.Path(calibration.data)
-        if not path.exists():
-            return None
-        files += sorted(path.iterdir()) if path.is_dir() else [path]
     try:
+        if calibration.data is not None:
+            path = pathlib.Path(calibration.data)
+            if not path.exists():
+                return None
+            files += sorted(path.iterdir()) if path.is_dir() else [path]
         return json.dumps([(file.name, sha256_of_file(file)) for file in files if file.is_file()])
     except OSError:
         return None  # whoever reads it says what is wrong

@@ -61,16 +61,18 @@ def stamp_producer(model: ir.Model) -> None:
 
 def fold_integer_biases(model: ir.Model) -> None:
     """Compute DequantizeLinear of int32 constants, which the parser doesn't know (operator specification)."""
-    for op in list(model.graph):
+    for op in list(model.graph.all_nodes()):
         if not is_integer_bias(op):
             continue
         steps, scale = (value.const_value.numpy() for value in op.inputs[:2] if value and value.const_value)
-        bias = _constant(op, "bias", (steps * scale.astype(np.float32)).astype(scale.dtype))
+        dtype = (op.outputs[0].dtype or _float_of(op)).numpy()
+        bias = _constant(op, "bias", (steps * scale.astype(np.float32)).astype(dtype).reshape(steps.shape))
         if op.outputs[0].is_graph_output():
             _replace(op, ir.node("Identity", [bias]))
         else:
+            assert op.graph is not None
             ir.convenience.replace_all_uses_with(op.outputs[0], bias)
-            model.graph.remove(op, safe=True)
+            op.graph.remove(op, safe=True)
 
 
 def center_uint8(model: ir.Model) -> None:
@@ -92,9 +94,7 @@ def narrow_uint8(model: ir.Model) -> None:
         assert source is not None
         producer = source.producer()
         if producer is None or producer.op_type not in NEVER_NEGATIVE:
-            clipped = ir.node("Relu", [source])
-            model.graph.insert_before(quantizer, clipped)
-            quantizer.replace_input_with(0, clipped.outputs[0])
+            quantizer.replace_input_with(0, _before(quantizer, "Relu", source).outputs[0])
         for op in _both_ends(quantizer):
             _scale(op, UINT8_STEPS / INT8_STEPS)
             _set_zero_point(op)
@@ -121,7 +121,7 @@ def refuse_uint8(model: ir.Model) -> None:
     Raises:
         BuildError: There is such a node.
     """
-    for op in model.graph:
+    for op in model.graph.all_nodes():
         if _uint8_end(op) is not None:
             raise BuildError(f"{op.op_type} {op.name!r} is uint8, which TensorRT misreads.")
 
@@ -167,7 +167,7 @@ def _uint8_quantizers(model: ir.Model, zero_point: int) -> list[ir.Node]:
     """QuantizeLinear nodes to uint8 with a zero point, whose results are read by DequantizeLinear alone."""
     return [
         op
-        for op in model.graph
+        for op in model.graph.all_nodes()
         if op.op_type == QUANTIZE
         and op.outputs[0].dtype == ir.DataType.UINT8
         and is_paired(op)

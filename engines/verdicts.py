@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engines import jobs
 from engines.base import Backend
+from engines.building import builder_version
 from engines.cache import EngineCache, engine_key
 from engines.errors import WorkerError
 from engines.files import write_model
@@ -55,7 +56,12 @@ def ask_library(
         The backend's rule, and then the library's answer.
     """
     table = functools.partial(backend.label, allow=options.allow)
-    key = engine_key(verdicts=backend.name, version=backend.version(), device=backend.device().features)
+    key = engine_key(
+        verdicts=backend.name,
+        version=backend.version(),
+        device=backend.device().features,
+        builder=builder_version(),
+    )
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))

@@ -37,9 +37,9 @@ def concrete_model(
         proto.graph.initializer.append(_constant(info, (values or {})[info.name]))
         proto.graph.input.remove(info)
     concrete = ir.from_proto(proto)
-    infer_shapes(concrete)
+    infer_shapes(concrete, with_defaults=True)
     fold_constants(concrete)
-    infer_shapes(concrete)
+    infer_shapes(concrete, with_defaults=True)
     return concrete
 
 

@@ -16,12 +16,22 @@ SMALL_INITIALIZER_ELEMENTS = 1024
 """Larger initializers can't carry a shape; inference then sees only their type, so weights are never copied."""
 
 
-def infer_shapes(model: ir.Model) -> None:
+def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
     """Write the element type and shape of every value of a model, bodies included, into the model, in place.
 
     Inference never fails here: a value that ONNX's rules say nothing about stays without a type.
+
+    Args:
+        model: Is changed.
+        with_defaults: Whether inputs that have a default are known to have it. A request may bring something else.
     """
-    _write_types(_infer(skeleton(model)).graph, model.graph)
+    proto = skeleton(model)
+    if not with_defaults:
+        inputs = {info.name for info in proto.graph.input}
+        constants = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
+        del proto.graph.initializer[:]
+        proto.graph.initializer.extend(constants)
+    _write_types(_infer(proto).graph, model.graph)
 
 
 def _write_types(inferred: onnx.GraphProto, graph: ir.Graph) -> None:

@@ -138,6 +138,7 @@ def test_search_that_costs_too_much_blames_what_is_left(budget: Budget, workshop
     assert 3 in dict(found.culprits)
     assert len(found.culprits) in (4, 8)
     assert all("is to blame was not searched any further." in detail for _, detail in found.culprits)
+    assert not found.lasting
 
 
 def test_part_that_computes_from_constants_is_not_tried(workshop: Any) -> None:

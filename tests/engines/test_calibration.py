@@ -272,6 +272,20 @@ def test_the_table_of_another_model_is_refused(digits, samples, shared_workshop,
         CalibrationTable.load(tmp_path / "ranges.json", model=other)
 
 
+def test_the_table_is_of_another_model_if_only_the_weights_beside_the_file_changed(digits, samples, tmp_path) -> None:
+    model = tmp_path / "digits.onnx"
+    onnx.save(onnx.load(digits), model, save_as_external_data=True, location="weights", size_threshold=0)
+    calibrate(model, samples, samples=1).save(tmp_path / "ranges.json")
+    assert CalibrationTable.load(tmp_path / "ranges.json", model=model).samples == 1
+
+    weights = bytearray((tmp_path / "weights").read_bytes())
+    weights[0] ^= 1
+    (tmp_path / "weights").write_bytes(weights)
+
+    with pytest.raises(CalibrationTableError, match="was made from another model"):
+        CalibrationTable.load(tmp_path / "ranges.json", model=model)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

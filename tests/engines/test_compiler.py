@@ -303,6 +303,24 @@ def test_given_inputs_are_used_even_if_it_was_refused_without_them(workshop: Any
     assert len(compiled.report.segments) == 1
 
 
+def test_engines_of_the_cache_are_checked_on_given_inputs_as_well(
+    workshop: Any, source: pathlib.Path, in_process: Any
+) -> None:
+    cache = EngineCache(workshop.folder / "cache", 2**20)
+    np.savez(workshop.folder / "samples.npz", **FEEDS)
+    workshop.compile(source, engine="reference", cache=cache, worker=in_process)
+    crashing = CrashingWorker(in_process, "check_segments")
+
+    given = workshop.compile(
+        source, engine="reference", cache=cache, worker=crashing, samples=workshop.folder / "samples.npz"
+    )
+    again = workshop.compile(source, engine="reference", cache=cache, worker=crashing)
+
+    assert not given.report.segments
+    assert again.report.segments
+    assert again.engines_built == 0
+
+
 @pytest.mark.parametrize(
     ("samples", "message"),
     [

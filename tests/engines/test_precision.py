@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import pathlib
@@ -293,6 +294,26 @@ def test_a_measure_of_the_users_own_can_refuse(
 
     assert compiled.precision_effective == "fp32"
     assert "own_measure:never gives -1" in compiled.report.as_json()["precision"]["tried"][0]["problem"]
+
+
+def test_a_measure_of_the_users_own_is_asked_again_each_time(
+    workshop: Any,
+    pair: pathlib.Path,
+    vectors: Calibration,
+    in_process: Any,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "strict_measure.py").write_text("limit = 0\ndef judge(expected, actual):\n    return limit == 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = wishes("int8", calibration=vectors, metric="strict_measure:judge")
+    cache = EngineCache(tmp_path / "cache", 2**20)
+
+    before = workshop.compile(pair, precision=asked, worker=in_process, cache=cache)
+    importlib.import_module("strict_measure").limit = 1
+    after = workshop.compile(pair, precision=asked, worker=in_process, cache=cache)
+
+    assert (before.precision_effective, after.precision_effective) == ("int8", "fp32")
 
 
 # The fastest

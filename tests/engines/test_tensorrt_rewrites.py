@@ -102,6 +102,27 @@ def test_a_bias_in_int32_with_a_scale_for_each_channel_becomes_a_float_constant(
     np.testing.assert_array_equal(run(result, x=np.zeros(2, np.float32)), [-2.5, 1.75])
 
 
+INSIDE = (
+    "g (float[N] x, bool c) => (float[N] y) <float s = {0.1}, uint8 z = {#}, int32[1] b = {5}> {"
+    " y = If(c) <then_branch = t () => (float[N] a) { q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) },"
+    " else_branch = e () => (float[N] d) { k = DequantizeLinear(b, s) d = Add(x, k) }> }"
+)
+
+
+@pytest.mark.parametrize(("zero_point", "atol"), [("128", 0), ("0", 1.5 * SCALE + 1e-6)])
+@pytest.mark.parametrize("taken", [True, False])
+def test_quantization_in_bodies_is_rewritten_too(zero_point: str, atol: float, taken: bool) -> None:
+    model = parse(INSIDE.replace("#", zero_point))
+
+    result = prepare(model, PASSES)
+
+    bodies = [attribute.g for node in result.graph.node for attribute in node.attribute]
+    assert [node.op_type for node in bodies[1].node] == ["Add"]
+    assert "UINT8" not in {onnx.TensorProto.DataType.Name(t.data_type) for b in bodies for t in b.initializer}
+    feeds = {"x": SPREAD, "c": np.array(taken)}
+    np.testing.assert_allclose(run(result, **feeds), run(model, **feeds), rtol=0, atol=atol)
+
+
 def test_the_largest_number_of_uint8_is_not_clipped_to_half() -> None:
     result = rewritten(parse(PAIR.replace("#", "0")), narrow_uint8)
 

@@ -120,3 +120,16 @@ def test_calls_of_functions_are_inferred_through_them(view) -> None:
     infer_shapes(model)
 
     assert shapes_of(model)["a"] == (3, 2)
+
+
+def test_the_default_of_an_input_decides_no_shape_since_a_request_may_bring_another(view) -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[6] x, int64[2] s) => (float[A, B] y)
+    <int64[2] s = {2, 3}> {
+        y = Reshape(x, s)
+    }""")
+
+    infer_shapes(model)
+    assert not any(isinstance(size, int) for size in shapes_of(model)["y"])
+
+    infer_shapes(model, with_defaults=True)
+    assert shapes_of(model)["y"] == (2, 3)
