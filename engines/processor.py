@@ -35,8 +35,8 @@ def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str
     if precision == "int8" and flags.isdisjoint(INT8_FLAGS):
         narrow = "; weights get 7 to 8 bits, by what fits its 16-bit sums" if needs_reduced_range(flags) else ""
         return [
-            "This processor has no 8-bit dot products (VNNI or AMX), so int8 will hardly be faster than fp32 "
-            f"here{narrow}."
+            "This processor has no 8-bit dot products (VNNI or AMX), so int8 gains less than it does with them"
+            f"{narrow}."
         ]
     if precision == "bf16" and flags.isdisjoint(BF16_FLAGS):
         return ["This processor has no bfloat16 instructions, so bf16 will not be faster than fp32 here."]
