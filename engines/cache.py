@@ -182,7 +182,8 @@ class EngineCache:
                 sizes[record] = (record.stat().st_mtime, size)
         total = 0
         for record, (_, size) in sorted(sizes.items(), key=lambda item: -item[1][0]):
-            total += size
-            if total > self._max_bytes:
+            fits = size <= self._max_bytes  # what never fits takes no room from others
+            total += size * fits
+            if not fits or total > self._max_bytes:
                 record.unlink(missing_ok=True)
                 record.with_suffix(".engine").unlink(missing_ok=True)

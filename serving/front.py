@@ -27,7 +27,7 @@ from serving.logs import logged
 from serving.parsing import parser_of
 from serving.schema import ServerConfig
 from serving.service import InferenceService
-from serving.servicer import SERVICE_NAME, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
+from serving.servicer import SERVICE_NAME, SPREAD_RPCS, STREAM_RPC, GrpcServicer, Handler, Spread, messages_of
 from serving.streams import Refused, Stream, Streams
 from serving.tls import Certificates
 
@@ -79,6 +79,7 @@ class GrpcFront:
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = InferencePool(REFLECTION_THREADS)
         self._loading = InferencePool(1)  # where requests to load a model wait
+        self._spreading = InferencePool(CONTROL_THREADS)  # where calls wait that all processes answer
         self._health = health.HealthService()
         self._servicer = servicer = GrpcServicer(service, self._pool.waiting, spread)
         self.methods = servicer.methods
@@ -125,7 +126,7 @@ class GrpcFront:
         grace_s = min(FLUSH_S, timeout_s)
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._control, self._reflection, self._streams.pool, self._loading):
+        for pool in (self._control, self._reflection, self._streams.pool, self._loading, self._spreading):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -134,7 +135,8 @@ class GrpcFront:
         return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self, handlers: Mapping[str, Handler]) -> None:
-        pools = {"RepositoryModelLoad": self._loading}
+        pools = dict.fromkeys(SPREAD_RPCS, self._spreading) if self._shares_port else {}
+        pools["RepositoryModelLoad"] = self._loading
         methods = {
             name: self._gate.closed(name) or _unary(name, _on(pools.get(name, self._control), handler))
             for name, handler in handlers.items()

@@ -257,13 +257,15 @@ def test_least_recently_used_entries_are_dropped(tmp_path: pathlib.Path) -> None
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= 3500
 
 
-def test_entry_larger_than_the_cache_is_not_kept(tmp_path: pathlib.Path) -> None:
+def test_entry_larger_than_the_cache_is_not_kept_and_drops_no_other(tmp_path: pathlib.Path) -> None:
     cache = EngineCache(tmp_path, 500)
+    cache.put("small", entry(100))
 
-    cache.put("a", entry(1000))
+    cache.put("large", entry(1000))
 
-    assert cache.get("a") is None
-    assert list(tmp_path.iterdir()) == []
+    assert cache.get("large") is None
+    assert cache.get("small") is not None
+    assert {file.stem for file in tmp_path.iterdir()} == {"small"}
 
 
 def test_cache_that_can_not_be_written_is_a_warning(
