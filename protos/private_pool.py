@@ -4,8 +4,10 @@ The default pool holds each full name once a process. A client library that brin
 (tritonclient does) can't be imported next to another copy in that pool, so ours live in a pool of their own.
 """
 
+from collections.abc import Iterable
+
 from google.protobuf import descriptor_pool, message, message_factory
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import Descriptor, FileDescriptor
 
 
 def load_file(serialized: bytes, name: str) -> FileDescriptor:
@@ -24,4 +26,18 @@ def message_classes(file: FileDescriptor, module: str) -> dict[str, type[message
     classes = {name: message_factory.GetMessageClass(item) for name, item in file.message_types_by_name.items()}
     for cls in classes.values():
         cls.__module__ = module
+    _keep_nested(file.message_types_by_name.values())
     return classes
+
+
+_kept: list[tuple[Descriptor, type[message.Message]]] = []
+
+
+def _keep_nested(messages: Iterable[Descriptor]) -> None:
+    """Keep the classes of nested messages. protobuf makes them when they are needed and else lets them be collected.
+
+    A thread may then get a class that the garbage collector is taking apart in another, which ends the process.
+    """
+    for item in messages:
+        _kept.append((item, message_factory.GetMessageClass(item)))
+        _keep_nested(item.nested_types)

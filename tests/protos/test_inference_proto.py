@@ -1,8 +1,10 @@
 import ast
+import gc
 import pathlib
 import pickle
 import subprocess
 import sys
+import weakref
 
 import pytest
 import tritonclient.grpc as triton
@@ -115,3 +117,15 @@ def test_methods_take_and_give_what_those_of_tritonclient_do(name: str) -> None:
     assert method.input_type.full_name == theirs.input_type.full_name
     assert method.output_type.full_name == theirs.output_type.full_name
     assert (method.client_streaming, method.server_streaming) == (theirs.client_streaming, theirs.server_streaming)
+
+
+def test_classes_of_nested_messages_outlive_their_messages() -> None:
+    request = protos.ModelInferRequest()
+    tensor = request.inputs.add()
+    tensor.parameters["binary_data"].bool_param = True
+    kinds = [weakref.ref(type(one)) for one in (tensor, tensor.contents, request.outputs.add())]
+
+    del request, tensor
+    gc.collect()
+
+    assert all(kind() is not None for kind in kinds)
