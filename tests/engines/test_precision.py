@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -278,16 +278,21 @@ def test_samples_to_judge_on_are_not_calibrated_with(digits: pathlib.Path) -> No
     np.testing.assert_array_equal(np.stack(share), np.stack([a for i, a in enumerate(every) if i % 5 != 4]))
 
 
+@pytest.fixture
+def write_measure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Write a module of the user's own and make it importable."""
+
+    def write(module: str, text: str) -> None:
+        (tmp_path / f"{module}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return write
+
+
 def test_a_measure_of_the_users_own_can_refuse(
-    workshop: Any,
-    pair: pathlib.Path,
-    vectors: Calibration,
-    in_process: Any,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
+    workshop: Any, pair: pathlib.Path, vectors: Calibration, in_process: Any, write_measure: Any
 ) -> None:
-    (tmp_path / "own_measure.py").write_text("def never(expected, actual):\n    return False\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    write_measure("own_measure", "def never(expected, actual):\n    return False\n")
 
     asked = wishes("int8", calibration=vectors, metric="own_measure:never")
     compiled = workshop.compile(pair, precision=asked, worker=in_process)
@@ -297,15 +302,9 @@ def test_a_measure_of_the_users_own_can_refuse(
 
 
 def test_a_measure_of_the_users_own_is_asked_again_each_time(
-    workshop: Any,
-    pair: pathlib.Path,
-    vectors: Calibration,
-    in_process: Any,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
+    workshop: Any, pair: pathlib.Path, vectors: Calibration, in_process: Any, write_measure: Any, tmp_path: pathlib.Path
 ) -> None:
-    (tmp_path / "strict_measure.py").write_text("limit = 0\ndef judge(expected, actual):\n    return limit == 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    write_measure("strict_measure", "limit = 0\ndef judge(expected, actual):\n    return limit == 0\n")
     asked = wishes("int8", calibration=vectors, metric="strict_measure:judge")
     cache = EngineCache(tmp_path / "cache", 2**20)
 
