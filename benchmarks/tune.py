@@ -111,7 +111,8 @@ def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Work
     cache = EngineCache(folder / "cache", 10**10)
     plain, tuned = folder / "plain.onnx", folder / "tuned.onnx"
     compile_model(source, options, cache=cache, worker=worker).save(plain)
-    compiled = compile_model(source, dataclasses.replace(options, tune=True), cache=cache, worker=worker)
+    to_tune = dataclasses.replace(options, tune=True, shares_cores=True)
+    compiled = compile_model(source, to_tune, cache=cache, worker=worker)
     compiled.save(tuned)
     figures = compiled.report.tuning
     if figures is None:

@@ -33,6 +33,9 @@ FEWEST_ROUNDS = 5
 PATIENCE = 1.5
 """How many times the time given may pass before no further round begins."""
 
+NAP_S, MOST_NAPS = 0.002, 100
+"""How long a look at the threads takes that may still spin, and how many there are at most."""
+
 HOPELESS, BEARABLE_S = 4.0, 0.1
 """A call that takes so many times as long as the quickest one, and longer than so many seconds, takes no turns."""
 
@@ -47,6 +50,7 @@ class Subject:
         inputs: Of the model.
         given: The user's own inputs, if any.
         threads: Of each engine and session.
+        shares_cores: Whether other models will compute on the same cores.
     """
 
     compiled: pathlib.Path
@@ -54,6 +58,7 @@ class Subject:
     inputs: Sequence[TensorSpec]
     given: pathlib.Path | None
     threads: int | None
+    shares_cores: bool
 
 
 def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
@@ -150,7 +155,12 @@ def measure_engines(
 def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
     path = subject.compiled if segments else subject.source
     return open_executable(
-        load_model(path), path, folder=path.parent, threads=subject.threads, shares_cores=True, only=segments
+        load_model(path),
+        path,
+        folder=path.parent,
+        threads=subject.threads,
+        shares_cores=subject.shares_cores,
+        only=segments,
     )
 
 
@@ -203,6 +213,7 @@ def time_in_turn(
         for name in order:
             calls[name]()  # brings its weights back into the caches after the other calls' turns
             medians[name].append(_median_ms(calls[name], counts[name]))
+            _let_threads_come_to_rest()
         order = [*order[1:], order[0]]
     turns = len(medians[order[0]])
     return {name: medians.get(name, [1e3 * estimates[name]] * turns) for name in calls}
@@ -212,7 +223,18 @@ def _estimate(call: Callable[[], object], patience_s: float) -> float:
     """Seconds that a call takes, the first one left out."""
     call()
     once = _median_ms(call, 1) / 1e3
-    return once if once > patience_s else _median_ms(call, 3) / 1e3
+    seconds = once if once > patience_s else _median_ms(call, 3) / 1e3
+    _let_threads_come_to_rest()
+    return seconds
+
+
+def _let_threads_come_to_rest() -> None:
+    """Wait while threads of this process spin; those of ONNX Runtime do so for about 40 ms after a run."""
+    for _ in range(MOST_NAPS):
+        before = time.process_time()
+        time.sleep(NAP_S)
+        if time.process_time() - before < NAP_S / 2:
+            return
 
 
 def _median_ms(call: Callable[[], object], count: int) -> float:

@@ -113,3 +113,5 @@ class CompileOptions:
     """Measure on this machine, and keep an engine only where the model is faster with it."""
     threads: int | None = None
     """Threads of each engine and session while tuning measures; None leaves it to the libraries."""
+    shares_cores: bool = False
+    """Whether tuning measures as beside other models: native threads wait asleep between runs, so they wake later."""

@@ -298,6 +298,7 @@ class Tuner:
             inputs=sampled(specs(partition.graph.inputs), self._options.shapes),
             given=self._options.samples,
             threads=self._options.threads,
+            shares_cores=self._options.shares_cores,
         )
 
     def _measure(self, partition: Partition, compiled: CompiledModel) -> _Outcome | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import pathlib
+import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +37,7 @@ class Clock:
         engines: What each segment's engine takes in ms, by name; natively, each takes 1 ms.
         model: What the model takes in ms with engines for these segments.
         asked: The candidates of each measurement.
+        sharing: Whether each measurement was one beside other models.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Clock:
         self.model = model
         self.fails = fails
         self.asked: list[dict[str, tuple[str, ...]]] = []
+        self.sharing: list[bool] = []
 
     def call(self, function: Any, timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
         if function.__name__ == "measure_segments":
@@ -53,6 +57,7 @@ class Clock:
             if self.fails:
                 raise WorkerError("The process that ran measure_candidates crashed (exit code -11).")
             self.asked.append({name: tuple(segments) for name, segments in args[1].items()})
+            self.sharing.append(args[0].shares_cores)
             return {name: [self.model(frozenset(segments))] * 3 for name, segments in args[1].items()}
         return self.inner.call(function, timeout_s, *args, **kwargs)
 
@@ -152,6 +157,26 @@ def test_hopelessly_slow_call_takes_no_turns() -> None:
     assert min(turns["slow"]) > 100 > max(turns["a"])
 
 
+def test_turn_begins_when_threads_of_the_one_before_no_longer_spin() -> None:
+    spinning: list[bool] = []
+    helpers: list[threading.Thread] = []
+
+    def spin() -> None:
+        deadline = time.monotonic() + 0.03
+        while time.monotonic() < deadline:
+            pass
+
+    def leaves_a_thread_spinning() -> None:
+        helpers.append(threading.Thread(target=spin))
+        helpers[-1].start()
+
+    calls = {"spins": leaves_a_thread_spinning, "other": lambda: spinning.append(any(h.is_alive() for h in helpers))}
+    time_in_turn(calls, seconds=0.0, rounds=5)
+
+    assert helpers
+    assert not any(spinning)
+
+
 # A compilation
 
 
@@ -167,6 +192,19 @@ def test_model_that_is_faster_natively_stays_native(
     assert set(not_faster(compiled).values()) == {"Its segment: engine 3 ms, native 1 ms."}
     assert len(not_faster(compiled)) == 6
     same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
+
+
+@pytest.mark.parametrize(("shares_cores", "slow_to_wake"), [(False, False), (True, True)])
+def test_native_is_measured_as_it_will_run(
+    shares_cores: bool, slow_to_wake: bool, in_process: Any, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
+    monkeypatch.setattr("engines.compiler.Worker", lambda: contextlib.nullcontext(clock))
+    options = CompileOptions(engine="openvino", tune=True, partition=PartitionOptions(native_ops=("Erf",)))
+
+    prepare_model(source, options, shares_cores=shares_cores)
+
+    assert clock.sharing == [slow_to_wake]
 
 
 def test_only_engines_that_pay_off_stay(
