@@ -39,7 +39,14 @@ class InferencePool(ThreadPoolExecutor):
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
 
-    def __init__(self, at_work: int, max_requests: int = sys.maxsize) -> None:
+    def __init__(self, at_work: int, max_requests: int = sys.maxsize, settle: Callable[[], None] | None = None) -> None:
+        """Start no thread yet.
+
+        Args:
+            at_work: How many threads may be at work at a time.
+            max_requests: How many requests may be in flight.
+            settle: What each thread does first.
+        """
         super().__init__(at_work)
         self.in_flight = 0
         """Requests that were accepted and are not answered yet, whether they run or wait for a thread."""
@@ -51,6 +58,7 @@ class InferencePool(ThreadPoolExecutor):
         """Threads for requests that are not admitted; ``submit`` admits all where there are none."""
         self._max_requests = max_requests
         self._most_at_work = at_work
+        self._settle = settle
         self._at_work = 0
         self._closed = False
         self._here = threading.local()
@@ -175,6 +183,8 @@ class InferencePool(ThreadPoolExecutor):
         return inbox
 
     def _work(self, inbox: queue.SimpleQueue["_Task | None"]) -> None:
+        if self._settle is not None:
+            self._settle()
         task = inbox.get()
         while task is not None:
             self._here.task = task

@@ -21,6 +21,7 @@ import protos
 from serving import health
 from serving.access import Access
 from serving.admission import InferencePool
+from serving.cores import FrontCores
 from serving.errors import AddressError
 from serving.gate import Gate
 from serving.logs import logged
@@ -56,6 +57,7 @@ class GrpcFront:
         service: InferenceService,
         access: Access,
         pool: InferencePool,
+        cores: FrontCores,
         spread: Spread | None = None,
     ) -> None:
         """Read the certificates.
@@ -65,6 +67,7 @@ class GrpcFront:
             service: Answers.
             access: Decides about calls.
             pool: The threads that run models.
+            cores: Where the port's threads run.
             spread: Where several processes share the port, answers ``SPREAD_RPCS`` for all of them.
 
         Raises:
@@ -75,11 +78,13 @@ class GrpcFront:
         self._config = config.grpc
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._pool = pool
-        self._control = InferencePool(CONTROL_THREADS)
+        self._cores = cores
+        self._control = InferencePool(CONTROL_THREADS, settle=cores.settle)
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
-        self._reflection = InferencePool(REFLECTION_THREADS)
-        self._loading = InferencePool(1)  # where requests to load a model wait
-        self._spreading = InferencePool(CONTROL_THREADS)  # where calls wait that all processes answer
+        self._reflection = InferencePool(REFLECTION_THREADS, settle=cores.settle)
+        # Where requests to load a model wait. The threads of its engines are to run everywhere.
+        self._loading = InferencePool(1, settle=cores.leave)
+        self._spreading = InferencePool(CONTROL_THREADS, settle=cores.settle)  # where calls wait that all answer
         self._health = health.HealthService()
         self._servicer = servicer = GrpcServicer(service, self._pool.waiting, spread)
         self.methods = servicer.methods
@@ -88,11 +93,12 @@ class GrpcFront:
         self._streams = Streams(self._accept_streamed, config.limits.streams)
         pool.elsewhere = self._control
         self._gate = Gate(access)
-        self._server = grpc.server(
-            self._control,
-            interceptors=(self._gate,) if access.has_tokens else (),  # they cost each request some microseconds
-            options=channel_options(config, shares_port=self._shares_port),
-        )
+        with cores.kept():  # gRPC starts threads here, too
+            self._server = grpc.server(
+                self._control,
+                interceptors=(self._gate,) if access.has_tokens else (),  # they cost each request some microseconds
+                options=channel_options(config, shares_port=self._shares_port),
+            )
         self._add_services(servicer.handlers())
         self.show_ready(False)
 
@@ -109,7 +115,8 @@ class GrpcFront:
             self.port = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except (OSError, RuntimeError) as error:
             raise AddressError("grpc", host, port, error) from None
-        self._server.start()
+        with self._cores.kept():
+            self._server.start()
 
     def show_ready(self, ready: bool) -> None:
         """Tell the clients of the health service."""

@@ -33,6 +33,9 @@ class GrpcConfig(Section):
     """Largest request of either port, and largest response of this one, in MiB."""
     workers: PositiveInt = 1
     """Processes that share the port; each connection stays with one of them. Limits hold in each."""
+    cores: PositiveInt | None = None
+    """Cores that the threads of the port keep to; runs of over a millisecond leave them. By default one where there are
+    two, and all where there are more."""
     tls: TlsConfig | None = None
     """Certificates; null serves in the clear."""
 

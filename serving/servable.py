@@ -14,7 +14,8 @@ import numpy as np
 from engines import EngineError, Executable, InvalidInputError
 from partitioner import PartitionError
 from serving.batch_axis import no_batch_axis, rows_differ_in_company
-from serving.batcher import DynamicBatcher
+from serving.batcher import DynamicBatcher, Run
+from serving.cores import placed
 from serving.errors import CancelledRequestError, InvalidRequestError, ServingError, UnavailableError
 from serving.images import ImageDecoder
 from serving.metrics import Durations, Execution, ModelCounts, RejectionReason
@@ -90,6 +91,7 @@ class Servable:
         self._retired = False
         self._unused = threading.Event()
         self._executable: Executable | None = None
+        self._run: Run | None = None
         self._facts: Mapping[str, Any] = {}
         self._signature: Signature | None = None
         self._everything: Sequence[WireTensor] | None = None
@@ -194,7 +196,7 @@ class Servable:
         self.state, self._retired = State.UNLOADING, True
         if self._users:
             self._unused.wait()
-        executable, self._executable, self._batcher = self._executable, None, None
+        executable, self._executable, self._run, self._batcher = self._executable, None, None, None
         self._files = None
         if executable is not None:
             executable.close()
@@ -248,8 +250,7 @@ class Servable:
     def _run_alone(
         self, feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, durations: Durations, terms: QueueTerms
     ) -> Mapping[str, np.ndarray]:
-        executable = self._executable
-        assert executable is not None, "only users that have entered run the model"
+        assert self._run is not None, "only users that have entered run the model"
         arrived = time.perf_counter_ns()
         waits = False
         try:
@@ -264,7 +265,7 @@ class Servable:
             if waits and not terms.on_cancel(_nothing):
                 self._leave_queue()
             self.counts.begin_execution(leaving=int(waits))
-            results = executable.run(feeds, names, execution.stages if execution else None)
+            results = self._run(feeds, names, execution.stages if execution else None)
         finally:
             self._instances.put(None)
         ended = time.perf_counter_ns()
@@ -295,9 +296,11 @@ class Servable:
     def _open(self, executable: Executable) -> None:
         try:
             signature = Signature.of(self.name, executable.inputs, executable.outputs)
-            self._batcher = self._open_batcher(executable, signature)
+            self._run = run = placed(executable.run)
+            self._batcher = self._open_batcher(executable, signature, run)
             warm_up(executable, signature, self._config, self.batching)
         except BaseException:
+            self._run = self._batcher = None
             executable.close()
             raise
         self.counts.describe(executable.description)
@@ -309,7 +312,7 @@ class Servable:
         self._executable, self._facts = executable, executable.description
         self._signature = signature.taking_images(self._images)
 
-    def _open_batcher(self, executable: Executable, signature: Signature) -> DynamicBatcher | None:
+    def _open_batcher(self, executable: Executable, signature: Signature, run: Run) -> DynamicBatcher | None:
         config = self._config.batching
         if config is None:
             return None
@@ -317,7 +320,7 @@ class Servable:
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
             return None
-        return DynamicBatcher(executable.run, signature.required, config, self._config.instances, self.counts)
+        return DynamicBatcher(run, signature.required, config, self._config.instances, self.counts)
 
     def _lose(self, reason: str) -> None:
         """Be not ready any more, so that the process is restarted; what still comes is answered natively."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from serving.access import Access
 from serving.admission import InferencePool, inference_threads
+from serving.cores import FrontCores
 from serving.errors import ModelLoadFailedError
 from serving.front import GrpcFront
 from serving.metrics import Metrics
@@ -33,13 +34,14 @@ class Station:
         front: The gRPC port.
     """
 
-    def __init__(self, config: ServableConfig, loader: Loader, spread: Spread | None = None) -> None:
+    def __init__(self, config: ServableConfig, loader: Loader, spread: Spread | None = None, place: int = 0) -> None:
         """Read tokens and certificates.
 
         Args:
             config: What to serve.
             loader: Makes a model ready to run.
             spread: For one of several processes that share a port: see ``GrpcServicer``.
+            place: Of the process among those.
 
         Raises:
             ConfigError: The tokens file can't be used.
@@ -51,8 +53,9 @@ class Station:
         auth = config.server.auth
         self.access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
         instances = sum(model.instances for model in config.models)
-        self.pool = InferencePool(inference_threads(instances), config.server.limits.max_requests)
-        self.front = GrpcFront(config.server, self.service, self.access, self.pool, spread)
+        cores = FrontCores(config.server.grpc.cores, place)
+        self.pool = InferencePool(inference_threads(instances), config.server.limits.max_requests, cores.settle)
+        self.front = GrpcFront(config.server, self.service, self.access, self.pool, cores, spread)
         self._shown_ready = False
         self._showing = threading.Lock()
 

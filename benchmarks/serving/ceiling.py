@@ -1,6 +1,6 @@
 """The ceiling: the same front, with a handler that only runs the model.
 
-``python -m benchmarks.serving.ceiling servable.yaml`` serves the first model of a configuration on grpcio's threaded
+``python -m benchmarks.serving.ceiling servable.yaml 0`` serves the first model of a configuration on grpcio's threaded
 server, with the options and the threads of ``serving/front.py``. Nothing stands before the handler, and it neither
 checks, counts, logs nor batches. What the real server loses against it is what its features cost. Several such
 processes may share a port where the configuration has workers.
@@ -30,6 +30,7 @@ from protos import (
 )
 from serving.admission import InferencePool, inference_threads
 from serving.config import load_config
+from serving.cores import FrontCores, placed
 from serving.front import channel_options, codec
 from serving.loader import engine_loader
 from serving.metrics import Metrics
@@ -42,17 +43,19 @@ from serving.signature import DATATYPES
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM."""
-    (path,) = sys.argv[1:] if argv is None else argv
+    path, place = sys.argv[1:] if argv is None else argv
     config = load_config(pathlib.Path(path))
+    cores = FrontCores(config.server.grpc.cores, int(place))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: they inherit it
-    server = ceiling(config)
-    server.start()
+    server = ceiling(config, cores)
+    with cores.kept():
+        server.start()
     signal.sigwait({signal.SIGTERM})
     server.stop(None).wait()
     return 0
 
 
-def ceiling(config: ServableConfig) -> grpc.Server:
+def ceiling(config: ServableConfig, cores: FrontCores) -> grpc.Server:
     """Return the server, not started, with its model loaded. Every RPC but ModelInfer is that of the real server."""
     loaded: list[Executable] = []
     load = engine_loader(config)
@@ -63,12 +66,13 @@ def ceiling(config: ServableConfig) -> grpc.Server:
 
     repository = ModelRepository(config.models, keep, Metrics(), "wait")
     repository.load(config.models[0].name, None, {})
-    pool = InferencePool(inference_threads(config.models[0].instances))
+    pool = InferencePool(inference_threads(config.models[0].instances), settle=cores.settle)
     servicer = GrpcServicer(InferenceService(repository, Metrics(), config.server), pool.waiting)
     model = BareModel(loaded[0])
     handlers = {**servicer.handlers(), "ModelInfer": model.infer, "ModelStatistics": model.statistics}
     grpc_port = config.server.grpc
-    server = grpc.server(pool, options=channel_options(config.server, shares_port=grpc_port.workers > 1))
+    with cores.kept():
+        server = grpc.server(pool, options=channel_options(config.server, shares_port=grpc_port.workers > 1))
     methods = {name: grpc.unary_unary_rpc_method_handler(handler, **codec(name)) for name, handler in handlers.items()}
     server.add_registered_method_handlers(SERVICE_NAME, methods)
     server.add_insecure_port(f"{grpc_port.host}:{grpc_port.port}")
@@ -82,7 +86,7 @@ class BareModel:
     """
 
     def __init__(self, executable: Executable) -> None:
-        self._executable = executable
+        self._run = placed(executable.run)
         self._inputs = {spec.name: DATATYPES[spec.dtype].numpy for spec in executable.inputs if spec.dtype is not None}
         self._outputs = {spec.name: DATATYPES[spec.dtype].name for spec in executable.outputs if spec.dtype is not None}
         self._running = threading.Lock()
@@ -95,7 +99,7 @@ class BareModel:
             for tensor, data in zip(request.inputs, request.raw_input_contents, strict=True)
         }
         with self._running:
-            results = self._executable.run(feeds)
+            results = self._run(feeds)
         response = ModelInferResponse(model_name=request.model_name, id=request.id)
         for name, array in results.items():
             response.outputs.add(name=name, datatype=self._outputs[name], shape=array.shape)

@@ -103,8 +103,8 @@ def ceiling(served: Served, folder: pathlib.Path, *, processes: int = 1) -> Iter
     config, address = _write_config(served, folder, processes)
     command = [sys.executable, "-m", "benchmarks.serving.ceiling", str(config)]
     with contextlib.ExitStack() as stack:
-        for _ in range(processes):
-            stack.enter_context(process("the ceiling", command, address, folder))
+        for place in range(processes):
+            stack.enter_context(process("the ceiling", [*command, str(place)], address, folder))
         yield Target(address=address, model=served.name, shape=served.shape)
 
 

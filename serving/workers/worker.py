@@ -78,7 +78,7 @@ class Worker:
 
     def __init__(self, orders: Orders, connection: Connection, turn: int) -> None:
         config = orders.config
-        self._station = Station(config, in_turn(engine_loader(config), turn), self._spread)
+        self._station = Station(config, in_turn(engine_loader(config), turn), self._spread, orders.number)
         self._station.service.obstacle = NOT_ALL_READY
         app = HttpApp(config, self._station, self._station.front.notes, self._spread)
         self._http = HttpFront(config.server.http, app, behind=socket_of(orders.sockets, os.getpid()))

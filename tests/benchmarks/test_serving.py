@@ -26,6 +26,7 @@ from benchmarks.serving.rounds import medians, ratio, take_turns
 from benchmarks.serving.servers import Served, our_server
 from partitioner import TensorSpec
 from serving.config import load_config
+from serving.cores import FrontCores
 from serving.schema import ServableConfig
 
 AT_LEAST = Bar(what="throughput", candidate="ours", baseline="theirs", limit=0.85)
@@ -167,7 +168,7 @@ def ceiling_config(folder: pathlib.Path, **grpc: int) -> ServableConfig:
 def test_ceilings_of_several_processes_share_a_port(tmp_path: pathlib.Path) -> None:
     config = ceiling_config(tmp_path, port=free_port(), workers=2)
 
-    servers = [ceiling(config) for _ in range(2)]  # opening a port that can't be had raises
+    servers = [ceiling(config, FrontCores(1, place)) for place in range(2)]  # opening a port that can't be had raises
 
     for server in servers:
         server.stop(None).wait()
@@ -176,7 +177,7 @@ def test_ceilings_of_several_processes_share_a_port(tmp_path: pathlib.Path) -> N
 def test_the_ceiling_answers_as_the_model_does(tmp_path: pathlib.Path) -> None:
     port = free_port()
     x = np.random.default_rng(0).standard_normal((3, MLP_SIZES[0]), np.float32)
-    server = ceiling(ceiling_config(tmp_path, port=port))
+    server = ceiling(ceiling_config(tmp_path, port=port), FrontCores())
     server.start()
 
     try:

@@ -8,8 +8,6 @@ import pytest
 
 from serving.cli import main
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS = EXAMPLES / "digits.onnx"
 

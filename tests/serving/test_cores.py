@@ -1,0 +1,169 @@
+"""Which cores the threads of a port run on."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from serving import cores
+from serving.cores import FrontCores, placed
+
+ALL = os.sched_getaffinity(0)
+
+needs_two = pytest.mark.skipif(len(ALL) < 2, reason="one core leaves nothing to choose")
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns in a thread of its own, whose cores concern no other test."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def after_settling(front: FrontCores) -> set[int]:
+    def settle() -> set[int]:
+        front.settle()
+        return os.sched_getaffinity(0)
+
+    found: set[int] = in_thread(settle)
+    return found
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], dict[int, set[int]]]:
+    """Pretends that the process may run on so many cores; what is returned gets the last choice of each thread."""
+    chosen: dict[int, set[int]] = {}
+
+    def pretend(count: int) -> dict[int, set[int]]:
+        everywhere = set(range(count))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: chosen.get(threading.get_ident(), everywhere))
+        monkeypatch.setattr(os, "sched_setaffinity", lambda _, some: chosen.update({threading.get_ident(): set(some)}))
+        return chosen
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("cores_here", "count", "place", "expected"),
+    [
+        pytest.param(2, None, 0, {0}, id="one-of-two"),
+        pytest.param(2, None, 1, {1}, id="another-one-for-the-next-worker"),
+        pytest.param(2, None, 2, {0}, id="and-round-again"),
+        pytest.param(1, None, 0, {0}, id="the-only-one"),
+        pytest.param(8, None, 0, set(range(8)), id="all-of-many"),
+        pytest.param(8, 2, 0, {0, 1}, id="as-many-as-configured"),
+        pytest.param(8, 3, 2, {6, 7, 0}, id="of-each-worker"),
+        pytest.param(2, 2, 0, {0, 1}, id="both"),
+        pytest.param(2, 9, 0, {0, 1}, id="more-than-there-are"),
+    ],
+)
+def test_threads_keep_to(machine: Any, cores_here: int, count: int | None, place: int, expected: set[int]) -> None:
+    machine(cores_here)
+
+    assert after_settling(FrontCores(count, place)) == expected
+
+
+def test_nothing_is_chosen_where_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(_process: int, _cores: set[int]) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbid)
+
+    assert after_settling(FrontCores(1)) == ALL
+
+
+def test_cores_that_went_away_end_no_thread(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(2)
+    front = FrontCores(1)
+
+    def gone(_process: int, _cores: set[int]) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "sched_setaffinity", gone)
+
+    assert after_settling(front) == {0, 1}
+
+
+@needs_two
+def test_threads_that_start_within_keep_to_them_and_others_do_not() -> None:
+    front = FrontCores(1)
+
+    def start() -> tuple[set[int], set[int]]:
+        with front.kept():
+            within: set[int] = in_thread(lambda: os.sched_getaffinity(0))
+        return within, os.sched_getaffinity(0)
+
+    within, after = in_thread(start)
+
+    assert len(within) == 1
+    assert after == ALL
+
+
+@needs_two
+def test_long_runs_leave_them_and_short_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "LONG_NS", 20_000_000)
+    run = placed(lambda seconds: (time.sleep(seconds), len(os.sched_getaffinity(0)))[1])
+
+    def work() -> list[int]:
+        FrontCores(1).settle()
+        long, short = 0.03, 0.0
+        found = [run(seconds) for seconds in (short, short, long, long, long, long, short, short)]
+        return [*found, len(os.sched_getaffinity(0))]
+
+    free = len(ALL)
+    assert in_thread(work) == [free, 1, 1, 1, 1, free, free, 1, 1]
+
+
+@needs_two
+def test_a_run_that_fails_brings_the_thread_back() -> None:
+    @placed
+    def run() -> None:
+        raise ValueError("broken")
+
+    def work() -> int:
+        FrontCores(1).settle()
+        with pytest.raises(ValueError, match="broken"):
+            run()
+        return len(os.sched_getaffinity(0))
+
+    assert in_thread(work) == 1
+
+
+@needs_two
+def test_server_answers_on_them_and_loads_everywhere(start: Any, fake: Any) -> None:
+    loads: list[set[int]] = []
+    runs: list[set[int]] = []
+    answer = fake.run
+
+    def load(_model: Any) -> Any:
+        loads.append(os.sched_getaffinity(0))
+        return fake
+
+    def run(*arguments: Any) -> Any:
+        runs.append(os.sched_getaffinity(0))
+        return answer(*arguments)
+
+    fake.run = run
+    running = start(
+        "- {name: m, path: fake.onnx}",
+        ports="grpc: {port: 0, cores: 1}, http: {port: 0}",
+        server="admin: {repository: true}",
+        loader=load,
+    )
+    running.client.load_model("m")
+    del runs[:]
+    x = triton.InferInput("x", [2], "FP32")
+    x.set_data_from_numpy(np.zeros(2, np.float32))
+    for _ in range(8):
+        running.client.infer("m", [x])
+
+    assert loads == [ALL, ALL]
+    assert runs[0] == ALL
+    assert len(runs[-1]) == 1
