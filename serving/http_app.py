@@ -50,7 +50,8 @@ class HttpApp(OpsApp):
         self._max_bytes = config.server.grpc.max_message_mb << 20
         self._inference = RestInference(service, pool, self._max_bytes)
         self._rpcs = GrpcServicer(service, pool.waiting, spread).shared_methods()
-        self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository")  # where loads wait for each other
+        # Where loads wait for each other. The threads of their engines are to run everywhere.
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository", initializer=station.cores.leave)
 
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""

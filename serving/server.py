@@ -65,7 +65,8 @@ class Server:
         station = self._station
         station.front.start()
         try:
-            self._http.start()
+            with station.cores.kept():
+                self._http.start()
         except BaseException:
             station.front.stop(0)
             raise

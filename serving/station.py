@@ -30,6 +30,7 @@ class Station:
         metrics: What happened so far.
         service: What the port answers with.
         access: Who may call.
+        cores: Where the ports' threads run.
         pool: The threads that run models.
         front: The gRPC port.
     """
@@ -53,7 +54,7 @@ class Station:
         auth = config.server.auth
         self.access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
         instances = sum(model.instances for model in config.models)
-        cores = FrontCores(config.server.grpc.cores, place)
+        self.cores = cores = FrontCores(config.server.grpc.cores, place)
         self.pool = InferencePool(inference_threads(instances), config.server.limits.max_requests, cores.settle)
         self.front = GrpcFront(config.server, self.service, self.access, self.pool, cores, spread)
         self._shown_ready = False

@@ -123,7 +123,8 @@ class Worker:
         return messages_of(rpc)[1].FromString(response)
 
     def _open(self) -> None:
-        self._http.start()
+        with self._station.cores.kept():
+            self._http.start()
         self._station.front.start()
 
     def _apply(self, rpc: str, request: bytes) -> bytes:

@@ -1,8 +1,10 @@
 """Which cores the threads of a port run on."""
 
+import json
 import os
 import threading
-import time
+import types
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from serving import cores
-from serving.cores import FrontCores, placed
+from serving.cores import LONG_NS, FrontCores, placed
 
 ALL = os.sched_getaffinity(0)
 
@@ -108,13 +110,18 @@ def test_threads_that_start_within_keep_to_them_and_others_do_not() -> None:
 
 @needs_two
 def test_long_runs_leave_them_and_short_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "LONG_NS", 20_000_000)
-    run = placed(lambda seconds: (time.sleep(seconds), len(os.sched_getaffinity(0)))[1])
+    clock = types.SimpleNamespace(now=0)
+    monkeypatch.setattr(cores, "time", types.SimpleNamespace(perf_counter_ns=lambda: clock.now))
+
+    @placed
+    def run(takes_ns: int) -> int:
+        clock.now += takes_ns
+        return len(os.sched_getaffinity(0))
 
     def work() -> list[int]:
         FrontCores(1).settle()
-        long, short = 0.03, 0.0
-        found = [run(seconds) for seconds in (short, short, long, long, long, long, short, short)]
+        short, long = LONG_NS // 2, LONG_NS * 2
+        found = [run(takes_ns) for takes_ns in (short, short, long, long, long, long, short, short)]
         return [*found, len(os.sched_getaffinity(0))]
 
     free = len(ALL)
@@ -158,12 +165,22 @@ def test_server_answers_on_them_and_loads_everywhere(start: Any, fake: Any) -> N
         loader=load,
     )
     running.client.load_model("m")
+    post(f"{running.http}/v2/repository/models/m/load", {})
     del runs[:]
     x = triton.InferInput("x", [2], "FP32")
     x.set_data_from_numpy(np.zeros(2, np.float32))
     for _ in range(8):
         running.client.infer("m", [x])
+    post(
+        f"{running.http}/v2/models/m/infer", {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
+    )
 
-    assert loads == [ALL, ALL]
+    assert loads == [ALL] * 3
     assert runs[0] == ALL
-    assert len(runs[-1]) == 1
+    assert [len(some) for some in runs[-2:]] == [1, 1]
+
+
+def post(url: str, content: Any) -> None:
+    request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        assert response.status == 200
