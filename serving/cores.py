@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-LONG_NS = 1_000_000
-"""A run that takes longer gains more from a free core than it loses on the way there."""
+LONG_NS = 100_000
+"""A run that keeps its thread busy for longer gains more from a free core than its request loses on the way there."""
 
 IN_A_ROW = 3
 """So many long runs, one after the other, tell a model with long runs from a machine that was busy for a moment."""
@@ -42,16 +42,16 @@ class FrontCores:
         self._chosen = chosen if len(chosen) < len(cores) and self._may_choose() else None
 
     def settle(self) -> None:
-        """Keep the calling thread, and threads that it starts, to the chosen cores."""
+        """Keep the calling thread, and threads that it starts, to the chosen cores, but for long runs."""
         if self._chosen is not None:
             _move(self._chosen)
-            _thread.cores = self
+            _thread.front, _thread.settled = self, True
 
     def leave(self) -> None:
         """Let the calling thread, and threads that it starts, run on all cores."""
         if self._chosen is not None:
             _move(self._all)
-            _thread.cores = None
+            _thread.front = None
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -62,14 +62,11 @@ class FrontCores:
         finally:
             self.leave()
 
-    @contextlib.contextmanager
-    def left(self) -> Iterator[None]:
-        """Let the calling thread run on all cores for a while."""
-        self.leave()
-        try:
-            yield
-        finally:
-            self.settle()
+    def place(self, *, short: bool) -> None:
+        """Move a thread that has settled to the chosen cores for short runs, else away from them."""
+        if self._chosen is not None and _thread.settled is not short:
+            _move(self._chosen if short else self._all)
+            _thread.settled = short
 
     def _may_choose(self) -> bool:
         try:
@@ -80,21 +77,21 @@ class FrontCores:
 
 
 def placed(run: Callable[P, T]) -> Callable[P, T]:
-    """Return ``run`` such that threads which keep to the ports' cores leave them for runs that take long."""
+    """Return ``run`` such that threads that have settled keep to their cores for it while it is short, else leave them.
+
+    A thread stays where it is until a run wants it elsewhere: moving to and fro costs more than short runs gain.
+    """
     long_runs = IN_A_ROW  # the first run may start threads, which inherit the cores of the one that starts them
 
     def run_in_place(*args: P.args, **kwargs: P.kwargs) -> T:
         nonlocal long_runs
-        cores: FrontCores | None = getattr(_thread, "cores", None)
-        if cores is None:
+        front: FrontCores | None = getattr(_thread, "front", None)
+        if front is None:
             return run(*args, **kwargs)
-        started = time.perf_counter_ns()
-        if long_runs < IN_A_ROW:
-            result = run(*args, **kwargs)
-        else:
-            with cores.left():
-                result = run(*args, **kwargs)
-        long_runs = long_runs + 1 if time.perf_counter_ns() - started > LONG_NS else 0
+        front.place(short=long_runs < IN_A_ROW)
+        started = time.thread_time_ns()
+        result = run(*args, **kwargs)
+        long_runs = long_runs + 1 if time.thread_time_ns() - started > LONG_NS else 0
         return result
 
     return run_in_place

@@ -34,8 +34,8 @@ class GrpcConfig(Section):
     workers: PositiveInt = 1
     """Processes that share the port; each connection stays with one of them. Limits hold in each."""
     cores: PositiveInt | None = None
-    """Cores that the threads of both ports keep to; runs of over a millisecond leave them. By default one where there
-    are two, and all where there are more."""
+    """Cores that the threads of both ports keep to, except for runs of over 0.1 ms. By default one where there are two,
+    and all where there are more."""
     tls: TlsConfig | None = None
     """Certificates; null serves in the clear."""
 

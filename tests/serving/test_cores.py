@@ -111,7 +111,7 @@ def test_threads_that_start_within_keep_to_them_and_others_do_not() -> None:
 @needs_two
 def test_long_runs_leave_them_and_short_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = types.SimpleNamespace(now=0)
-    monkeypatch.setattr(cores, "time", types.SimpleNamespace(perf_counter_ns=lambda: clock.now))
+    monkeypatch.setattr(cores, "time", types.SimpleNamespace(thread_time_ns=lambda: clock.now))
 
     @placed
     def run(takes_ns: int) -> int:
@@ -126,21 +126,6 @@ def test_long_runs_leave_them_and_short_ones_stay(monkeypatch: pytest.MonkeyPatc
 
     free = len(ALL)
     assert in_thread(work) == [free, 1, 1, 1, 1, free, free, 1, 1]
-
-
-@needs_two
-def test_a_run_that_fails_brings_the_thread_back() -> None:
-    @placed
-    def run() -> None:
-        raise ValueError("broken")
-
-    def work() -> int:
-        FrontCores(1).settle()
-        with pytest.raises(ValueError, match="broken"):
-            run()
-        return len(os.sched_getaffinity(0))
-
-    assert in_thread(work) == 1
 
 
 @needs_two
@@ -176,7 +161,6 @@ def test_server_answers_on_them_and_loads_everywhere(start: Any, fake: Any) -> N
     )
 
     assert loads == [ALL] * 3
-    assert runs[0] == ALL
     assert [len(some) for some in runs[-2:]] == [1, 1]
 
 
