@@ -119,11 +119,15 @@ def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
 
 
 def is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
-    """Whether turns are shorter than those of the same index, by more than ``MARGIN`` and beyond chance."""
+    """Whether turns are shorter than those of the same index, by more than ``MARGIN`` and beyond chance.
+
+    The shortest one must be, too: where neighbours take a core away for a while, a run on two threads waits for the
+    thread that has none, and one that hardly needs a second thread seems faster, but isn't when the core is back.
+    """
     ratios = [theirs / ours for ours, theirs in zip(challenger, holder, strict=True)]
     agreeing = sum(ratio > 1 for ratio in ratios)
     needed = min(len(ratios), len(ratios) / 2 + CONFIDENCE * math.sqrt(len(ratios)))
-    return statistics.median(ratios) >= MARGIN and agreeing >= needed
+    return statistics.median(ratios) >= MARGIN and agreeing >= needed and min(challenger) < min(holder)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -39,6 +39,8 @@ def print_result(result: Result, console: Console) -> None:
         markup=False,
     )
     console.print(_latencies(result.rows))
+    if any(row.over_process_ms is not None for row in result.rows):
+        console.print(_added(result.rows))
     console.print(_costs(result.rows))
     console.print(LEGEND, markup=False)
     means = geometric_means(row for row in result.rows if row.setting != NATIVE)
@@ -87,8 +89,6 @@ def _latencies(rows: Sequence[Row]) -> Table:
         "mean10 ms",
         "ratio",
         "95 %",
-        "over process",
-        "over native (95 %)",
     )
     return _table(
         headings,
@@ -99,10 +99,27 @@ def _latencies(rows: Sequence[Row]) -> Table:
                 row.engine,
                 *(f"{ms:.3f}" for ms in (row.p50_ms, row.p95_ms, row.p99_ms, row.mean10_ms)),
                 *_ratio(row),
+            )
+            for title, group in group_rows(rows)
+            for row in group
+        ],
+    )
+
+
+def _added(rows: Sequence[Row]) -> Table:
+    """What gRPC adds."""
+    headings = ("model", "setting", "over process", "over native (95 %)")
+    served = [row for row in rows if row.over_process_ms is not None]
+    return _table(
+        headings,
+        [
+            (
+                title,
+                row.setting,
                 _number(row.over_process_ms, "%+.3f"),
                 interval_text(row.over_native_ms) if row.over_native_ms else "",
             )
-            for title, group in group_rows(rows)
+            for title, group in group_rows(served)
             for row in group
         ],
     )
@@ -138,8 +155,8 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
     filled = [index for index in range(len(headings)) if any(line[index] for line in lines)]
     table = Table(box=box.SIMPLE)
     for index in filled:
-        is_text = headings[index] in TEXTS
-        table.add_column(headings[index], justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+        justify: JustifyMethod = "left" if headings[index] in TEXTS else "right"
+        table.add_column(headings[index], justify=justify, no_wrap=headings[index] != "model", overflow="fold")
     for line, following in itertools.pairwise([*lines, [""]]):
         table.add_row(*(escape(line[index]) for index in filled), end_section=line[0] != following[0])
     return table

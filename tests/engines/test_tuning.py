@@ -101,6 +101,7 @@ def not_faster(compiled: Any) -> dict[str, str]:
         pytest.param({"none": [100] * 4, "one": [90] * 4, "all": [89] * 4}, "one", id="fewer-unless-clearly-slower"),
         pytest.param({"none": [100] * 4, "all": [60, 60, 120, 120]}, "none", id="not-in-most-turns"),
         pytest.param({"none": [100, 200, 100, 200], "all": [90, 180, 90, 180]}, "all", id="same-turn-is-compared"),
+        pytest.param({"none": [50, 200, 200, 200], "all": [90] * 4}, "none", id="not-only-while-others-disturb"),
         pytest.param({"one": [100] * 4}, "one", id="only-those-measured"),
     ],
 )
