@@ -89,6 +89,7 @@ def prepare_model(
     model = load_model(path)
     engine = resolve_engine(options.engine)
     check_engine(engine, options)
+    # Only tuning heeds it; without, what other compilations have found about the model stays valid.
     options = dataclasses.replace(options, threads=threads, shares_cores=shares_cores and options.tune)
     opened = functools.partial(
         open_executable,

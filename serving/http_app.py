@@ -44,14 +44,22 @@ class HttpApp(OpsApp):
             spread: For one of several processes that answer as one: see ``GrpcServicer``.
         """
         service, pool = station.service, station.pool
-        super().__init__(station.access, registry=station.metrics.registry, not_ready=service.not_ready, notes=notes)
+        # What explains a model, or loads one, may start threads of an engine, which are to run everywhere.
+        everywhere = station.cores.leave
+        super().__init__(
+            station.access,
+            registry=station.metrics.registry,
+            not_ready=service.not_ready,
+            notes=notes,
+            begin=everywhere,
+        )
         self._service = service
         self._explain = Explanations(engine_cache(config)).page
         self._max_bytes = config.server.grpc.max_message_mb << 20
         self._inference = RestInference(service, pool, self._max_bytes)
         self._rpcs = GrpcServicer(service, pool.waiting, spread).shared_methods()
-        # Where loads wait for each other. The threads of their engines are to run everywhere.
-        self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository", initializer=station.cores.leave)
+        # Where loads wait for each other.
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository", initializer=everywhere)
 
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""

@@ -49,6 +49,7 @@ class OpsApp:
         registry: prometheus_client.CollectorRegistry,
         not_ready: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]],
+        begin: Callable[[], None] | None = None,
     ) -> None:
         """Prepare.
 
@@ -57,8 +58,9 @@ class OpsApp:
             registry: What /metrics tells.
             not_ready: Says what the server waits for, one line a reason; nothing if it is ready.
             notes: Lines for /readyz about what should be mended.
+            begin: What each thread for control does first.
         """
-        self.control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="http-control")
+        self.control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="http-control", initializer=begin)
         self._access = access
         self._registry = registry
         self._not_ready = not_ready

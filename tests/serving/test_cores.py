@@ -1,4 +1,4 @@
-"""Which cores the threads of a port run on."""
+"""Which cores the threads of the ports run on."""
 
 import json
 import os
@@ -39,15 +39,14 @@ def after_settling(front: FrontCores) -> set[int]:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], dict[int, set[int]]]:
-    """Pretends that the process may run on so many cores; what is returned gets the last choice of each thread."""
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Pretends that the process may run on so many cores."""
     chosen: dict[int, set[int]] = {}
 
-    def pretend(count: int) -> dict[int, set[int]]:
+    def pretend(count: int) -> None:
         everywhere = set(range(count))
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: chosen.get(threading.get_ident(), everywhere))
         monkeypatch.setattr(os, "sched_setaffinity", lambda _, some: chosen.update({threading.get_ident(): set(some)}))
-        return chosen
 
     return pretend
 

@@ -67,12 +67,17 @@ def started(value: Any, kind: type) -> Any:
     return value
 
 
+def pure_virtual(name: str) -> RuntimeError:
+    """What a call raises of a method that only a subclass has, as pybind11 words it."""
+    return RuntimeError(f'Tried to call pure virtual function "{name}"')
+
+
 class ILogger(NeedsInit):
     Severity = Severity
     INTERNAL_ERROR, ERROR, WARNING, INFO, VERBOSE = Severity
 
     def log(self, severity: Severity, msg: str) -> None:
-        raise NotImplementedError
+        raise pure_virtual("ILogger::log")
 
 
 class Logger(ILogger):
@@ -105,18 +110,18 @@ class IOutputAllocator(NeedsInit):
 
 class IProfiler(NeedsInit):
     def report_layer_time(self, layer_name: str, ms: float) -> None:
-        raise NotImplementedError
+        raise pure_virtual("IProfiler::report_layer_time")
 
 
 class IProgressMonitor(NeedsInit):
     def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-        raise NotImplementedError
+        raise pure_virtual("IProgressMonitor::phase_start")
 
     def step_complete(self, phase_name: str, step: int) -> bool:
-        raise NotImplementedError
+        raise pure_virtual("IProgressMonitor::step_complete")
 
     def phase_finish(self, phase_name: str) -> None:
-        raise NotImplementedError
+        raise pure_virtual("IProgressMonitor::phase_finish")
 
 
 class Speaks(Bound):
