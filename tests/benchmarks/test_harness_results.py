@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks import results as program
 from benchmarks.bars import judge, missing_conditions
@@ -18,6 +19,7 @@ from benchmarks.harness.agreement import compare_answers
 from benchmarks.harness.comparison import compare_results
 from benchmarks.harness.errors import ResultFileError
 from benchmarks.harness.results import LeftOut, Result, Row, geometric_means, read_result
+from benchmarks.harness.tables import print_result
 
 FIELDS = {
     "network", "setting", "engine", "via", "batch", "threads", "p50_ms", "p95_ms", "p99_ms", "mean10_ms", "ratio",
@@ -55,6 +57,21 @@ def test_json_has_the_fields_that_are_promised_and_comes_back_as_it_was(tmp_path
     assert content["rows"][0].keys() >= FIELDS
     assert content["environment"]["cores"] >= 1
     assert read_result(path) == before
+
+
+def test_tables_fit_120_columns_and_name_what_each_row_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    added = {"via": "grpc", "over_process_ms": 1234.567, "over_native_ms": (-13.176, -99.142, 10.158)}
+
+    print_result(result(native("inceptionv3"), row("inceptionv3", **added)), Console(width=120))
+
+    lines = capsys.readouterr().out.splitlines()
+    about = [line.split()[:4] for line in lines if "inceptionv3" in line]
+    assert about[:3] == [
+        ["inceptionv3", "native", "native", "10.000"],
+        ["inceptionv3,", "grpc", "fp32", "openvino"],
+        ["inceptionv3,", "grpc", "fp32", "+1234.567"],
+    ]
+    assert max(map(len, lines)) <= 120
 
 
 def test_what_is_no_number_becomes_null_in_json() -> None:

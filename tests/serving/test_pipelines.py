@@ -200,13 +200,16 @@ def test_calibration_data_of_the_model_alone_are_refused(start: Any, entry: Any,
     assert "samples.npz: sample 1: Input 'image' must be uint8[" in str(running.server.failure)
 
 
-def test_a_model_leaves_no_file_behind(start: Any, entry: Any, tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("batching", ["", "batching: {max_batch_size: 8}\n"])
+def test_a_model_leaves_no_file_behind(
+    batching: str, start: Any, entry: Any, tmp_path: pathlib.Path, monkeypatch: Any
+) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     running = start(entry(PIPELINE), server="admin: {repository: true}")
     loaded = list(folder.glob("trtnode-pipeline-*"))
-    fails = "warmup_inputs: labels.txt\n" + textwrap.dedent(PIPELINE)
+    fails = "warmup_inputs: labels.txt\n" + batching + textwrap.dedent(PIPELINE)
 
     running.client.unload_model("m")
     running.server.stop(5)
