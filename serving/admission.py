@@ -70,6 +70,13 @@ class InferencePool(ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
 
+    def let_work(self, at_work: int) -> None:
+        """Let so many threads be at work at a time from now on; those that are beyond that finish their requests."""
+        with self._lock:
+            self._most_at_work = at_work
+            while self._set_to_work():
+                pass
+
     def admits(self) -> bool:
         """Whether one more request may come in now.
 

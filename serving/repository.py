@@ -79,6 +79,10 @@ class ModelRepository:
             raise NotFoundError(self._no_model(name))
         return self._models[name]
 
+    def instances(self) -> int:
+        """How many requests the versions that are served, all together, may run at the same time."""
+        return sum(servable.instances for model in self._models.values() for servable in model.versions.values())
+
     def ready(self) -> bool:
         """Whether every required model has a version that is ready."""
         return all(model.ready for model in self._models.values() if model.config.required)

@@ -53,16 +53,22 @@ class Station:
         self.service = InferenceService(self._repository, self.metrics, config.server)
         auth = config.server.auth
         self.access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
-        instances = sum(model.instances for model in config.models)
         self.cores = cores = FrontCores(config.server.grpc.cores, place)
-        self.pool = InferencePool(inference_threads(instances), config.server.limits.max_requests, cores.settle)
+        threads = inference_threads(self._repository.instances())
+        self.pool = InferencePool(threads, config.server.limits.max_requests, cores.settle)
         self.front = GrpcFront(config.server, self.service, self.access, self.pool, cores, spread)
         self._shown_ready = False
-        self._showing = threading.Lock()
+        self._changing = threading.Lock()
 
     def load(self, on_change: Callable[[], None]) -> None:
         """Begin to load the models; ``on_change`` is called when their states change, in whatever thread does it."""
-        self._repository.start(on_change)
+
+        def changed() -> None:
+            with self._changing:
+                self.pool.let_work(inference_threads(self._repository.instances()))
+            on_change()
+
+        self._repository.start(changed)
 
     def failure(self) -> ModelLoadFailedError | None:
         """Say which required model couldn't be loaded, if there is one."""
@@ -71,7 +77,7 @@ class Station:
 
     def show_readiness(self) -> bool:
         """Tell the clients of the health service whether the server is ready, and return it."""
-        with self._showing:
+        with self._changing:
             ready = self.service.ready()
             if ready != self._shown_ready:
                 self.front.show_ready(ready)

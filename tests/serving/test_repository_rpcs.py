@@ -21,6 +21,7 @@ from serving.overrides import UploadedFiles
 
 ADMIN = "admin: {repository: true}"
 MODEL = "- {name: m, path: m.onnx, engine: native}"
+PATIENCE_S = 120
 
 
 @pytest.fixture
@@ -200,6 +201,23 @@ def test_a_request_can_bring_settings_and_a_model_along(running, adders) -> None
 
     assert adders.ask(running.client) == 1
     assert list(running.client.get_model_metadata("m").versions) == ["1"]
+
+
+def test_a_request_can_have_more_run_at_once(start, fake) -> None:
+    running = start("- {name: fake, path: fake.onnx, warmup: 0}", server=ADMIN, loader=lambda model: fake)
+    running.client.load_model("fake", config=json.dumps({"instances": 8}))
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(9) as callers:
+        answers = [callers.submit(running.client.infer, "fake", [x]) for _ in range(9)]
+        all_run = all(fake.started.acquire(timeout=PATIENCE_S) for _ in range(8))
+        fake.gate.set()
+
+    assert all_run
+    assert fake.most_at_once == 8
+    assert all(answer.result().as_numpy("y").tolist() == [1] for answer in answers)
 
 
 def test_a_model_brought_along_that_is_none_changes_nothing(running, adders) -> None:
