@@ -14,13 +14,13 @@ from starlette.routing import Route
 
 from serving.loader import engine_cache
 from serving.logs import logged
-from serving.ops_app import NOT_STORED, OpsApp, run_in
+from serving.ops_app import CONTROL_THREADS, NOT_STORED, OpsApp, run_in
 from serving.rest_body import read_body
 from serving.rest_infer import INFER_RPC, Answer, Client, RestInference, failed_answer, peer_of
 from serving.rest_methods import METHODS, MODEL, VERSION, RestMethod
 from serving.schema import ServableConfig
 from serving.served_explanation import Explanations
-from serving.servicer import GrpcServicer, Spread
+from serving.servicer import SPREAD_RPCS, GrpcServicer, Spread
 from serving.station import Station
 from serving.status_page import render_status_page, server_facts
 from serving.tokens import Grant
@@ -58,8 +58,11 @@ class HttpApp(OpsApp):
         self._max_bytes = config.server.grpc.max_message_mb << 20
         self._inference = RestInference(service, pool, self._max_bytes)
         self._rpcs = GrpcServicer(service, pool.waiting, spread).shared_methods()
-        # Where loads wait for each other.
+        # Where loads wait for each other, and calls wait that all processes answer.
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="http-repository", initializer=everywhere)
+        self._spreading = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="http-spread")
+        pools = dict.fromkeys(SPREAD_RPCS, self._spreading) if spread is not None else {}
+        self._pools = {**pools, "RepositoryModelLoad": self._loading}
 
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""
@@ -76,11 +79,12 @@ class HttpApp(OpsApp):
     def close(self) -> None:
         """Let the threads end."""
         super().close()
-        self._loading.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._loading, self._spreading):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
         rpc = self._rpcs[method.rpc]
-        threads = self._loading if method.rpc == "RepositoryModelLoad" else self.control
+        threads = self._pools.get(method.rpc, self.control)
 
         def answer(message: Any, client: Client) -> Response | Answer:
             try:

@@ -1,6 +1,9 @@
 """Requests about all workers, with workers that are played."""
 
-from concurrent.futures import Future
+import pathlib
+import threading
+import urllib.request
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -16,7 +19,11 @@ from protos import (
     SystemSharedMemoryRegisterRequest,
     SystemSharedMemoryUnregisterRequest,
 )
+from serving.config import load_config
 from serving.errors import InvalidRequestError, PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
+from serving.http_app import HttpApp
+from serving.http_front import HttpFront
+from serving.station import Station
 from serving.workers.changes import Changes
 from serving.workers.combine import combine_index, combine_statistics
 from serving.workers.spreading import Spreading
@@ -200,3 +207,33 @@ def test_of_log_settings_all_that_are_in_effect_are_kept() -> None:
     kept = LogSettingsRequest.FromString(content).settings
     assert kept["log_info"].WhichOneof("parameter_choice") == "bool_param"
     assert kept["log_verbose_level"].uint32_param == 0
+
+
+def test_calls_that_wait_for_all_workers_keep_no_other_rest_call_waiting(tmp_path: pathlib.Path, fake) -> None:
+    (tmp_path / "m.onnx").touch()
+    (tmp_path / "servable.yaml").write_text("server: {http: {port: 0}}\nmodels: [{name: m, path: m.onnx}]")
+    config = load_config(tmp_path / "servable.yaml")
+    held, asked = threading.Event(), threading.Semaphore(0)
+
+    def spread(_rpc: str, _request: object) -> ModelStatisticsResponse:
+        asked.release()
+        assert held.wait(120)
+        return ModelStatisticsResponse()
+
+    station = Station(config, lambda _model: fake, spread)
+    http = HttpFront(config.server.http, HttpApp(config, station, list, spread))
+    http.start()
+
+    def get(path: str) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http.port}{path}", timeout=120) as answer:
+            return int(answer.status)
+
+    with ThreadPoolExecutor(4) as callers:
+        waiting = [callers.submit(get, "/v2/models/stats") for _ in range(4)]
+        assert all(asked.acquire(timeout=120) for _ in range(2))
+        assert get("/v2/health/live") == 200
+        assert get("/metrics") == 200
+        assert not any(call.done() for call in waiting)
+        held.set()
+        assert [call.result(120) for call in waiting] == [200] * 4
+    http.stop()
