@@ -4,10 +4,16 @@ import argparse
 import pathlib
 
 from serving.command import Command, lazy
+from serving.polling import read_sockets_directly
 
 
 def _configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=pathlib.Path, required=True, metavar="FILE", help="the servable.yaml to serve")
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    read_sockets_directly()
+    return lazy("serving.process:serve")(arguments)
 
 
 def _configure_config(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +24,7 @@ SERVE = Command(
     name="serve",
     help="serve models over gRPC (KServe V2)",
     configure=_configure_serve,
-    run=lazy("serving.process:serve"),
+    run=_serve,
 )
 
 CONFIG = Command(

@@ -12,10 +12,12 @@ import pytest
 
 import simulated_machine
 from engines import Worker
+from serving.polling import read_sockets_directly
 from simulated_tensorrt import Simulation
 
 
 def pytest_configure() -> None:
+    read_sockets_directly()  # as servers do
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start would inherit that
 

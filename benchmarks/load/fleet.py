@@ -19,6 +19,7 @@ from benchmarks.load.caller import Shot, serve
 from benchmarks.load.errors import ClientError
 from benchmarks.load.level import Level
 from benchmarks.load.samples import Samples
+from serving.polling import read_directly_by_children
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -38,7 +39,7 @@ class Fleet:
     def __init__(self, shot: Shot, processes: int) -> None:
         self.interrupted = False
         self._stop = SPAWN.RawValue(ctypes.c_bool, False)
-        with _interrupts_ignored():  # children inherit that: they are told when to stop
+        with read_directly_by_children(), _interrupts_ignored():  # children inherit both; they are told when to stop
             self._clients = [_Client(shot, self._stop) for _ in range(processes)]
         for client in self._clients:
             client.receive()

@@ -251,3 +251,26 @@ def test_the_configured_log_level_holds(launch) -> None:
     process = launch(server="log: {level: debug}")
 
     assert process.wait_for("DEBUG")
+
+
+@pytest.mark.parametrize(
+    ("experiments", "reader"), [(None, "tcp_posix.cc"), ("event_engine_listener", "posix_endpoint.cc")]
+)
+def test_grpcs_server_thread_reads_the_socket_itself_unless_the_user_says_otherwise(
+    launch, monkeypatch: pytest.MonkeyPatch, experiments: str | None, reader: str
+) -> None:
+    monkeypatch.delenv("GRPC_EXPERIMENTS")
+    if experiments is not None:
+        monkeypatch.setenv("GRPC_EXPERIMENTS", experiments)
+    monkeypatch.setenv("GRPC_VERBOSITY", "debug")
+    monkeypatch.setenv("GRPC_TRACE", "tcp,event_engine_endpoint")
+
+    process = launch()
+    with client_of(process.wait_for("ready on")) as client:
+        assert client.is_server_live()
+    process.child.send_signal(signal.SIGTERM)
+    code, log = process.end()
+
+    assert code == 0
+    assert "Unknown experiment" not in log, "this version of grpcio has no such choice any more"
+    assert {name for name in ("tcp_posix.cc", "posix_endpoint.cc") if name in log} == {reader}
