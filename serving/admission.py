@@ -15,7 +15,12 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 BODY_S = 0.05
-"""How long a thread that waits for the body of its request counts as one at work, if others wait for a thread."""
+"""How long, or up to twice as long, a thread that waits for the body of its request counts as one at work, if others
+wait for a thread."""
+
+
+DONE: Future[Any] = Future()
+DONE.set_result(None)
 
 
 def inference_threads(instances: int) -> int:
@@ -33,8 +38,9 @@ class InferencePool(ThreadPoolExecutor):
     gRPC lets a thread wait for the body of a request, which a client may send slowly or never. So a handler is marked
     with ``begins``; a thread that doesn't get there soon is not counted, and others take its place.
 
-    Requests that ``submit`` doesn't admit go to other threads, where the handler's refusal answers them at once. gRPC
-    submits in the thread that takes requests off the wire, so none of them waits behind those that are admitted.
+    gRPC hands its requests to ``submit``. Those that aren't admitted go to other threads, where the handler's refusal
+    answers them at once: gRPC submits in the thread that takes requests off the wire, so none of them waits behind
+    those that are admitted.
 
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
@@ -62,11 +68,11 @@ class InferencePool(ThreadPoolExecutor):
         self._at_work = 0
         self._closed = False
         self._here = threading.local()
-        self._running: set[_Task] = set()
+        self._workers: list[_Worker] = []
         self._crowded = threading.Event()
         self._patrol: threading.Thread | None = None
-        self._backlog: collections.deque[_Task] = collections.deque()
-        self._resting: list[queue.SimpleQueue[_Task | None]] = []
+        self._backlog: collections.deque[Callable[[], object]] = collections.deque()
+        self._resting: list[_Worker] = []
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
 
@@ -87,21 +93,22 @@ class InferencePool(ThreadPoolExecutor):
         return not self.draining and self.in_flight < self._max_requests
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Accept a request, or have it refused."""
+        """Accept a request of gRPC, or have it refused.
+
+        Returns:
+            A future that is done. With it, gRPC counts how many requests are not done yet, for a limit that it isn't
+            given. To tell it, each thread would wait for the lock of the one that takes requests off the wire.
+        """
         if self.elsewhere is not None and not self.admits():
             return self.elsewhere.submit(fn, *args, **kwargs)
-        return self.accept(fn, *args, **kwargs)
+        self._accept(functools.partial(fn, *args, **kwargs))
+        return DONE
 
     def accept(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Accept a request; whoever calls has asked whether one is admitted."""
-        task = _Task(functools.partial(fn, *args, **kwargs))
-        with self._lock:
-            self.in_flight += 1
-            self._backlog.append(task)
-            self._set_to_work()
-            if self._backlog:
-                self._look_after_backlog()
-        return task.future
+        """Accept a request, and return the future of its answer; whoever calls has asked whether one is admitted."""
+        answer: Future[Any] = Future()
+        self._accept(functools.partial(_fulfil, answer, functools.partial(fn, *args, **kwargs)))
+        return answer
 
     def begins(self, handler: Callable[..., Any], refusal: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Return the handler of requests with the mark that they are here when it is called.
@@ -112,15 +119,15 @@ class InferencePool(ThreadPoolExecutor):
         """
 
         def begin(*args: Any) -> Any:
-            task = getattr(self._here, "task", None)
-            if task is None:
+            worker: _Worker | None = getattr(self._here, "worker", None)
+            if worker is None:
                 assert refusal is not None, "a thread of another pool has only what was not admitted"
                 return refusal(*args)
-            task.begun = True
-            if task.uncounted:
+            worker.begun = True
+            if worker.uncounted:
                 with self._lock:
                     self._at_work += 1
-                    task.uncounted = False
+                    worker.uncounted = False
             return handler(*args)
 
         return begin
@@ -138,27 +145,30 @@ class InferencePool(ThreadPoolExecutor):
             self._crowded.set()
             if cancel_futures:
                 self._backlog.clear()
-            for inbox in self._resting:
-                inbox.put(None)
+            for worker in self._resting:
+                worker.inbox.put(None)
+
+    def _accept(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            self.in_flight += 1
+            self._backlog.append(call)
+            self._set_to_work()
+            if self._backlog:
+                self._look_after_backlog()
 
     def _set_to_work(self) -> bool:
         """Let a thread take the next request, if there is one and a thread may; return whether one does."""
         if not self._backlog or self._at_work >= self._most_at_work:
             return False
         try:
-            inbox = self._resting.pop() if self._resting else self._new_thread()
+            worker = self._resting.pop() if self._resting else self._new_worker()
         except RuntimeError as error:  # the system has no thread to give: the request waits for one of those at work
             logger.warning("%s; %d requests wait", error, len(self._backlog))
             return False
         self._at_work += 1
-        inbox.put(self._take())
+        worker.begun = worker.seen = False
+        worker.inbox.put(self._backlog.popleft())
         return True
-
-    def _take(self) -> "_Task":
-        task = self._backlog.popleft()
-        task.since = time.monotonic()
-        self._running.add(task)
-        return task
 
     def _look_after_backlog(self) -> None:
         if not self._crowded.is_set():  # setting an event takes 2 us, set or not
@@ -174,45 +184,51 @@ class InferencePool(ThreadPoolExecutor):
         while self._crowded.wait() and not self._closed:
             time.sleep(BODY_S)
             with self._lock:
-                overdue = time.monotonic() - BODY_S
-                for task in self._running:
-                    if not task.begun and not task.uncounted and task.since < overdue:
-                        task.uncounted = True
+                for worker in self._workers:
+                    if worker.seen and not worker.begun and not worker.uncounted:
+                        worker.uncounted = True
                         self._at_work -= 1
+                    worker.seen = True
                 while self._set_to_work():
                     pass
                 if not self._backlog and not self._closed:
                     self._crowded.clear()
 
-    def _new_thread(self) -> queue.SimpleQueue["_Task | None"]:
-        inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, args=(inbox,), name="infer", daemon=True).start()
-        return inbox
+    def _new_worker(self) -> "_Worker":
+        worker = _Worker()
+        threading.Thread(target=self._work, args=(worker,), name="infer", daemon=True).start()
+        self._workers.append(worker)
+        return worker
 
-    def _work(self, inbox: queue.SimpleQueue["_Task | None"]) -> None:
+    def _work(self, worker: "_Worker") -> None:
         if self._settle is not None:
             self._settle()
-        task = inbox.get()
-        while task is not None:
-            self._here.task = task
-            task.run()
-            task = self._here.task = self._next_task(task, inbox)  # a thread at rest must not keep a request in memory
-            if task is None:
-                task = inbox.get()
+        self._here.worker = worker
+        call = worker.inbox.get()
+        while call is not None:
+            try:
+                call()
+            except BaseException:  # gRPC lets none out that it knows of
+                logger.exception("A request ended without an answer")
+            call = self._next_call(worker)  # a thread at rest must not keep a request in memory
+            if call is None:
+                call = worker.inbox.get()
 
-    def _next_task(self, done: "_Task", inbox: queue.SimpleQueue["_Task | None"]) -> "_Task | None":
+    def _next_call(self, worker: "_Worker") -> Callable[[], object] | None:
         with self._lock:
-            self._running.discard(done)
-            self._at_work += done.uncounted
+            self._at_work += worker.uncounted
+            worker.uncounted = False
             self.in_flight -= 1
             if self.in_flight == 0:
                 self._idle.notify_all()
             if self._backlog and self._at_work <= self._most_at_work:
-                return self._take()
+                worker.begun = worker.seen = False
+                return self._backlog.popleft()
+            worker.begun = True
             self._at_work -= 1
-            self._resting.append(inbox)
+            self._resting.append(worker)
             if self._closed:
-                inbox.put(None)
+                worker.inbox.put(None)
         return None
 
     def _begin_to_wait(self) -> None:
@@ -225,24 +241,30 @@ class InferencePool(ThreadPoolExecutor):
             self._at_work += 1
 
 
-class _Task:
-    """One request and the future that its port watches."""
+class _Worker:
+    """One thread.
 
-    __slots__ = ("_call", "begun", "future", "since", "uncounted")
+    Attributes:
+        inbox: Takes what it is to do next when it is at rest; None lets it end.
+        begun: Whether the body of its request is here; True while it has none.
+        seen: Whether the patrol has seen it with this request before.
+        uncounted: Whether it isn't counted as one at work.
+    """
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
-        self.begun = self.uncounted = False
-        self.since = 0.0
-        self.future: Future[Any] = Future()
+    __slots__ = ("begun", "inbox", "seen", "uncounted")
 
-    def run(self) -> None:
-        try:
-            result = self._call()
-        except BaseException as error:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self.begun = self.seen = self.uncounted = False
+
+
+def _fulfil(answer: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        result = call()
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
 
 
 class _Waiting:

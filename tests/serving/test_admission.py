@@ -1,6 +1,7 @@
 """The threads that run inference requests."""
 
 import gc
+import queue
 import threading
 import time
 import weakref
@@ -19,7 +20,7 @@ def test_no_more_threads_are_at_work_than_allowed() -> None:
         begun.release()
         assert gate.wait(PATIENCE_S)
 
-    futures = [pool.submit(pool.begins(work)) for _ in range(5)]
+    futures = [pool.accept(pool.begins(work)) for _ in range(5)]
     assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(2))
     assert not begun.acquire(timeout=0.1)
     assert not pool.wait_idle(0)
@@ -37,7 +38,7 @@ def test_requests_that_wait_for_others_do_not_keep_those_from_coming() -> None:
         with pool.waiting:
             everyone.wait(PATIENCE_S)
 
-    futures = [pool.submit(pool.begins(work)) for _ in range(10)]
+    futures = [pool.accept(pool.begins(work)) for _ in range(10)]
 
     assert [future.result(PATIENCE_S) for future in futures] == [None] * 10
     pool.shutdown()
@@ -45,9 +46,9 @@ def test_requests_that_wait_for_others_do_not_keep_those_from_coming() -> None:
 
 def test_requests_whose_body_does_not_come_do_not_keep_others_from_being_answered() -> None:
     pool, come = InferencePool(2), threading.Event()
-    slow = [pool.submit(come.wait, PATIENCE_S) for _ in range(5)]
+    slow = [pool.accept(come.wait, PATIENCE_S) for _ in range(5)]
 
-    quick = [pool.submit(pool.begins(threading.get_ident)) for _ in range(5)]
+    quick = [pool.accept(pool.begins(threading.get_ident)) for _ in range(5)]
 
     assert len([future.result(PATIENCE_S) for future in quick]) == 5
     assert not any(future.done() for future in slow)
@@ -69,13 +70,13 @@ def test_after_bodies_that_came_late_no_more_threads_are_at_work_than_allowed() 
         assert come.wait(PATIENCE_S)
         pool.begins(begun.release)()
 
-    bodies = [pool.submit(late) for _ in range(4)]
-    pool.submit(pool.begins(int)).result(PATIENCE_S)  # by now the others are not counted
+    bodies = [pool.accept(late) for _ in range(4)]
+    pool.accept(pool.begins(int)).result(PATIENCE_S)  # by now the others are not counted
     come.set()
     assert [future.result(PATIENCE_S) for future in bodies] == [None] * 4
     assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(4))
 
-    rest = [pool.submit(work) for _ in range(5)]
+    rest = [pool.accept(work) for _ in range(5)]
 
     assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(2))
     assert not begun.acquire(timeout=0.2)
@@ -87,10 +88,21 @@ def test_after_bodies_that_came_late_no_more_threads_are_at_work_than_allowed() 
 def test_a_request_that_fails_does_not_end_its_thread() -> None:
     pool = InferencePool(1)
 
-    failed, done = pool.submit(int, "x"), pool.submit(threading.get_ident)
+    failed, done = pool.accept(int, "x"), pool.accept(threading.get_ident)
 
     assert isinstance(failed.exception(PATIENCE_S), ValueError)
     assert done.exception(PATIENCE_S) is None
+    pool.shutdown()
+
+
+def test_what_grpc_lets_out_is_logged_and_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    pool = InferencePool(1)
+
+    pool.submit(int, "x")
+
+    assert pool.accept(int, "7").result(PATIENCE_S) == 7
+    assert "A request ended without an answer" in caplog.text
+    assert "ValueError" in caplog.text
     pool.shutdown()
 
 
@@ -100,7 +112,7 @@ def test_a_thread_at_rest_keeps_no_request_in_memory() -> None:
 
     pool, request = InferencePool(1), Request()
     seen = weakref.ref(request)
-    pool.submit(pool.begins(id), request).result(PATIENCE_S)
+    pool.accept(pool.begins(id), request).result(PATIENCE_S)
 
     del request
 
@@ -113,13 +125,13 @@ def test_a_thread_at_rest_keeps_no_request_in_memory() -> None:
 
 def test_requests_wait_for_a_thread_at_work_where_the_system_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, gate = InferencePool(4), threading.Event()
-    first = pool.submit(pool.begins(gate.wait), PATIENCE_S)
+    first = pool.accept(pool.begins(gate.wait), PATIENCE_S)
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    others = [pool.submit(pool.begins(threading.get_ident)) for _ in range(3)]
+    others = [pool.accept(pool.begins(threading.get_ident)) for _ in range(3)]
     assert not any(other.done() for other in others)
     gate.set()
 
@@ -133,7 +145,7 @@ def test_a_closed_pool_leaves_no_thread_behind() -> None:
     pool = InferencePool(3)
     threads: list[threading.Thread] = []
     for _ in range(6):
-        pool.submit(lambda: threads.append(threading.current_thread())).result(PATIENCE_S)
+        pool.accept(lambda: threads.append(threading.current_thread())).result(PATIENCE_S)
 
     pool.shutdown()
 
@@ -145,14 +157,20 @@ def test_a_closed_pool_leaves_no_thread_behind() -> None:
 def test_what_is_not_admitted_is_refused_at_once_by_other_threads() -> None:
     pool, gate = InferencePool(1, max_requests=1), threading.Event()
     pool.elsewhere = InferencePool(1)
-    answer = pool.begins(lambda: gate.wait(PATIENCE_S) and "answered", lambda: "refused")
+    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+    handler = pool.begins(
+        lambda: answers.put("answered" if gate.wait(PATIENCE_S) else "late"), lambda: answers.put("refused")
+    )
 
-    first = pool.submit(answer)
-    second = pool.submit(answer)
+    pool.submit(handler)
+    pool.submit(handler)
 
-    assert second.result(PATIENCE_S) == "refused"
-    assert not first.done()
+    assert answers.get(timeout=PATIENCE_S) == "refused"
+    assert answers.empty()
     gate.set()
-    assert first.result(PATIENCE_S) == "answered"
+    assert answers.get(timeout=PATIENCE_S) == "answered"
     assert pool.wait_idle(PATIENCE_S)
-    assert pool.submit(answer).result(PATIENCE_S) == "answered"
+    pool.submit(handler)
+    assert answers.get(timeout=PATIENCE_S) == "answered"
+    pool.shutdown()
+    pool.elsewhere.shutdown()
