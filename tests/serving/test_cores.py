@@ -109,22 +109,29 @@ def test_threads_that_start_within_keep_to_them_and_others_do_not() -> None:
 
 @needs_two
 def test_long_runs_leave_them_and_short_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = types.SimpleNamespace(now=0)
-    monkeypatch.setattr(cores, "time", types.SimpleNamespace(thread_time_ns=lambda: clock.now))
+    clock = types.SimpleNamespace(worked=0, waited=0)
+    times = types.SimpleNamespace(
+        thread_time_ns=lambda: clock.worked, perf_counter_ns=lambda: clock.worked + clock.waited
+    )
+    monkeypatch.setattr(cores, "time", times)
+    short, long = LONG_NS // 2, LONG_NS * 2
 
     @placed
-    def run(takes_ns: int) -> int:
-        clock.now += takes_ns
+    def run(works_ns: int, waits_ns: int) -> int:
+        clock.worked += works_ns
+        clock.waited += waits_ns
         return len(os.sched_getaffinity(0))
 
-    def work() -> list[int]:
+    def work() -> list[list[int]]:
         FrontCores(1).settle()
-        short, long = LONG_NS // 2, LONG_NS * 2
-        found = [run(takes_ns) for takes_ns in (short, short, long, long, long, long, short, short)]
-        return [*found, len(os.sched_getaffinity(0))]
+        found = [
+            [run(works_ns, waits_ns) for _ in range(times)]
+            for times, works_ns, waits_ns in ((2, short, 0), (6, short, long), (5, long, 0), (2, short, 0))
+        ]
+        return [*found, [len(os.sched_getaffinity(0))]]
 
     free = len(ALL)
-    assert in_thread(work) == [free, 1, 1, 1, 1, free, free, 1, 1]
+    assert in_thread(work) == [[free, 1], [1] * 6, [1] * 4 + [free], [free, 1], [1]]
 
 
 @needs_two
