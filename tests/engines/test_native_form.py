@@ -17,9 +17,12 @@ FEEDS = {"x": np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)}
 X = FEEDS["x"]
 SWISH = X / (1 + np.exp(-X))
 NEWEST = onnx.defs.onnx_opset_version()
+KNOWS_LESS_THAN_ONNX = pytest.mark.skipif(
+    "native_limits().opset >= NEWEST", reason="this ONNX Runtime takes the newest opset that there is"
+)
 
 FORMS = [
-    pytest.param("y = Cast <to=6> (x)", NEWEST, "int32", X.astype(np.int32), id="too-new"),
+    pytest.param("y = Cast <to=6> (x)", NEWEST, "int32", X.astype(np.int32), id="too-new", marks=KNOWS_LESS_THAN_ONNX),
     pytest.param("y = SwiGLU (x, x)", NEWEST, "float", SWISH * X, id="new-operator"),
     pytest.param("y = Add <broadcast=1, axis=1> (x, b)", 6, "float", X + 1, id="too-old"),
 ]
