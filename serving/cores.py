@@ -2,7 +2,7 @@
 
 They hand the interpreter's lock to each other dozens of times a request. Where the next thread sleeps on another core,
 that core is woken first, which takes longer than what it then does. Measured on two cores of a virtual machine, threads
-that keep to one of them answer 5 to 55 % more small requests a second.
+that keep to one of them answer 27 to 60 % more small requests a second.
 """
 
 import contextlib
