@@ -92,11 +92,12 @@ def placed(run: Callable[P, T]) -> Callable[P, T]:
         if front is None:
             return run(*args, **kwargs)
         front.place(short=long_runs < IN_A_ROW)
-        clock = time.thread_time_ns if watched else time.perf_counter_ns
+        is_watched = watched  # another thread's run may change it meanwhile
+        clock = time.thread_time_ns if is_watched else time.perf_counter_ns
         started = clock()
         result = run(*args, **kwargs)
         is_long = clock() - started > LONG_NS
-        if watched:
+        if is_watched:
             long_runs = long_runs + 1 if is_long else 0
         watched = is_long
         return result

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from engines import Executable
 from serving.config import load_config
 from serving.errors import ConfigError
 from serving.loader import engine_loader
-from serving.polling import POLLING
+from serving.polling import read_directly_by_children
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
@@ -103,10 +102,11 @@ def ceiling(served: Served, folder: pathlib.Path, *, processes: int = 1) -> Iter
         ServerStartError: It didn't become ready.
     """
     config, address = _write_config(served, folder, processes)
-    command, environment = [sys.executable, "-m", "benchmarks.serving.ceiling", str(config)], {**POLLING, **os.environ}
+    command = [sys.executable, "-m", "benchmarks.serving.ceiling", str(config)]
     with contextlib.ExitStack() as stack:
-        for place in range(processes):
-            stack.enter_context(process("the ceiling", [*command, str(place)], address, folder, environment))
+        with read_directly_by_children():
+            for place in range(processes):
+                stack.enter_context(process("the ceiling", [*command, str(place)], address, folder))
         yield Target(address=address, model=served.name, shape=served.shape)
 
 

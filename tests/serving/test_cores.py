@@ -135,6 +135,29 @@ def test_long_runs_leave_them_and_short_ones_stay(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_two
+def test_runs_that_wait_side_by_side_do_not_pass_for_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = types.SimpleNamespace(waited=0)
+    times = types.SimpleNamespace(thread_time_ns=lambda: 0, perf_counter_ns=lambda: clock.waited)
+    monkeypatch.setattr(cores, "time", times)
+
+    @placed
+    def run(others: int) -> int:
+        """Runs while others run, of which the last to begin ends first."""
+        if others:
+            clock.waited += LONG_NS * 2
+            run(others - 1)
+        return len(os.sched_getaffinity(0))
+
+    def work() -> int:
+        FrontCores(1).settle()
+        run(0)
+        run(4)
+        return run(0)
+
+    assert in_thread(work) == 1
+
+
+@needs_two
 def test_server_answers_on_them_and_loads_everywhere(start: Any, fake: Any) -> None:
     loads: list[set[int]] = []
     runs: list[set[int]] = []
