@@ -32,7 +32,7 @@ test: setup
 # pycuda itself, compiled once a user: some minutes. What can't be built in PYCUDA_SECONDS is skipped, and says so.
 test-pycuda: setup
 	$(BIN)/python tests/simulators/pycuda_stand_in/build.py $(PYCUDA) --seconds $(PYCUDA_SECONDS)
-	PYTHONPATH=$(PYCUDA)/site LD_LIBRARY_PATH=$(PYCUDA) $(BIN)/python -m pytest tests/simulators/test_pycuda.py
+	PYTHONPATH=$(PYCUDA)/site LD_LIBRARY_PATH=$(PYCUDA) $(BIN)/python -m pytest tests/engines/cuda/test_context.py
 
 # On a machine with a GPU, TensorRT and pycuda in the environment: see docs/gpu.md.
 test-gpu: setup
@@ -52,7 +52,7 @@ bench: setup
 results: setup
 	mkdir -p build
 	$(BIN)/trtnode bench networks --threads 2 --via process,grpc --json build/results.json --html build/results.html
-	$(BIN)/python -m benchmarks.results build/results.json
+	$(BIN)/python -m benchmarks.latency_report.publish build/results.json
 
 lint: setup
 	$(BIN)/ruff check .

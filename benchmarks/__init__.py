@@ -1,1 +1,1 @@
-"""Measures latency: a model natively against compiled, and the price of everything between a caller and an engine."""
+"""Benchmarks: models natively against compiled, servers, the cut, and the overhead of each request."""

@@ -1,12 +1,12 @@
-"""The command ``bench``: a table of sub-commands. Light: their work is imported when they run."""
+"""The command ``trtnode bench``, a table of sub-commands; their work is imported when they run."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.harness.arguments import MODEL, NETWORKS
+from benchmarks.latency.arguments import MODEL, NETWORKS
 from benchmarks.load.arguments import SERVER
-from serving.command import Command, add_common_options
+from serving.cli.command import Command, add_common_options
 
 SUBCOMMANDS = (NETWORKS, MODEL, SERVER)
 

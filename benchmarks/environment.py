@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""Describes the machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PACKAGES = ("trtnode", "onnx", "onnxruntime", "openvino", "numpy", "grpcio")
 SPEED_FEATURES = (
     "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
 )  # fmt: skip
-"""Instruction sets that decide how fast a precision can be, as Linux names them."""
+"""Instruction sets that make reduced precisions fast, by their names in Linux."""
 
 
 def describe_environment() -> dict[str, object]:
-    """Time, processor, its features, cores, load and versions."""
+    """Return time, processor, its features, cores, memory, load and versions."""
     flags = _cpuinfo("flags").split()
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -33,12 +33,12 @@ def describe_environment() -> dict[str, object]:
 
 
 def describe_load() -> list[float]:
-    """Load average of the last 1, 5 and 15 minutes."""
+    """Return the load average of the last 1, 5 and 15 minutes."""
     return [round(load, 2) for load in os.getloadavg()]
 
 
 def _cpuinfo(field: str) -> str:
-    """What Linux says about the first core; empty where it says nothing."""
+    """Return a field of the first core from Linux; empty if there is none."""
     info = pathlib.Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == field), "")

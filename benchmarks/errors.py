@@ -1,4 +1,4 @@
-"""What can be wrong about a measurement that someone asks for."""
+"""The base of the benchmarks' errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from serving.errors import ServingError
 
 
 class BenchmarkError(ServingError):
-    """Base of this package's errors: bad arguments. Its text is complete and meant for the user."""
+    """Base of this package's errors, by default about arguments. The text is complete and meant for the user."""
 
     exit_code = 2

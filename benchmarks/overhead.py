@@ -1,8 +1,7 @@
-"""What this project adds to the libraries' own cheapest call: ``python -m benchmarks.overhead``.
+"""Measures the overhead of a call over the libraries' cheapest call: ``python -m benchmarks.overhead``.
 
-Engine: a model that is one TrtNode, against a raw OpenVINO request with preset tensors and a
-copy of its input. Native: a model without any
-engine, against onnxruntime's own ``run``. Both pairs interleaved, on the same inputs.
+Engine: a model of one TrtNode, against a raw OpenVINO request with preset tensors and a copy of its input. Native: a
+model without engines, against onnxruntime's ``run``. Both pairs are interleaved, on the same inputs.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.environment import describe_environment
-from benchmarks.latency import Latencies, measure
+from benchmarks.latency.interleaving import Latencies, measure
 from engines import CompileOptions, Executable, compile_model, load_executable
-from engines.registry import get_backend
+from engines.backends.registry import get_backend
 
 ENGINE_LIMIT_US, NATIVE_LIMIT_US = 15.0, 10.0
 SIZES = (16, 1024, 65_536)
 
 
 def main() -> int:
-    """Measure, print, and return 1 if a limit is passed."""
+    """Measure, print, and return 1 if a limit is exceeded."""
     console = Console()
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
@@ -65,15 +64,14 @@ def _measure_pair(
 
 
 def _raw_openvino(source: pathlib.Path, x: np.ndarray) -> Callable[[], object]:
-    """Copy the input, then the cheapest call that OpenVINO's Python binding has."""
-    get_backend("openvino")  # blocks the package that would report usage over the network
+    """Return a call that copies the input and makes the cheapest call of OpenVINO's Python binding."""
+    get_backend("openvino")  # blocks the package that reports usage over the network
     import openvino as ov
     from openvino._pyopenvino import InferRequest
 
     properties = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
     compiled = ov.Core().compile_model(ov.Core().read_model(str(source)), "CPU", properties)
     request = compiled.create_infer_request()
-    output = np.empty_like(x)
     bound, output = np.empty_like(x), np.empty_like(x)
     request.set_input_tensor(0, ov.Tensor(bound, shared_memory=True))
     request.set_output_tensor(0, ov.Tensor(output, shared_memory=True))
@@ -94,7 +92,7 @@ def _model(size: int) -> onnx.ModelProto:
 
 
 def _added_us(raw: Latencies, ours: Latencies) -> float:
-    """Median over rounds of the difference of their medians, in us."""
+    """Return the median over rounds of the difference of their medians, in us."""
     return float(np.median(ours.round_medians() - raw.round_medians())) * 1e3
 
 

@@ -1,7 +1,7 @@
-"""Whether ``tune`` keeps its promise: ``python -m benchmarks.tune [MODEL...]``.
+"""Compares tuned models with their alternatives: ``python -m benchmarks.tune [MODEL...]``.
 
-A tuned model may take 1.05 times the fastest of: all native, the one engine that gains most, and all engines of the
-minimum cut. All of them run as they are served; all native is the source file in ONNX Runtime with its defaults.
+A tuned model may take 1.05 times as long as the fastest of: all native, the one engine that gains most, and all engines
+of the minimum cut. All of them run as they are served; all native is the source file in ONNX Runtime with its defaults.
 Without arguments: the models of the collection that TRTNODE_MODEL_COLLECTION names, and a chain of 20 small segments.
 """
 
@@ -23,17 +23,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.environment import describe_environment
-from benchmarks.latency import Latencies, measure
+from benchmarks.latency.interleaving import Latencies, measure
 from engines import CompileOptions, EngineCache, EngineError, Executable, Worker, compile_model, load_executable
-from engines.executor import open_executable
-from engines.onnxruntime_backend import NativeSession
-from engines.samples import find_samples
-from partitioner import PartitionError, PartitionOptions, Report, load_model
+from engines.inputs.samples import find_samples
+from engines.onnxruntime.session import NativeSession
+from engines.runtime.executor import open_executable
+from partitioner import PartitionError, PartitionOptions, load_model
 
 LIMIT = 1.05
 CHAIN = "chain of 20"
 NATIVE_OP = "Sigmoid"
-"""Stands between the segments of the chain."""
+"""Operator between the segments of the chain."""
 
 COLLECTION = pathlib.Path(__file__).parents[2] / "shared" / "models"
 OTHERS = ("all native", "one engine", "minimum cut")
@@ -41,8 +41,8 @@ WIDTH = 130
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What one model took."""
+class TuningRow:
+    """Latencies of one model, tuned and otherwise."""
 
     name: str
     latencies: Mapping[str, Latencies]
@@ -52,12 +52,12 @@ class Row:
 
     @property
     def best(self) -> str:
-        """The fastest of what tuning is compared with."""
+        """Name of the fastest alternative."""
         return min(OTHERS, key=lambda name: self.latencies[name].percentile_ms(50))
 
     @property
     def ratio(self) -> float:
-        """How many times the fastest's time the tuned model takes: median over rounds."""
+        """Time of the tuned model over that of the fastest alternative: median over rounds."""
         tuned, best = self.latencies["tuned"], self.latencies[self.best]
         return float(np.median(tuned.round_medians() / best.round_medians()))
 
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _models(folder: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
-    """Name and file of what is measured."""
+    """Return name and file of each model to measure."""
     given = [pathlib.Path(argument) for argument in sys.argv[1:]]
     if given:
         return [(path.parent.name if path.name.startswith("model.") else path.stem, path) for path in given]
@@ -103,7 +103,7 @@ def _models(folder: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
     return [(CHAIN, chain), *sorted((path.parent.name, path) for path in files)]
 
 
-def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Worker) -> Row | None:
+def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Worker) -> TuningRow | None:
     source = _unpacked(source, folder)
     samples = _samples(source, folder / "samples.npz")
     native_ops = (NATIVE_OP,) if name == CHAIN else ()
@@ -127,11 +127,8 @@ def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Work
     calls = {candidate: functools.partial(executable.run, feeds) for candidate, executable in executables.items()}
     latencies = measure(calls, rounds=41, seconds_per_round=0.04)
     cut = len(_segments(figures, "minimum cut"))
-    return Row(name=name, latencies=latencies, cut=cut, kept=_kept(compiled.report), chosen=figures["chosen"])
-
-
-def _kept(report: Report) -> int:
-    return len(report.segments)
+    kept = len(compiled.report.segments)
+    return TuningRow(name=name, latencies=latencies, cut=cut, kept=kept, chosen=figures["chosen"])
 
 
 def _segments(figures: Mapping[str, Sequence[Mapping[str, Sequence[str]]]], name: str) -> Sequence[str]:
@@ -151,7 +148,7 @@ def _unpacked(model: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _samples(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path | None:
-    """The inputs that a collection keeps beside a model, as an .npz; None where there are none, or no plain tensors."""
+    """Write the inputs that a collection has beside a model as .npz; None if there are none, or not only tensors."""
     case = source.parent / "case.json"
     if not case.exists():
         return None
@@ -168,7 +165,7 @@ def _feeds(source: pathlib.Path, samples: pathlib.Path | None, executable: Execu
 
 
 def _chain() -> onnx.ModelProto:
-    """20 segments of three small nodes, with a native node between."""
+    """Return a chain of 20 segments of three small nodes, with native nodes between them."""
     nodes = []
     value = "x"
     for index in range(20):

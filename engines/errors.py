@@ -1,4 +1,4 @@
-"""What can go wrong between a segment and the answer to a request."""
+"""Errors between a segment and the answer to a request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _revive(kind: type[EngineError], args: tuple[object, ...], fields: dict[str,
 
 
 class UnknownBackendError(EngineError):
-    """A name that is no backend's."""
+    """A name that no backend has."""
 
     def __init__(self, name: str, known: str) -> None:
         super().__init__(f"There is no engine {name!r}. Use one of: {known}.")
 
 
 class BackendMissingError(EngineError):
-    """An engine is asked for whose library, or what it needs, is not here."""
+    """The library of an engine, or a part that it needs, is not installed here."""
 
 
 class ModelLoadError(EngineError):
@@ -41,7 +41,7 @@ class ModelLoadError(EngineError):
 
 
 class NoFallbackError(ModelLoadError):
-    """A compiled model is to run natively, and can't."""
+    """A compiled model can't run natively, because it has no native fallback."""
 
     def __init__(self, model: str) -> None:
         EngineError.__init__(
@@ -109,6 +109,21 @@ class MetricError(EngineError):
         super().__init__(
             f"The metric {name!r} can't be used: {reason}. Modules are looked up from the working directory."
         )
+
+
+class BuildOptionError(EngineError):
+    """A setting of the build that the engine library can't heed."""
+
+    exit_code = 2
+
+
+class NotRunHereError(EngineError):
+    """A wish that needs engines to run on this machine, where they are only built."""
+
+    exit_code = 2
+
+    def __init__(self, wish: str, engine: str, reason: str) -> None:
+        super().__init__(f"{wish} runs engines, and those of {engine} are only built here: {reason}.")
 
 
 class PrecisionError(EngineError):

@@ -1,4 +1,4 @@
-"""What can go wrong between a model file and its segments."""
+"""Errors between a model file and its segments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PartitionError(Exception):
 
 
 class ModelFileError(PartitionError):
-    """A model file can't be read, is not ONNX, or asks for something that isn't there."""
+    """A model file can't be read, is not ONNX, or needs something that doesn't exist."""
 
     def __init__(self, path: pathlib.Path, problem: str, advice: str) -> None:
         super().__init__(f"{path}: {problem} {advice}")
@@ -42,7 +42,7 @@ class UnlabelledNodeError(PartitionError):
 class UnknownOptionError(PartitionError):
     """A partition option names something that the model doesn't have."""
 
-    exit_code = 2  # of a process that this error ends: its arguments are wrong
+    exit_code = 2  # exit status of a command with wrong arguments
 
     def __init__(self, option: str, value: str, known: str) -> None:
         super().__init__(f"{option}: {value!r} matches nothing in this model; it has {known}.")
@@ -59,11 +59,11 @@ class CompiledModelError(PartitionError):
 
 
 class PipelineError(PartitionError):
-    """A stage of a pipeline can't be used, or doesn't fit the stage before.
+    """A stage of a pipeline can't be used, or doesn't fit the previous one.
 
     Attributes:
-        place: Which stage, in the words of the configuration, such as ``("preprocess", 1, "normalize")``.
-        problem: What is wrong, and what to do.
+        place: Path of the stage in the configuration, such as ``("preprocess", 1, "normalize")``.
+        problem: The problem, and what to do about it.
     """
 
     def __init__(self, place: Sequence[str | int], problem: str) -> None:

@@ -1,4 +1,6 @@
-"""Protocol messages of the inference service, in a descriptor pool of their own."""
+"""Protocol messages of the inference service, in a private descriptor pool."""
+
+from __future__ import annotations
 
 from protos.inference_pb2 import (
     DESCRIPTOR,

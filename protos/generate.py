@@ -1,8 +1,10 @@
 """Writes inference_pb2.py and inference_pb2.pyi beside inference.proto: ``python protos/generate.py``.
 
-protoc's own Python output registers its messages in protobuf's default pool, where they would clash with tritonclient
-in the same process. So only protoc's descriptor and type stub are used, and the module is written here.
+protoc's own Python output registers messages in protobuf's default pool, where they clash with those of tritonclient.
+So this script takes only the descriptor and the type stub from protoc, and writes the module itself.
 """
+
+from __future__ import annotations
 
 import importlib.resources
 import pathlib
@@ -63,7 +65,7 @@ def module_text(descriptor: descriptor_pb2.FileDescriptorProto) -> str:
 
 
 def strict_stub(text: str) -> str:
-    """Return protoc's stub with the type arguments that it leaves off ``Mapping``, which mypy --strict asks for."""
+    """Return protoc's stub with type arguments of ``Mapping``, which protoc omits and mypy --strict requires."""
     return re.sub(r"_Mapping\]", "_Mapping[str, object]]", text)
 
 

@@ -1,8 +1,10 @@
 """Message classes whose descriptors stay out of protobuf's default pool.
 
-The default pool holds each full name once a process. A client library that brings its own ``inference.*`` messages
-(tritonclient does) can't be imported next to another copy in that pool, so ours live in a pool of their own.
+The default pool holds each full name once in a process.
+tritonclient registers its own ``inference.*`` messages there, so these live in a private pool.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 
@@ -20,8 +22,9 @@ def load_file(serialized: bytes, name: str) -> FileDescriptor:
 def message_classes(file: FileDescriptor, module: str) -> dict[str, type[message.Message]]:
     """Return the classes of the file's top-level messages by name.
 
-    Frameworks that send a message to another process name its class by module and name, so ``module`` must be where
-    they can be imported from.
+    Args:
+        file: The file's descriptor.
+        module: Module from which the classes can be imported. Frameworks that send messages between processes need it.
     """
     classes = {name: message_factory.GetMessageClass(item) for name, item in file.message_types_by_name.items()}
     for cls in classes.values():
@@ -34,9 +37,9 @@ _kept: list[tuple[Descriptor, type[message.Message]]] = []
 
 
 def _keep_nested(messages: Iterable[Descriptor]) -> None:
-    """Keep the classes of nested messages. protobuf makes them when they are needed and else lets them be collected.
+    """Keep the classes of nested messages, which protobuf makes on demand and doesn't keep.
 
-    A thread may then get a class that the garbage collector is taking apart in another, which ends the process.
+    Otherwise a thread may get a class that the garbage collector destroys in another thread, which ends the process.
     """
     for item in messages:
         _kept.append((item, message_factory.GetMessageClass(item)))

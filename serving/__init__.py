@@ -3,7 +3,9 @@
 Only what every command needs is imported here; the server and what it stands on are imported when it runs.
 """
 
-from serving.command import Command, lazy
+from __future__ import annotations
+
+from serving.cli.command import Command, lazy
 from serving.errors import ConfigError, ServingError
 
 __all__ = ["Command", "ConfigError", "ServingError", "lazy"]

@@ -1,12 +1,13 @@
-"""What can go wrong between a servable.yaml, a request and its answer."""
+"""Errors between a servable.yaml, a request and its answer."""
+
+from __future__ import annotations
 
 import copyreg
-import dataclasses
 import os
 import pathlib
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class ServingError(Exception):
@@ -23,8 +24,7 @@ class ServingError(Exception):
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One fault of a configuration file.
 
     Attributes:
@@ -126,6 +126,13 @@ class CommandLoadError(ServingError):
 
 class InvalidRequestError(ServingError):
     """The request is at fault; sending it again can't help."""
+
+
+class UnreadableMessageError(ServingError):
+    """The bytes of a request are no message of its RPC."""
+
+    def __init__(self, rpc: str) -> None:
+        super().__init__(f"the message is no {rpc}Request")
 
 
 class TooLargeError(ServingError):

@@ -8,11 +8,12 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import onnx
 import pytest
 
 import simulated_machine
 from engines import Worker
-from serving.polling import read_sockets_directly
+from serving.threads.grpc_event_engine import read_sockets_directly
 from simulated_tensorrt import Simulation
 
 
@@ -64,6 +65,15 @@ def simulated_worker(
         worker.close()
 
 
+@pytest.fixture
+def model(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A model whose middle node TensorRT does not have."""
+    text = "g (float[2] x) => (float[2] y) { a = Relu(x) b = Softsign(a) y = Tanh(b) }"
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    return path
+
+
 @pytest.fixture(scope="session")
 def worker() -> Iterator[Worker]:
     """The child that builds and checks engines for all tests that run in this process."""
@@ -75,7 +85,7 @@ def worker() -> Iterator[Worker]:
 def one_builder(worker: Worker) -> Iterator[None]:
     """Has commands and servers in this process build engines in ``worker``. Each would start a child of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engines.compiler.Worker", lambda: contextlib.nullcontext(worker))
+        patch.setattr("engines.compile.compiler.SubprocessWorker", lambda: contextlib.nullcontext(worker))
         yield
 
 
@@ -84,5 +94,5 @@ def brief_tuning() -> Iterator[None]:
     """Tuning measures for moments: for tests about what is measured and told, whatever turns out to be faster."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SEGMENTS_S", "CANDIDATES_S", "CLOSE_S"):
-            patch.setattr(f"engines.tuning.{name}", 0.1)
+            patch.setattr(f"engines.tuning.tuner.{name}", 0.1)
         yield

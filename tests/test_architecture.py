@@ -1,7 +1,10 @@
 """Who may import whom, and what a module may be called."""
 
+from __future__ import annotations
+
 import ast
 import functools
+import graphlib
 import importlib
 import pathlib
 import sys
@@ -11,30 +14,93 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-MAY_IMPORT = {
+PACKAGES = {
     "partitioner": {"partitioner"},
     "engines": {"engines", "partitioner"},
     "protos": {"protos"},
     "serving": {"serving", "engines", "partitioner", "protos"},
     "benchmarks": {"benchmarks", "serving", "engines", "partitioner", "protos"},
 }
-"""The arrows: serving to engines to partitioner, serving to protos, benchmarks to all of them."""
+"""The arrows between packages: serving to engines to partitioner, serving to protos, benchmarks to all of them."""
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "partitioner/model": set(),
+    "partitioner/graph": {"model"},
+    "partitioner/passes": {"graph", "model"},
+    "partitioner/cut": {"graph", "model", "passes"},
+    "partitioner/compiled": {"cut", "graph", "model"},
+    "partitioner/pipelines": {"compiled", "graph", "model", "passes"},
+    "engines/artifact": set(),
+    "engines/backends": {"artifact"},
+    "engines/inputs": {"backends"},
+    "engines/onnxruntime": {"artifact", "backends"},
+    "engines/openvino": {"artifact", "backends"},
+    "engines/cuda": {"backends"},
+    "engines/tensorrt/labelling": set(),
+    "engines/tensorrt": {"artifact", "backends", "cuda", "tensorrt/labelling"},
+    "engines/quantization": {"artifact", "inputs", "onnxruntime"},
+    "engines/precision": {"backends", "quantization"},
+    "engines/runtime": {"artifact", "backends", "cuda", "inputs", "onnxruntime", "precision"},
+    "engines/build": {"artifact", "backends", "inputs", "onnxruntime", "precision", "runtime"},
+    "engines/tuning": {
+        *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "quantization", "runtime"},
+    },
+    "engines/diagnostics": {"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime"},
+    "engines/compile": {"artifact", "backends", "build", "inputs", "onnxruntime", "runtime", "tuning"},
+    "serving/threads": set(),
+    "serving/schema": set(),
+    "serving/protocol": set(),
+    "serving/telemetry": set(),
+    "serving/security": {"schema", "telemetry"},
+    "serving/batching": {"protocol", "schema", "telemetry"},
+    "serving/models": {"batching", "protocol", "schema", "telemetry", "threads"},
+    "serving/config": {"models", "schema"},
+    "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads"},
+    "serving/grpc": {"protocol", "schema", "security", "service", "threads"},
+    "serving/pages": {"models", "security", "service", "telemetry"},
+    "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "threads"},
+    "serving/cli": {"pages", "telemetry", "threads"},
+    "serving/workers": {"grpc", "models", "rest", "schema", "security", "service", "telemetry"},
+    "serving/process": {"config", "grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
+    "benchmarks/latency_report": set(),
+    "benchmarks/load": set(),
+    "benchmarks/networks": set(),
+    "benchmarks/partition": set(),
+    "benchmarks/latency": {"latency_report", "networks"},
+    "benchmarks/serving": {"latency", "load", "networks"},
+    "benchmarks/soak": {"load"},
+}
+"""The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 
 PARTITIONER_LIBRARIES = {"onnx", "onnx_ir", "numpy", "google.protobuf"}
 
-VENDOR_LIBRARIES = {"openvino", "onnxruntime", "tensorrt", "pycuda"}
+VENDOR_LIBRARIES = {
+    "openvino": "engines/openvino/",
+    "onnxruntime": "engines/onnxruntime/",
+    "tensorrt": "engines/tensorrt/library.py",
+    "tensorrt_rtx": "engines/tensorrt/library.py",
+    "pycuda": "engines/cuda/",
+}
+"""Each vendor library, and the only place that imports it."""
 
 NOT_AT_THE_TOP = {
-    ("benchmarks/harness/openers.py", "openvino"),
+    ("benchmarks/latency/openers.py", "openvino"),
     ("benchmarks/overhead.py", "openvino"),
-    ("serving/service.py", "serving"),
+    ("serving/service/inference_service.py", "serving"),
 }
 """Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO; and
-``serving.tracing`` needs an extra.
+``serving.telemetry.tracing`` needs an extra.
 """
 
-BEFORE_NAMES = {"partitioner": ["import partitioner.late_imports"], "engines": ["import partitioner"]}
-"""What a package imports before anything of it imports ``onnx_ir``."""
+ON_FIRST_USE = ["if TYPE_CHECKING", "def __getattr__", "def __dir__"]
+
+BESIDE_NAMES = {
+    "partitioner": ["import importlib", "import partitioner.lazy_imports", *ON_FIRST_USE],
+    "engines": ["import importlib", "import partitioner", *ON_FIRST_USE],
+}
+"""Statements of a package besides its public names: those that must come before anything imports ``onnx_ir``, and those
+that import a public name on first use.
+"""
 
 LIBRARIES = {
     "cryptography",
@@ -86,13 +152,93 @@ def imported(node: ast.AST) -> Iterator[str]:
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
 
 
+def is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def is_within(name: str, *libraries: str) -> bool:
     return any(name == library or name.startswith(f"{library}.") for library in libraries)
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+@functools.cache
+def public_names(package: str) -> dict[str, str]:
+    """The module that each public name of a package comes from."""
+    statements = ast.walk(tree(f"{package}/__init__.py"))
+    found = (s for s in statements if isinstance(s, ast.ImportFrom) and s.module not in ("__future__", "typing"))
+    return {alias.asname or alias.name: s.module or "" for s in found for alias in s.names}
+
+
+def file_of(name: str) -> str:
+    """The file of a module, or of the module that a full name is in."""
+    path = ROOT / name.replace(".", "/")
+    if path.with_suffix(".py").exists():
+        return path.with_suffix(".py").relative_to(ROOT).as_posix()
+    return f"{name.replace('.', '/')}/__init__.py" if path.is_dir() else file_of(name.rpartition(".")[0])
+
+
+@functools.cache
+def imported_files(path: str) -> frozenset[str]:
+    """Files of the same package that a file imports; names of the package itself count where they come from."""
+    package = path.partition("/")[0]
+    found = set()
+    for name in imported(tree(path)):
+        first, _, rest = name.partition(".")
+        if first == package and rest:
+            module = public_names(package).get(rest)
+            found.add(file_of(f"{module}.{rest}" if module else name))
+    return frozenset(found - {path})
+
+
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def test_the_table_has_every_folder() -> None:
+    folders = {folder_of(path) for path in modules(*PACKAGES)} - set(PACKAGES)
+
+    assert sorted(MAY_IMPORT) == sorted(folders - {"benchmarks/serving/peer_models"})
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_folders_import_what_the_table_says_and_nothing_else(folder: str) -> None:
+    package = folder.partition("/")[0]
+    files = [path for path in modules(package) if folder_of(path) == folder]
+
+    arrows = {(path, folder_of(other)) for path in files for other in imported_files(path)}
+
+    allowed = {f"{package}/{name}" for name in MAY_IMPORT[folder]} | {package, folder}
+    assert [(path, other) for path, other in sorted(arrows) if other not in allowed] == []
+    assert allowed - {package, folder} - {other for _, other in arrows} == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_circle_of_files(package: str) -> None:
+    files = {path: imported_files(path) for path in modules(package) if path != f"{package}/__init__.py"}
+
+    try:
+        list(graphlib.TopologicalSorter(files).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_the_file_that_makes_a_folder_a_package_is_its_description(folder: str) -> None:
+    (docstring,) = tree(f"{folder}/__init__.py").body
+
+    assert isinstance(docstring, ast.Expr)
+    assert len(ast.unparse(docstring).splitlines()) <= 15
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_a_folder_holds_few_files(folder: str) -> None:
+    files = [path for path in modules(folder.partition("/")[0]) if folder_of(path) == folder]
+
+    assert 2 <= len(files) - 1 <= 14
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_imports_point_one_way(package) -> None:
-    others = set(MAY_IMPORT) - MAY_IMPORT[package]
+    others = set(PACKAGES) - PACKAGES[package]
 
     wrong = [(path, name) for path in modules(package) for name in imported(tree(path)) if is_within(name, *others)]
 
@@ -112,12 +258,12 @@ def test_the_partitioner_knows_no_library_but_those_of_onnx() -> None:
     assert wrong == []
 
 
-def test_a_vendor_library_is_imported_in_its_own_backend_alone() -> None:
+def test_a_vendor_library_is_imported_in_its_own_place_alone() -> None:
     wrong = [
         (path, name)
         for path in modules(*CODE)
         for name in imported(tree(path))
-        if is_within(name, *(library for library in VENDOR_LIBRARIES if path != f"engines/{library}_backend.py"))
+        if is_within(name, *(library for library, place in VENDOR_LIBRARIES.items() if not path.startswith(place)))
     ]
 
     assert wrong == []
@@ -126,7 +272,7 @@ def test_a_vendor_library_is_imported_in_its_own_backend_alone() -> None:
 def test_imports_are_absolute() -> None:
     relative = [
         (path, node.lineno)
-        for path in modules(*MAY_IMPORT)
+        for path in modules(*PACKAGES)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.level > 0
     ]
@@ -137,7 +283,7 @@ def test_imports_are_absolute() -> None:
 def test_imports_stand_at_the_top_of_the_file() -> None:
     inside = [
         (path, name)
-        for path in modules(*MAY_IMPORT)
+        for path in modules(*PACKAGES)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for name in imported(node)
@@ -146,7 +292,7 @@ def test_imports_stand_at_the_top_of_the_file() -> None:
     assert [(path, name) for path, name in inside if (path, name.split(".")[0]) not in NOT_AT_THE_TOP] == []
 
 
-def test_modules_are_loaded_by_name_in_the_registry_of_backends_alone() -> None:
+def test_modules_are_loaded_by_name_for_engine_libraries_and_public_names_alone() -> None:
     loading = {
         path
         for path in modules(*CODE)
@@ -155,25 +301,29 @@ def test_modules_are_loaded_by_name_in_the_registry_of_backends_alone() -> None:
         and getattr(node, "attr", getattr(node, "id", "")) in ("import_module", "__import__")
     }
 
-    assert loading == {"engines/registry.py"}
+    names = {f"{package}/__init__.py" for package in BESIDE_NAMES}
+    late = {"engines/backends/registry.py", "engines/tensorrt/library.py", "partitioner/lazy_imports.py"}
+    assert loading == late | names
 
 
 def test_no_module_is_named_utils_or_like_a_library() -> None:
     forbidden = {"utils", "util", "helpers", "misc", "common", *LIBRARIES, *sys.stdlib_module_names}
 
-    assert [path for path in modules(*MAY_IMPORT) if pathlib.PurePath(path).stem in forbidden] == []
+    assert [path for path in modules(*PACKAGES) if pathlib.PurePath(path).stem in forbidden] == []
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_only_hands_out_names(package) -> None:
     docstring, *statements = tree(f"{package}/__init__.py").body
 
-    others = [ast.unparse(s) for s in statements if not isinstance(s, ast.ImportFrom | ast.Assign)]
+    code = [s for s in statements if not (isinstance(s, ast.ImportFrom | ast.Assign) or is_docstring(s))]
+    typed = [s for s in code if isinstance(s, ast.If)]
     assert isinstance(docstring, ast.Expr)
-    assert others == BEFORE_NAMES.get(package, [])
+    assert [ast.unparse(s).split(":")[0].split("(")[0] for s in code] == BESIDE_NAMES.get(package, [])
+    assert all(isinstance(child, ast.ImportFrom) for s in typed for child in s.body)
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_public_names_are_sorted_and_exist(package) -> None:
     module = importlib.import_module(package)
     names = getattr(module, "__all__", [])
@@ -183,13 +333,18 @@ def test_public_names_are_sorted_and_exist(package) -> None:
     assert [name for name in names if not hasattr(module, name)] == []
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_what_a_package_imports_is_public(package) -> None:
-    statements = tree(f"{package}/__init__.py").body
+    assert sorted(public_names(package)) == sorted(getattr(importlib.import_module(package), "__all__", []))
 
-    names = [alias.name for s in statements if isinstance(s, ast.ImportFrom) for alias in s.names]
 
-    assert sorted(names) == sorted(getattr(importlib.import_module(package), "__all__", []))
+@pytest.mark.parametrize("package", BESIDE_NAMES)
+def test_names_come_from_where_types_are_checked(package: str) -> None:
+    module = importlib.import_module(package)
+
+    homes = {name: home.partition(":")[0] for name, home in module._HOMES.items()}
+
+    assert homes == public_names(package)
 
 
 def test_times_are_measured_by_clocks_that_never_jump() -> None:
@@ -205,4 +360,4 @@ def test_times_are_measured_by_clocks_that_never_jump() -> None:
     }
 
     # When a model last ended a request, for statistics; and when a span began, for its collector.
-    assert found == {("serving/metrics.py", "time_ns"), ("serving/tracing.py", "time_ns")}
+    assert found == {("serving/telemetry/request_stats.py", "time_ns"), ("serving/telemetry/tracing.py", "time_ns")}

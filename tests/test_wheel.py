@@ -1,4 +1,6 @@
-"""What installing the project puts on a machine."""
+"""The built wheel has all files of our packages, and two programs."""
+
+from __future__ import annotations
 
 import configparser
 import pathlib
@@ -20,14 +22,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
     return zipfile.Path(file)
 
 
-def test_the_wheel_installs_nothing_but_our_packages(wheel) -> None:
+def test_the_wheel_installs_nothing_but_our_packages(wheel: zipfile.Path) -> None:
     names = {"dist-info" if entry.name.endswith(".dist-info") else entry.name for entry in wheel.iterdir()}
 
     assert names == {"benchmarks", "engines", "partitioner", "protos", "serving", "dist-info"}
     assert all(entry.name.startswith("trtnode-") for entry in wheel.iterdir() if entry.name.endswith(".dist-info"))
 
 
-def test_every_package_comes_with_all_that_is_in_its_folder(wheel) -> None:
+def test_every_package_comes_with_all_that_is_in_its_folder(wheel: zipfile.Path) -> None:
     packages = [entry.name for entry in wheel.iterdir() if not entry.name.endswith(".dist-info")]
     here = {path.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.*")}
     there = {name for name in wheel.root.namelist() if name.partition("/")[0] in packages and name[-1] != "/"}
@@ -35,7 +37,7 @@ def test_every_package_comes_with_all_that_is_in_its_folder(wheel) -> None:
     assert there == {name for name in here if not name.endswith(".pyc")}
 
 
-def test_it_brings_two_programs(wheel) -> None:
+def test_it_brings_two_programs(wheel: zipfile.Path) -> None:
     (info,) = (entry for entry in wheel.iterdir() if entry.name.endswith(".dist-info"))
     entry_points = configparser.ConfigParser()
     entry_points.read_string((info / "entry_points.txt").read_text(encoding="utf-8"))

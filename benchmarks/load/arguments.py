@@ -1,4 +1,4 @@
-"""The sub-command ``server`` of ``bench``. Light: its work is imported when it runs."""
+"""The arguments of ``trtnode bench server``; its work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import math
 import pathlib
 
-from serving.command import Command, lazy, positive
+from serving.cli.command import Command, lazy, positive
 
 
 def _address(text: str) -> str:
@@ -16,7 +16,7 @@ def _address(text: str) -> str:
     return text
 
 
-def _callers(text: str) -> list[int]:
+def _concurrencies(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
@@ -53,7 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     load = parser.add_mutually_exclusive_group()
     load.add_argument(
         "--concurrency",
-        type=_callers,
+        type=_concurrencies,
         default=[1, 8, 32],
         metavar="N,...",
         help="closed loop: callers that each wait for their answer; default: 1,8,32",
@@ -91,5 +91,5 @@ SERVER = Command(
     name="server",
     help="put load on a KServe V2 server",
     configure=_configure,
-    run=lazy("benchmarks.load.server_bench:bench"),
+    run=lazy("benchmarks.load.command:bench"),
 )

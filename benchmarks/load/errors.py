@@ -1,4 +1,4 @@
-"""What keeps a server from being measured."""
+"""Errors that keep a server from being measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ModelNotReadyError(TargetError):
 
 
 class InputError(TargetError):
-    """What is to be sent doesn't fit the model."""
+    """The inputs don't fit the model."""
 
 
 class RefusedError(TargetError):
@@ -70,7 +70,7 @@ class NoSharedMemoryError(TargetError):
 
 
 class ClientError(BenchmarkError):
-    """A client process of ours died."""
+    """A client process ended early."""
 
     exit_code = 1
 

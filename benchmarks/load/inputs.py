@@ -1,4 +1,4 @@
-"""What is sent: the user's arrays, or generated ones that fit what the server says about the model."""
+"""Inputs of requests: the user's arrays, or generated ones that fit the model's metadata."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import grpc
 import numpy as np
 
 from benchmarks.load.errors import InputError, NoAnswerError, RefusedError
-from benchmarks.load.target import SILENCE, Target
+from benchmarks.load.target import NO_ANSWER, Target
 from engines import EngineError, ExecutionError
-from engines.samples import find_samples, load_samples
+from engines.inputs.samples import find_samples, load_samples
 from partitioner import TensorSpec
 from protos import ModelInferRequest, ModelInferResponse
 from serving.errors import InvalidRequestError
-from serving.signature import BYTES, DATATYPES, WireTensor
-from serving.tensors import to_raw
+from serving.protocol.tensors import to_raw
+from serving.protocol.wire_signature import BYTES, DATATYPES, WireTensor
 
 Shape = tuple[int, ...]
 
@@ -28,11 +28,11 @@ ELEMENTS = {datatype.name: element for element, datatype in DATATYPES.items()}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user says about inputs.
+    """The user's options for inputs.
 
     Attributes:
         file: An .npz file with an array for each; None to generate them.
-        batch: Size of the first dimension of generated inputs, where the model leaves it open.
+        batch: Size of the first dimension of generated inputs if the model leaves it open.
         shapes: Whole shapes of generated inputs by name. Other open dimensions are 1.
     """
 
@@ -42,18 +42,18 @@ class Wanted:
 
 
 def first_request(target: Target, wanted: Wanted, timeout_s: float) -> tuple[ModelInferRequest, ModelInferResponse]:
-    """Make the request that is to be sent again and again, and send it once.
+    """Make the request to repeat, and send it once.
 
     Args:
         target: The model.
-        wanted: Where its inputs come from.
-        timeout_s: How long the server may take to answer.
+        wanted: Source and shapes of its inputs.
+        timeout_s: Time limit of the answer.
 
     Returns:
         The request and the server's answer to it.
 
     Raises:
-        InputError: What the user says doesn't fit the model.
+        InputError: The user's inputs don't fit the model.
         RefusedError: The server answers the request with an error.
         NoAnswerError: It doesn't answer.
     """
@@ -92,12 +92,12 @@ def _send_generated(target: Target, tensors: dict[str, WireTensor], wanted: Want
 
 
 class _Sender:
-    """The remote model, as what `find_samples` tries inputs on.
+    """The remote model, in the form that `find_samples` runs.
 
     Attributes:
-        request: The latest one.
+        request: The latest request.
         response: The latest answer.
-        refusal: Why the server refused the latest request that it refused.
+        refusal: The reason of the latest refusal.
     """
 
     outputs: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class _Sender:
         try:
             self.response = self._target.call("ModelInfer", self.request, self._timeout_s)
         except grpc.RpcError as error:
-            if error.code() in SILENCE:
+            if error.code() in NO_ANSWER:
                 reason = f"{error.code().name}: {error.details()}"
                 raise NoAnswerError(self._target.address, self._target.model, reason) from error
             self.refusal = f"{error.code().name}: {error.details()}"
@@ -135,7 +135,7 @@ class _Sender:
 
 
 def _tensors(target: Target) -> dict[str, WireTensor]:
-    """The model's inputs by name.
+    """Return the model's inputs by name.
 
     Raises:
         InputError: The server names a type that the protocol doesn't have.
@@ -157,7 +157,7 @@ def _read(file: pathlib.Path) -> Mapping[str, np.ndarray]:
 
 
 def _undescribed(target: Target, file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> dict[str, WireTensor]:
-    """Tensors as the user gives them, for a server that doesn't name its model's inputs.
+    """Return the tensors of the user's arrays, for a server that doesn't describe its model's inputs.
 
     Raises:
         InputError: An array has a type that the protocol doesn't have.

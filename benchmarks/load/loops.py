@@ -1,11 +1,11 @@
-"""The two ways to put load on a server.
+"""Closed and open loops, the two ways to put load on a server.
 
-A closed loop has a number of callers, each of which waits for its answer before it sends again. It shows what
-throughput a server reaches; but while the server stalls nobody sends, so the stall counts once a caller.
+A closed loop has a number of callers, each of which waits for its answer before it sends again. It shows the throughput
+of a server. While the server stalls nobody sends, so the stall counts once per caller.
 
-An open loop sends at times that are fixed beforehand, as users do who don't know of each other. Latency counts from the
-time at which a request was to start, whatever kept it from being sent, so a stall is in the latency of every request
-that should have been sent meanwhile (Tene, "How NOT to Measure Latency", calls the alternative coordinated omission).
+An open loop sends at times that are fixed beforehand, as independent users do. Latency counts from the intended start
+of a request, so a stall is in the latency of every request that was due meanwhile. The alternative is coordinated
+omission (Tene, "How NOT to Measure Latency").
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple, Protocol
 
 OK = "OK"
 NAP_S = 0.1
-"""How long to sleep before looking again whether to stop."""
+"""Interval of the checks for a stop."""
 
 Done = Callable[[str, str], None]
-"""Takes the name of a status, ``OK`` or another one of gRPC's, and the server's message."""
+"""Takes the name of a gRPC status, such as ``OK``, and the server's message."""
 
 Send = Callable[[Done], None]
-"""Sends a request and returns; calls back, from any thread, when the answer is in."""
+"""Sends a request and returns; calls back from any thread with the answer."""
 
 
 class Record(NamedTuple):
@@ -37,19 +37,19 @@ class Record(NamedTuple):
 
 
 class Clock(Protocol):
-    """Time, and whether it is over."""
+    """Time of a run, which may be stopped."""
 
     def now(self) -> float:
         """Seconds since an arbitrary moment."""
         ...
 
     def sleep_until(self, moment: float) -> bool:
-        """Sleep; return at once if the moment has passed, and False if the run is to stop."""
+        """Sleep until a moment; return False if the run is to stop."""
         ...
 
 
 class MonotonicClock:
-    """The machine's monotonic clock, the same in all its processes."""
+    """The machine's monotonic clock, which all its processes share."""
 
     def __init__(self, stopped: Callable[[], bool]) -> None:
         self._stopped = stopped
@@ -59,7 +59,7 @@ class MonotonicClock:
         return time.monotonic()
 
     def sleep_until(self, moment: float) -> bool:
-        """Sleep; return at once if the moment has passed, and False if the run is to stop."""
+        """Sleep until a moment; return False if the run is to stop."""
         while not self._stopped():
             left = moment - time.monotonic()
             if left <= 0:
@@ -73,7 +73,7 @@ class Traffic:
 
     Attributes:
         records: The answered requests, in the order of their answers.
-        unanswered: How many are on their way.
+        unanswered: Number of requests without an answer.
     """
 
     def __init__(self, send: Send, clock: Clock) -> None:
@@ -84,7 +84,7 @@ class Traffic:
         self._lock = threading.Lock()
 
     def launch(self, intended: float, then: Callable[[], None] | None = None) -> None:
-        """Send a request that was to start at ``intended``; call ``then`` when its answer is recorded."""
+        """Send a request that was due at ``intended``; call ``then`` after its answer is recorded."""
         sent = self._clock.now()
         with self._lock:
             self.unanswered += 1
@@ -105,7 +105,7 @@ class Traffic:
 
 
 def closed_loop(traffic: Traffic, clock: Clock, callers: int, may_send: Callable[[], bool]) -> None:
-    """Let each caller send, wait for the answer and send again, for as long as ``may_send`` says so."""
+    """Let each caller send and wait for the answer, again and again while ``may_send`` returns True."""
 
     def call() -> None:
         if may_send():
@@ -117,7 +117,7 @@ def closed_loop(traffic: Traffic, clock: Clock, callers: int, may_send: Callable
 
 
 def open_loop(traffic: Traffic, clock: Clock, arrivals: Iterable[float]) -> None:
-    """Send a request at each arrival time, on the run's clock, whether or not earlier ones are answered."""
+    """Send a request at each arrival time on the run's clock, even if earlier ones are unanswered."""
     for moment in arrivals:
         if not clock.sleep_until(moment):
             break

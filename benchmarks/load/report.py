@@ -1,4 +1,4 @@
-"""Rows as a table, as sentences and as JSON."""
+"""Reports rows as a table, as warnings and as JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.load.level import Level
+from benchmarks.load.load_level import Level
 from benchmarks.load.samples import Samples, percentile
-from engines.files import write_atomically
+from engines.artifact.files import write_atomically
 
-Row = dict[str, object]
+LoadRow = dict[str, object]
 
 WIDTH = 130
 """Columns of the table where the output is no terminal."""
@@ -22,14 +22,14 @@ WIDTH = 130
 TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
 
 BUSY_CORES = 0.9
-"""A client process that needs more of a core than this may have no time to send more."""
+"""Share of a core above which a client process may be too busy to send more."""
 
 LATE_MS, LATE_SHARE = 1.0, 0.1
-"""Requests count as sent late where the 99th percentile of the send lag passes both, the latter of the latency's."""
+"""Limits of the 99th percentile of the send lag: in ms, and as a share of that of the latency."""
 
 
 def warnings(level: Level, samples: Samples) -> Iterator[str]:
-    """Say what makes a row doubtful."""
+    """Yield the reasons that make a row doubtful."""
     for status, count in samples.errors.items():
         yield f"{level}: {count} of {samples.requests} requests failed with {status}: {samples.messages[status]}"
     if samples.unanswered:
@@ -49,7 +49,9 @@ def warnings(level: Level, samples: Samples) -> Iterator[str]:
         )
 
 
-def write_json(file: pathlib.Path, environment: Mapping[str, object], rows: Sequence[Row], *, complete: bool) -> None:
+def write_json(
+    file: pathlib.Path, environment: Mapping[str, object], rows: Sequence[LoadRow], *, complete: bool
+) -> None:
     """Write all rows so far.
 
     Raises:
@@ -59,8 +61,8 @@ def write_json(file: pathlib.Path, environment: Mapping[str, object], rows: Sequ
     write_atomically(file, json.dumps(result).encode())
 
 
-def print_table(console: Console, rows: Sequence[Row]) -> None:
-    """Print a line a row; times in milliseconds."""
+def print_table(console: Console, rows: Sequence[LoadRow]) -> None:
+    """Print a line per row; times in milliseconds."""
     is_open = any(row["rate_per_s"] for row in rows)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     headings = ("rate/s" if is_open else "callers", "sent", "errors", "OK/s", *TIMES)
@@ -83,7 +85,7 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
 
 
 def _digits(number: object) -> str:
-    """A number with three significant digits, or all in front of the point."""
+    """Return a number with three significant digits, or all in front of the point."""
     if not isinstance(number, float):
         return "-"
     return f"{number:#.3g}" if number < 99.95 else f"{number:,.0f}"

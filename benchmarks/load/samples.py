@@ -1,4 +1,4 @@
-"""What client processes measured, and the figures of a row."""
+"""Samples of client processes, and the figures of a row."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ PERCENTILES = (50, 90, 95, 99)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What one client process, or all of them, saw of a level.
+    """Samples of a level, from one client process or all of them.
 
     Attributes:
-        start: When it began, in seconds on the machine's monotonic clock.
-        end: When the last answer came.
+        start: Time of the begin, in seconds on the machine's monotonic clock.
+        end: Time of the last answer.
         latencies_ms: From the intended start to the answer of each request that succeeded.
         lags_ms: From the intended to the actual start of the same requests.
         errors: Number of the other answers by status.
         messages: The first message of each of these statuses.
-        unanswered: Requests that were on their way when the level was interrupted.
-        cpu_s: CPU time of the client, user and system, of each process.
+        unanswered: Requests without an answer when the level was interrupted.
+        cpu_s: CPU time of each client process, user and system.
     """
 
     start: float
@@ -55,7 +55,7 @@ class Samples:
 
     @classmethod
     def joined(cls, parts: Sequence[Samples]) -> Samples:
-        """Put the processes of one level together."""
+        """Join the samples of all processes of one level."""
         return cls(
             start=min(part.start for part in parts),
             end=max(part.end for part in parts),
@@ -69,21 +69,21 @@ class Samples:
 
     @property
     def requests(self) -> int:
-        """Answered requests, with errors."""
+        """Number of answered requests, errors included."""
         return len(self.latencies_ms) + sum(self.errors.values())
 
     @property
     def seconds(self) -> float:
-        """From the start to the last answer."""
+        """Time from the start to the last answer."""
         return self.end - self.start
 
     @property
     def client_cores(self) -> tuple[float, ...]:
-        """How many cores each client process kept busy, on average."""
+        """Average number of cores that each client process kept busy."""
         return tuple(cpu / self.seconds if self.seconds else 0.0 for cpu in self.cpu_s)
 
     def figures(self) -> dict[str, object]:
-        """The row's figures; times are None where no request succeeded."""
+        """Return the row's figures; times are None if no request succeeded."""
         return {
             "requests": self.requests,
             "errors": dict(self.errors),
@@ -101,5 +101,5 @@ class Samples:
 
 
 def percentile(values_ms: np.ndarray, q: float) -> float | None:
-    """A percentile, linear between neighbours; None of nothing."""
+    """Return a percentile, linear between neighbours; None without values."""
     return round(float(np.percentile(values_ms, q)), 4) if len(values_ms) else None

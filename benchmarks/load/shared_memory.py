@@ -1,7 +1,7 @@
-"""Inputs and outputs in POSIX shared memory, registered at the server: the system shared memory extension of KServe V2.
+"""Inputs and outputs in POSIX shared memory, by the system shared memory extension of KServe V2.
 
-Messages then name places instead of carrying elements. Requests that are on their way at the same time read the same
-inputs and write to the same outputs; nobody reads the results.
+Messages name regions of memory instead of carrying elements. Concurrent requests read the same inputs and write to the
+same outputs; nobody reads the results.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def in_shared_memory(
     """Keep the tensors of a request and of its answer in shared memory while the context lasts.
 
     Args:
-        target: Where to register the memory.
-        request: Carries its inputs raw.
-        response: The server's answer to it, which tells how many bytes each output has.
-        timeout_s: How long the server may take to answer the request.
+        target: The server that the memory is registered at.
+        request: A request with raw inputs.
+        response: The server's answer to it, which gives the size of each output.
+        timeout_s: Time limit of the answer.
 
     Yields:
         The same request without data. The server has answered it once.
 
     Raises:
-        NoSharedMemoryError: The server doesn't take the memory, or not the request.
+        NoSharedMemoryError: The server refuses the memory or the request.
     """
     sizes = [len(data) for data in (*request.raw_input_contents, *response.raw_output_contents)]
     offsets = _offsets(sizes)
@@ -69,7 +69,7 @@ def _registered(target: Target, memory: SharedMemory) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(grpc.RpcError):  # a server that is gone by now has nothing registered
+        with contextlib.suppress(grpc.RpcError):  # a server that has ended has nothing registered
             target.call("SystemSharedMemoryUnregister", SystemSharedMemoryUnregisterRequest(name=memory.name))
 
 
@@ -81,7 +81,7 @@ def _try(target: Target, rpc: str, request: object, *timeout_s: float) -> None:
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:
-    """Where each tensor starts, and where the last one ends."""
+    """Return the offset of each tensor, and of the end of the last one."""
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
@@ -91,7 +91,7 @@ def _offsets(sizes: Sequence[int]) -> list[int]:
 def _moved(
     request: ModelInferRequest, response: ModelInferResponse, region: str, places: Sequence[tuple[int, int]]
 ) -> ModelInferRequest:
-    """The request with an offset and a size, in bytes, for each input and then each output."""
+    """Return the request with offset and size in bytes, for each input and then each output."""
     moved = ModelInferRequest(model_name=request.model_name, inputs=request.inputs)
     moved.outputs.extend(ModelInferRequest.InferRequestedOutputTensor(name=output.name) for output in response.outputs)
     parameters = [tensor.parameters for tensor in moved.inputs] + [tensor.parameters for tensor in moved.outputs]

@@ -1,4 +1,4 @@
-"""The server and the model to measure, as the server describes them. Only calls that every KServe V2 server answers."""
+"""The server and the model to measure, by calls that every KServe V2 server answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 INFER_METHOD = f"/{SERVICE}/ModelInfer"
 
 ANSWER_S = 10.0
-"""How long the server may take to describe itself."""
+"""Time limit of calls that describe server and model."""
 
-SILENCE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Target:
     Attributes:
         address: HOST:PORT.
         model: The model's name.
-        metadata: What the server says about it.
+        metadata: The model's metadata from the server.
         channel: To the server.
     """
 
@@ -56,7 +56,7 @@ def call(channel: grpc.Channel, rpc: str, request: Any, timeout_s: float = ANSWE
 
 
 def find_target(channel: grpc.Channel, address: str, model: str) -> Target:
-    """Ask a server for a model.
+    """Find a model on a server.
 
     Args:
         channel: To the server.
@@ -64,18 +64,18 @@ def find_target(channel: grpc.Channel, address: str, model: str) -> Target:
         model: The model's name there.
 
     Raises:
-        TargetError: Nothing answers, or no KServe V2 server, or it doesn't have the model, or that isn't ready.
+        TargetError: Nothing answers, it is no KServe V2 server, or the model is unknown or not ready.
     """
     try:
         call(channel, "ServerLive", ServerLiveRequest())
     except grpc.RpcError as error:
-        unreachable = error.code() in SILENCE
+        unreachable = error.code() in NO_ANSWER
         raise (UnreachableError if unreachable else WrongProtocolError)(address, error.details()) from error
     try:
         metadata = call(channel, "ModelMetadata", ModelMetadataRequest(name=model))
         ready = call(channel, "ModelReady", ModelReadyRequest(name=model)).ready
     except grpc.RpcError as error:
-        if error.code() in SILENCE:
+        if error.code() in NO_ANSWER:
             raise ModelNotReadyError(address, model) from error
         raise UnknownModelError(address, model, error.details()) from error
     if not ready:

@@ -1,12 +1,6 @@
-"""The networks that speed is measured on, built here as ONNX with seeded random weights."""
+"""The networks that speed is measured on, built as ONNX with seeded random weights.
 
-from benchmarks.networks.catalogue import (
-    NETWORKS,
-    Network,
-    UnknownNetworkError,
-    find_network,
-    network_file,
-    sample_inputs,
-)
-
-__all__ = ["NETWORKS", "Network", "UnknownNetworkError", "find_network", "network_file", "sample_inputs"]
+Takes: a network's name, and a folder for files. Gives: an ONNX file and inputs with the statistics of real ones.
+Promises: nothing is downloaded; the same version writes the same bytes on the same machine; parameters and
+multiply-accumulates are the published ones. Imports: nothing of the other folders.
+"""

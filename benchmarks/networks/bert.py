@@ -14,17 +14,17 @@ VOCABULARY, POSITIONS, KINDS = 30_522, 512, 2
 LAYERS, WIDTH, HEADS, INNER = 12, 768, 12, 3072
 EPSILON = 1e-12
 MASKED = -1e4
-"""Added to the scores of tokens that are not to be looked at."""
+"""Added to the scores of masked tokens."""
 
 ROWS, COLUMNS = (0, 2, 1, 3), (0, 2, 3, 1)
-"""Where batch, tokens, heads and features go, so that each head's tokens are the rows or columns of a matrix."""
+"""Orders of batch, tokens, heads and features that make each head's tokens the rows or columns of a matrix."""
 
 
 def bert() -> ir.Model:
-    """BERT-base, uncased, with its pooler, for sequences of 128 tokens.
+    """Build BERT-base, uncased, with its pooler, for sequences of 128 tokens.
 
     Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers, 2019, section 3. GELU is written out with
-    Erf, as exporters do below opset 20. Layers that no GELU follows are drawn to keep the variance of what they read.
+    Erf, as exporters do below opset 20. Weights of layers without GELU keep the variance of their input.
     """
     net = NetworkBuilder("bert")
     ids, mask, kinds = (
@@ -49,14 +49,14 @@ def _embed(net: NetworkBuilder, ids: ir.Value, kinds: ir.Value) -> ir.Value:
 
 
 def _penalize(net: NetworkBuilder, mask: ir.Value) -> ir.Value:
-    """What is added to the scores of each token, for all heads and all tokens that look at it."""
+    """Return the penalty that is added to each token's scores, for all heads and all tokens that attend to it."""
     hidden = net.op("Sub", net.constant(1, np.float32), net.op("Cast", mask, to=ir.DataType.FLOAT))
     penalty = net.op("Mul", hidden, net.constant(MASKED, np.float32))
     return net.op("Unsqueeze", penalty, net.constant([1, 2], np.int64))
 
 
 def _attend(net: NetworkBuilder, x: ir.Value, penalty: ir.Value) -> ir.Value:
-    """Multi-head self-attention: Vaswani et al., Attention Is All You Need, 2017, section 3.2."""
+    """Add multi-head self-attention: Vaswani et al., Attention Is All You Need, 2017, section 3.2."""
     query, key, value = (_split_heads(net, net.linear(x, WIDTH, gain=1), order) for order in (ROWS, COLUMNS, ROWS))
     scale = net.constant(1 / math.sqrt(WIDTH // HEADS), np.float32)
     scores = net.op("Mul", net.op("MatMul", query, key), scale)
@@ -72,7 +72,7 @@ def _split_heads(net: NetworkBuilder, x: ir.Value, order: tuple[int, ...]) -> ir
 
 
 def _gelu(net: NetworkBuilder, x: ir.Value) -> ir.Value:
-    """``x * (1 + erf(x / sqrt(2))) / 2``: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016."""
+    """Add GELU, ``x * (1 + erf(x / sqrt(2))) / 2``: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016."""
     erf = net.op("Erf", net.op("Div", x, net.constant(math.sqrt(2), np.float32)))
     doubled = net.op("Mul", x, net.op("Add", erf, net.constant(1, np.float32)))
     return net.op("Mul", doubled, net.constant(0.5, np.float32))

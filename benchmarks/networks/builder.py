@@ -1,4 +1,4 @@
-"""Builds a network operator by operator. Shapes are known at once; weights are drawn only when they are read."""
+"""Builds a network operator by operator. Shapes are known at once; weights are drawn when they are read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OPSET = 18
 IR_VERSION = 10
 
 SEED = 1998
-"""Together with a tensor's name it decides about its values."""
+"""Seed of a tensor's values, together with its name."""
 
 RELU_GAIN = 2.0
-"""Makes up for the half that ReLU drops: He et al., Delving Deep into Rectifiers, 2015, equation 10."""
+"""Gain that compensates for ReLU: He et al., Delving Deep into Rectifiers, 2015, equation 10."""
 
 
 class NetworkBuilder:
-    """A network in the making.
+    """Builder of a network.
 
     Every initializer is a parameter of the network, or the running mean or variance of a BatchNormalization; other
     constants are Constant nodes. The first dimension of every input is the symbol ``batch``; images are
@@ -44,7 +44,7 @@ class NetworkBuilder:
         return value
 
     def op(self, op_type: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
-        """Add a node of ONNX's own domain and give its first output."""
+        """Add a node of ONNX's own domain and return its first output."""
         name = self._next(op_type)
         self._counts[op_type] += 1
         node = ir.node(op_type, inputs, attributes, name=name, outputs=[ir.val(f"{name}_out")])
@@ -71,7 +71,7 @@ class NetworkBuilder:
 
     @staticmethod
     def channels(x: ir.Value) -> int:
-        """Channels of images."""
+        """Return the number of channels of images."""
         return _size(x, 1)
 
     def conv(
@@ -89,12 +89,12 @@ class NetworkBuilder:
 
         Args:
             x: Images.
-            channels: Of the result.
+            channels: Number of channels of the result.
             kernel: Height and width, or the side of a square.
             stride: In both directions.
             pad: Zeros on each side; None for half the kernel, which keeps the size at stride 1.
             groups: Groups of channels; as many as channels for a depthwise convolution.
-            bias: Whether to add one to each channel.
+            bias: True to add a bias to each channel.
         """
         height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
         fan_in = self.channels(x) // groups * height * width
@@ -115,7 +115,7 @@ class NetworkBuilder:
         )
 
     def batch_norm(self, x: ir.Value) -> ir.Value:
-        """Add a BatchNormalization in its inference form; ``set_statistics`` gives it a mean and a variance."""
+        """Add a BatchNormalization in inference form; ``set_statistics`` sets its mean and variance."""
         name, channels = self._next("BatchNormalization"), self.channels(x)
         scale, variance = (self.filled(f"{name}.{what}", channels, value=1.0) for what in ("scale", "variance"))
         bias, mean = (self.filled(f"{name}.{what}", channels) for what in ("bias", "mean"))
@@ -149,7 +149,7 @@ class NetworkBuilder:
         return self.op("Flatten", self.op("GlobalAveragePool", x))
 
     def finish(self, **outputs: ir.Value) -> ir.Model:
-        """The network with its outputs, by name."""
+        """Return the network with its outputs, by name."""
         for name, value in outputs.items():
             value.name = name
             self._graph.outputs.append(value)
@@ -162,7 +162,7 @@ class NetworkBuilder:
         return value
 
     def _next(self, op_type: str) -> str:
-        """The name that the next node of an operator will have."""
+        """Return the name of the next node of an operator."""
         return f"{op_type}_{self._counts[op_type]}"
 
 
@@ -174,7 +174,7 @@ def _size(value: ir.Value, axis: int) -> int:
 
 
 def _infer_types(node: ir.Node) -> None:
-    """Write the types and shapes that ONNX's rules give for a node's outputs."""
+    """Set the types and shapes of a node's outputs by ONNX's rules."""
     inputs = [value for value in node.inputs if value is not None]
     constants = {v.name: ir.convenience.get_const_tensor(v) for v in inputs if not v.is_initializer()}
     known = onnx.shape_inference.infer_node_outputs(

@@ -1,4 +1,4 @@
-"""The networks by name: what they are, their files, and inputs for them."""
+"""The networks by name, their files, and inputs for them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ import onnx_ir as ir
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.networks import bert, classic, inception, mobilenet, resnet, samples, wide_deep
-from benchmarks.networks.fragments import fragment
+from benchmarks.networks.fragmentation import fragment
 from benchmarks.networks.normalization import set_statistics
+from engines.artifact.files import write_model
 from engines.errors import OutputFileError
-from engines.files import write_model
+from engines.inputs.samples import Feeds
 
 VERSION = 1
-"""Of the files. Raise it with any change of a network's nodes or weights."""
+"""Version of the files. Raise it with any change of a network's nodes or weights."""
 
 CALIBRATION_BATCH, CALIBRATION_SEED = 4, 0
-"""What the statistics of batch normalizations are taken from."""
+"""Batch size and seed of the inputs that give batch normalizations their statistics."""
 
 
 class UnknownNetworkError(BenchmarkError):
-    """A name that is no network's. Its text is complete and meant for the user."""
+    """There is no network of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no network {name!r}. Use one of: {', '.join(NETWORKS)}.")
 
 
-class Sampler(Protocol):
+class InputSampler(Protocol):
     """Makes inputs for a network."""
 
-    def __call__(self, *, batch: int, rng: np.random.Generator) -> samples.Feeds:
-        """Arrays by input name; the first dimension of each is ``batch``."""
+    def __call__(self, *, batch: int, rng: np.random.Generator) -> Feeds:
+        """Return arrays by input name; the first dimension of each is ``batch``."""
         ...
 
 
@@ -46,30 +47,30 @@ class Network:
 
     Attributes:
         name: Its key in ``NETWORKS``.
-        build: Makes it, without any work: weights are drawn when they are read, and each running mean is 0 and each
-            running variance 1. ``network_file`` gives the whole network.
+        build: Builds it without drawing weights. Each running mean is 0 and each running variance 1;
+            ``network_file`` sets them.
         sample: Makes inputs for it.
-        parameters: Trainable numbers: running means and variances are none.
+        parameters: Number of trainable parameters, without running means and variances.
         macs: Multiply-accumulates of convolutions and matrix products for a batch of one.
     """
 
     name: str
     build: Callable[[], ir.Model]
-    sample: Sampler
+    sample: InputSampler
     parameters: int
     macs: int
 
 
 def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -> pathlib.Path:
-    """A network's ONNX file; made if it isn't there, in one step, so that no other process sees half of it.
+    """Return a network's ONNX file; it is written atomically if it is missing.
 
-    The same version of this project makes the same bytes on the same machine. Other processors may give running means
-    and variances that differ in the last digits.
+    The same version of this project writes the same bytes on the same machine. On other processors, running means and
+    variances may differ in the last digits.
 
     Args:
         name: A key of ``NETWORKS``.
-        folder: Where the files are; made if need be.
-        fragmented: Whether to cut the network in several places by nodes that no engine takes; its outputs stay equal.
+        folder: Of the files; created if it is missing.
+        fragmented: True to insert nodes that no engine takes in several places; the outputs stay equal.
 
     Raises:
         UnknownNetworkError: No network has this name.
@@ -88,7 +89,7 @@ def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -
 
 
 def sample_inputs(name: str, batch: int, seed: int) -> dict[str, np.ndarray]:
-    """Inputs with the statistics of real ones, the same for the same arguments.
+    """Return inputs with the statistics of real ones, the same for the same arguments.
 
     Args:
         name: A key of ``NETWORKS``.
@@ -105,7 +106,7 @@ def sample_inputs(name: str, batch: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def find_network(name: str) -> Network:
-    """The network of a name.
+    """Return the network of a name.
 
     Raises:
         UnknownNetworkError: No network has this name.
@@ -122,7 +123,7 @@ def _make_folder(folder: pathlib.Path) -> None:
         raise OutputFileError(folder, error.strerror or str(error)) from error
 
 
-def _images(channels: int, side: int) -> Sampler:
+def _images(channels: int, side: int) -> InputSampler:
     return functools.partial(samples.images, channels, side)
 
 
@@ -144,4 +145,4 @@ NETWORKS: Mapping[str, Network] = {
         Network("widedeep", wide_deep.widedeep, _CLICKS, parameters=18_867_223, macs=3_883_136),
     )
 }
-"""In the order of the tables."""
+"""The networks by name, in the order of the tables."""

@@ -1,4 +1,4 @@
-"""Networks that are one chain of layers: LeNet-5, AlexNet, VGG-16."""
+"""LeNet-5, AlexNet and VGG-16: networks that are one chain of layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.networks.builder import NetworkBuilder
 
 
 def lenet5() -> ir.Model:
-    """LeNet-5 for 32 x 32 grey images, with ReLU and max-pooling as it is implemented today.
+    """Build LeNet-5 for 32 x 32 grey images, with ReLU and max-pooling as it is implemented today.
 
     LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998, section II.B; every map of the second
     convolution reads all six.
@@ -25,7 +25,7 @@ def lenet5() -> ir.Model:
 
 
 def alexnet() -> ir.Model:
-    """AlexNet in its single-column form for 224 x 224 images.
+    """Build AlexNet in its single-column form for 224 x 224 images.
 
     Krizhevsky, One weird trick for parallelizing convolutional neural networks, 2014.
     """
@@ -42,7 +42,7 @@ def alexnet() -> ir.Model:
 
 
 def vgg16() -> ir.Model:
-    """VGG-16 for 224 x 224 images.
+    """Build VGG-16 for 224 x 224 images.
 
     Simonyan and Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition, 2015, table 1, D.
     """

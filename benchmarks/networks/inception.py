@@ -8,7 +8,7 @@ from benchmarks.networks.builder import NetworkBuilder
 
 
 def inceptionv3() -> ir.Model:
-    """InceptionV3 for 299 x 299 images, without the auxiliary classifier, which serves training alone.
+    """Build InceptionV3 for 299 x 299 images, without the auxiliary classifier, which only training uses.
 
     Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016, table 1 and figures 5 to 7 and 10.
     Numbers of channels are those of the published weights.
@@ -34,7 +34,7 @@ def inceptionv3() -> ir.Model:
 
 
 def _block_35(net: NetworkBuilder, x: ir.Value, pooled: int) -> ir.Value:
-    """Figure 5: two 3 x 3 convolutions stand for one of 5 x 5."""
+    """Figure 5: two 3 x 3 convolutions replace one of 5 x 5."""
     one = _conv(net, x, 64, 1)
     five = _conv(net, _conv(net, x, 48, 1), 64, 5)
     double = _chain(net, x, (64, 1), (96, 3), (96, 3))

@@ -20,8 +20,8 @@ class _Block:
         kernel: Side of the depthwise convolution.
         wide: Channels inside.
         narrow: Channels of its result.
-        squeezes: Whether channels are weighted by what all of the image holds.
-        activation: Inside; its result has none.
+        squeezes: True for squeeze and excitation.
+        activation: Inside the block; its result has none.
         stride: Of the depthwise convolution.
     """
 
@@ -58,7 +58,7 @@ V3_LARGE = (
 
 
 def mobilenetv2() -> ir.Model:
-    """MobileNetV2 of width 1 for 224 x 224 images."""
+    """Build MobileNetV2 of width 1 for 224 x 224 images."""
     net = NetworkBuilder("mobilenetv2")
     x = _conv(net, net.input("image", 3, 224, 224), 32, 3, RELU6, stride=2)
     for factor, channels, blocks, stride in V2_STAGES:
@@ -70,7 +70,7 @@ def mobilenetv2() -> ir.Model:
 
 
 def mobilenetv3() -> ir.Model:
-    """MobileNetV3-Large of width 1 for 224 x 224 images."""
+    """Build MobileNetV3-Large of width 1 for 224 x 224 images."""
     net = NetworkBuilder("mobilenetv3", epsilon=1e-3)
     x = _conv(net, net.input("image", 3, 224, 224), 16, 3, HARD_SWISH, stride=2)
     for block in V3_LARGE:
@@ -92,7 +92,7 @@ def _inverted_residual(net: NetworkBuilder, x: ir.Value, block: _Block) -> ir.Va
 
 
 def _weight_channels(net: NetworkBuilder, x: ir.Value, squeezed: int) -> ir.Value:
-    """Squeeze and excitation: Hu et al., Squeeze-and-Excitation Networks, 2018, with the sigmoid of MobileNetV3."""
+    """Add squeeze and excitation: Hu et al., Squeeze-and-Excitation Networks, 2018, with the sigmoid of MobileNetV3."""
     scale = net.op(RELU, net.conv(net.op("GlobalAveragePool", x), squeezed, 1))
     scale = net.op("HardSigmoid", net.conv(scale, net.channels(x), 1), alpha=1 / 6, beta=0.5)
     return net.op("Mul", x, scale)
@@ -107,6 +107,6 @@ def _conv(
 
 
 def _multiple_of_8(channels: float) -> int:
-    """The nearest multiple of eight that takes away at most a tenth."""
+    """Return the nearest multiple of eight that is smaller by at most a tenth."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded

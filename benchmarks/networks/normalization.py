@@ -1,12 +1,12 @@
-"""Gives batch normalizations the statistics that training would leave in them."""
+"""Sets the statistics of batch normalizations, as training does."""
 
 from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
 
-from benchmarks.networks.samples import Feeds
-from engines.onnxruntime_backend import NativeSession
+from engines.inputs.samples import Feeds
+from engines.onnxruntime.session import NativeSession
 
 NORMALIZATION = "BatchNormalization"
 
@@ -14,7 +14,7 @@ NORMALIZATION = "BatchNormalization"
 def set_statistics(model: ir.Model, feeds: Feeds) -> None:
     """Set each running mean and variance to those of the node's input on one batch, in place.
 
-    Normalized like this, activations neither vanish nor explode on the way through a deep network.
+    Then activations neither vanish nor explode in a deep network.
 
     Args:
         model: A network; its BatchNormalization nodes read initializers of their own.
@@ -30,7 +30,7 @@ def set_statistics(model: ir.Model, feeds: Feeds) -> None:
 
 
 def _training_form(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """The network normalizing with the statistics of the batch, which are its outputs.
+    """Return the network in training form, with the statistics of the batch as outputs.
 
     With momentum 0 the training form of BatchNormalization returns just these:
     https://onnx.ai/onnx/operators/onnx__BatchNormalization.html.

@@ -10,7 +10,7 @@ EXPANSION = 4
 
 
 def resnet50() -> ir.Model:
-    """ResNet-50 for 224 x 224 images, with the stride in the 3 x 3 convolutions, as it is trained since 2017.
+    """Build ResNet-50 for 224 x 224 images, with the stride in the 3 x 3 convolutions, as usual since 2017.
 
     He et al., Deep Residual Learning for Image Recognition, 2016, table 1; there the stride is in the first 1 x 1
     convolution of a block, which saves 0.3 of 4.1 billion multiply-accumulates.

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-Feeds = Mapping[str, np.ndarray]
+from engines.inputs.samples import Feeds
 
 PAD, CLS, SEP, FIRST_WORD = 0, 101, 102, 1000
 """Ids of BERT's uncased vocabulary; words begin about there."""
 
 NUMBERS = 13
-"""How many fields of Criteo's click logs are numbers. The others are categories."""
+"""Number of numeric fields of Criteo's click logs; the others are categories."""
 
 
 def images(channels: int, side: int, *, batch: int, rng: np.random.Generator) -> Feeds:
-    """Images whose amplitude spectrum falls with one over the frequency, each channel with mean 0 and variance 1.
+    """Draw images whose amplitudes fall with one over the frequency, each channel with mean 0 and variance 1.
 
-    That is how photographs are: Field, Relations between the statistics of natural images, 1987.
+    Photographs have such spectra: Field, Relations between the statistics of natural images, 1987.
 
     Returns:
         ``image``: float32 ``[batch, channels, side, side]``.
@@ -32,7 +30,7 @@ def images(channels: int, side: int, *, batch: int, rng: np.random.Generator) ->
 
 
 def token_sequences(vocabulary: int, length: int, *, batch: int, rng: np.random.Generator) -> Feeds:
-    """Pairs of sentences of different lengths, padded; the frequency of words falls as Zipf says.
+    """Draw padded pairs of sentences of different lengths; frequencies of words follow Zipf's law.
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``token_type_ids``: int64 ``[batch, length]``.
@@ -52,7 +50,7 @@ def token_sequences(vocabulary: int, length: int, *, batch: int, rng: np.random.
 
 
 def clicks(vocabulary: int, fields: int, *, batch: int, rng: np.random.Generator) -> Feeds:
-    """Rows of Criteo's click logs: 13 numbers, then categories of which each field has its own part of the ids.
+    """Draw rows of Criteo's click logs: 13 numbers, then categories with a range of ids per field.
 
     A number's field has one id and the number, scaled to 0 to 1, as its weight; a category has the weight 1.
 
@@ -69,5 +67,5 @@ def clicks(vocabulary: int, fields: int, *, batch: int, rng: np.random.Generator
 
 
 def _zipf(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Integers below ``count``; the chance of one is about proportional to ``1 / (1 + it)``."""
+    """Draw integers below ``count``; the probability of n is about proportional to ``1 / (1 + n)``."""
     return (np.exp(rng.uniform(0, np.log(count + 1), shape)) - 1).astype(np.int64)

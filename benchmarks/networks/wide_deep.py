@@ -14,7 +14,7 @@ LAYERS = (1024, 512, 256, 128)
 
 
 def widedeep() -> ir.Model:
-    """Wide & Deep for click prediction on Criteo's data, in the shape of MindSpore's model collection.
+    """Build Wide & Deep for click prediction on Criteo's data, in the shape of MindSpore's model collection.
 
     Cheng et al., Wide & Deep Learning for Recommender Systems, 2016. A row of 39 fields is an id and a weight each.
     Its 18,867,223 parameters: an embedding of 80 for each of 184,965 ids (14,797,200), a weight for each id and a bias

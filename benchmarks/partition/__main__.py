@@ -1,6 +1,6 @@
 """Measures the cut: ``python -m benchmarks.partition [--peers] [--sizes 1000,10000] [--only local] [--json]``.
 
-Returns 1 if a bar fails.
+Returns 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rich.console import Console
 
 from benchmarks.environment import describe_environment
 from benchmarks.partition import collection
-from benchmarks.partition.bars import check
 from benchmarks.partition.graphs import FAMILIES, generate, supports
-from benchmarks.partition.measure import Row, measure
-from benchmarks.partition.peers import ORT_HELPER, PEERS, Peer, Prepare, load
-from benchmarks.partition.tables import print_bars, print_collection, print_family
+from benchmarks.partition.measure import CutRow, measure
+from benchmarks.partition.peers import ORT_HELPER, PEERS, PeerPartitioner, Prepare, load
+from benchmarks.partition.tables import print_collection, print_family, print_targets
+from benchmarks.partition.targets import check_targets
 
 SIZES = (250, 1_000, 10_000, 100_000)
 SHARES = (0.01, 0.1, 0.3)
@@ -30,14 +30,14 @@ WIDTH = 130
 
 
 def main() -> int:
-    """Measure, print, and return 1 if a bar fails."""
+    """Measure, print, and return 1 if a target is missed."""
     arguments = _arguments()
     console = Console(stderr=arguments.json, markup=False)
     console = console if console.is_terminal else Console(width=WIDTH, stderr=arguments.json, markup=False)
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
     drivers, left_out = _load_peers(PEERS if arguments.peers else (ORT_HELPER,))
-    rows: list[Row] = []
+    rows: list[CutRow] = []
     for part in arguments.only:
         if part != COLLECTION:
             rows += _measure_family(console, part, arguments.sizes, drivers)
@@ -45,18 +45,23 @@ def main() -> int:
             rows += _measure_collection(console, drivers)
         else:
             left_out.append("Real models are left out: TRTNODE_MODEL_COLLECTION names no folder.")
-    bars = check(rows)
-    print_bars(console, bars)
+    targets = check_targets(rows)
+    print_targets(console, targets)
     for sentence in left_out:
         console.print(sentence)
     if arguments.json:
-        facts = {"rows": [dataclasses.asdict(row) for row in rows], "bars": [dataclasses.asdict(bar) for bar in bars]}
+        facts = {
+            "rows": [dataclasses.asdict(row) for row in rows],
+            "bars": [dataclasses.asdict(target) for target in targets],
+        }
         print(json.dumps({"environment": environment, **facts, "left_out": left_out}))
-    return 1 if any(bar.holds is False for bar in bars) else 0
+    return 1 if any(target.holds is False for target in targets) else 0
 
 
-def _measure_family(console: Console, family: str, sizes: Sequence[int], drivers: Mapping[Peer, Prepare]) -> list[Row]:
-    rows: list[Row] = []
+def _measure_family(
+    console: Console, family: str, sizes: Sequence[int], drivers: Mapping[PeerPartitioner, Prepare]
+) -> list[CutRow]:
+    rows: list[CutRow] = []
     for size in sizes:
         for share in SHARES:
             graph = generate(family, size=size, native_share=share)
@@ -65,16 +70,16 @@ def _measure_family(console: Console, family: str, sizes: Sequence[int], drivers
     return rows
 
 
-def _measure_collection(console: Console, drivers: Mapping[Peer, Prepare]) -> list[Row]:
+def _measure_collection(console: Console, drivers: Mapping[PeerPartitioner, Prepare]) -> list[CutRow]:
     helper = {ORT_HELPER: drivers[ORT_HELPER]}
-    rows: list[Row] = []
+    rows: list[CutRow] = []
     for name, graph, rule in collection.graphs(collection.folder()):
         rows += measure(graph, rule, source=name, drivers=helper, turns=1)
     print_collection(console, rows)
     return rows
 
 
-def _load_peers(peers: Sequence[Peer]) -> tuple[dict[Peer, Prepare], list[str]]:
+def _load_peers(peers: Sequence[PeerPartitioner]) -> tuple[dict[PeerPartitioner, Prepare], list[str]]:
     loaded = {peer: load(peer) for peer in peers}
     drivers = {peer: found for peer, found in loaded.items() if not isinstance(found, str)}
     return drivers, [found for found in loaded.values() if isinstance(found, str)]

@@ -1,4 +1,4 @@
-"""Real models, each cut for an engine that refuses one of its most frequent operators."""
+"""Real models, each with rules of engines that refuse one of its most frequent operators."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from partitioner import (
 BESIDE_THE_PROJECT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 
 FEWEST_NODES = 10
-"""Smaller models have nothing to cut."""
+"""Least number of nodes of a model to cut."""
 
 REFUSED_IN_TURN = 3
-"""How many of a model's operators are refused, the most frequent first, one at a time."""
+"""Number of a model's operators that are refused, one at a time, the most frequent first."""
 
 
 def folder() -> pathlib.Path:
-    """Where the models are: TRTNODE_MODEL_COLLECTION, or a folder beside the project. It need not exist."""
+    """Return TRTNODE_MODEL_COLLECTION, or a folder beside the project, which need not exist."""
     return pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", BESIDE_THE_PROJECT))
 
 
 def graphs(root: pathlib.Path) -> Iterator[tuple[str, Graph, Predicate]]:
-    """Every model below a folder that loads and is large enough, once for each operator that is refused.
+    """Yield every model below a folder that loads and is large enough, once per refused operator.
 
     Yields:
         Model and refused operator; the graph; the engine's rule.

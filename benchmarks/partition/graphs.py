@@ -1,4 +1,4 @@
-"""Seeded graphs of any size for the cut: real ONNX, with static shapes, so that the bytes of every tensor are known."""
+"""Generates ONNX graphs of any size from a seed, with static shapes, so that the bytes of all tensors are known."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import onnx_ir as ir
 from partitioner import SUPPORTED, Graph, Node, ReasonCode, Verdict
 
 NATIVE_OPS = frozenset({"Neg", "Sub"})
-"""What the imagined engine refuses; it takes Add, ReduceSum and Relu."""
+"""Operators that the imagined engine refuses; it takes Add, ReduceSum and Relu."""
 
 WIDE, NARROW = 256, 1
 """Elements of a tensor. ReduceSum makes a wide one narrow; an operator with two inputs gives the wider of them."""
 
 NEAR = 12
-"""How far back a node of ``local`` reads, in nodes."""
+"""Number of preceding nodes that a node of ``local`` may read."""
 
 REDUCED = 0.25
 """Share of side branches, of sources and of one-input nodes of ``local`` that reduce their input, as scales do."""
@@ -30,7 +30,7 @@ _REFUSED = Verdict(ReasonCode.UNSUPPORTED_OP, "The engine of this benchmark refu
 
 
 def supports(node: Node) -> Verdict:
-    """The rule of the imagined engine."""
+    """Return whether the imagined engine takes a node."""
     return _REFUSED if node.op_type in NATIVE_OPS else SUPPORTED
 
 
@@ -50,7 +50,7 @@ def generate(family: str, *, size: int, native_share: float, seed: int = 0) -> G
 
 
 class _Sketch:
-    """A graph that grows by a node at a time until it has the asked size."""
+    """A graph that grows by one node at a time to a given size."""
 
     def __init__(self, rng: random.Random, size: int, native_share: float) -> None:
         native = round(size * native_share)
@@ -64,11 +64,11 @@ class _Sketch:
 
     @property
     def room(self) -> int:
-        """How many nodes are still to be added."""
+        """Number of nodes that are missing."""
         return self.size - len(self._ops)
 
     def add(self, reads: Sequence[ir.Value], *, reduces: bool = False) -> ir.Value:
-        """Add a node that reads one or two values; it may reduce one, unless it happens to be native."""
+        """Add a node that reads one or two values; if it reads one and is not native, it may reduce it."""
         assert self.room
         index = len(self._ops)
         native = self._native[index]
@@ -94,7 +94,7 @@ class _Sketch:
         return self.add([weight], reduces=reduces)
 
     def model(self) -> ir.Model:
-        """The finished model; what nothing reads is an output."""
+        """Return the finished model; values without readers are its outputs."""
         assert not self.room
         outputs = [op.outputs[0] for op in self._ops if not op.outputs[0].uses()]
         graph = ir.Graph(
@@ -113,7 +113,7 @@ def _value(name: str, width: int) -> ir.Value:
 
 
 def _local(sketch: _Sketch, rng: random.Random) -> None:
-    """Nodes in a row; each reads one or two of the values just before it, a few the graph's input instead."""
+    """Add nodes that each read one or two of the preceding values; a few read the graph's input."""
     recent = [sketch.input]
     while sketch.room:
         reads = rng.sample(recent, min(len(recent), rng.choice((1, 2, 2))))
@@ -143,9 +143,9 @@ def _chain(sketch: _Sketch, value: ir.Value, length: int) -> ir.Value:
 
 
 def _const_fed(sketch: _Sketch, rng: random.Random) -> None:
-    """A chain whose nodes also read results that are computed from initializers alone, all of them before the chain.
+    """Add sources that read initializers alone, then a chain whose nodes also read the sources.
 
-    Two fifths of the nodes are such sources, as weights' DequantizeLinear nodes and shape arithmetic are.
+    Two fifths of the nodes are sources, which stand for weights' DequantizeLinear nodes and shape arithmetic.
     """
     sources = [sketch.add_constant_fed(reduces=rng.random() < REDUCED) for _ in range(sketch.size * 2 // 5)]
     trunk = sketch.input
@@ -159,4 +159,4 @@ FAMILIES: Mapping[str, Callable[[_Sketch, random.Random], None]] = {
     "branches": _branches,
     "const_fed": _const_fed,
 }
-"""How each family grows, by name."""
+"""Generators of the families by name."""

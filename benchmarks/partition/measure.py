@@ -1,4 +1,4 @@
-"""Lets every method cut the same graph in turn, and scores what comes out."""
+"""Measures every method on the same graph in turns, and scores the cuts."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import gc
 import statistics
 from collections.abc import Callable, Mapping
 
-from benchmarks.partition.peers import Outcome, Peer, Prepare
+from benchmarks.partition.labelled_graph import LabelledGraph
+from benchmarks.partition.peers import PeerCut, PeerPartitioner, Prepare
 from benchmarks.partition.score import Score, minimum_segments, score, unavoidable_tensors
-from benchmarks.partition.wiring import Wiring
 from partitioner import Graph, PartitionOptions, Predicate, ReasonCode, partition_graph
 
 OURS = "trtnode"
 
 FEWEST_TURNS, MOST_TURNS = 3, 7
-"""How often we cut a graph: after the fewest turns, until ``SECONDS`` are used. A slow peer may have but one turn."""
+"""Number of our cuts of a graph: after the fewest, until ``SECONDS`` have passed. A slow peer may get one turn."""
 
 SECONDS = 2.0
 
 GIVEN_UP = frozenset({ReasonCode.TOO_SMALL, ReasonCode.NOT_FASTER})
-"""Reasons of nodes that the engine takes and that the cut left out."""
+"""Reasons of nodes that the engine takes and the cut leaves out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What one method made of one graph.
+class CutRow:
+    """Cuts of one graph by one method.
 
     Attributes:
         source: Family of the graph, or model and refused operator.
         nodes: Size of the graph.
-        native_share: Share of nodes asked to be native; of a model's, those that are.
+        native_share: Share of native nodes: requested for a generated graph, found for a model.
         method: ``OURS`` or a peer's name.
         segments: Engine segments; of HETERO, native ones too.
         minimum: The fewest engine segments that any legal cut has.
-        unavoidable: Tensors that cross in every cut.
-        score: Measures of the groups; None where the method doesn't tell them.
-        ms: Median time of labelling and cutting; of a peer's, of cutting with given labels. None where neither.
-        turns: How often it was measured.
+        unavoidable: Number of tensors that cross in every cut.
+        score: Measures of the groups; None if the method doesn't return them.
+        ms: Median time of labelling and cutting; for a peer, of cutting with given labels. None if it isn't known.
+        turns: Number of measurements.
     """
 
     source: str
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def graph(self) -> tuple[str, int, float]:
-        """What tells graphs apart."""
+        """Key of the graph."""
         return self.source, self.nodes, self.native_share
 
 
@@ -62,61 +62,61 @@ def measure(
     supports: Predicate,
     *,
     source: str,
-    drivers: Mapping[Peer, Prepare],
+    drivers: Mapping[PeerPartitioner, Prepare],
     turns: int = MOST_TURNS,
     native_share: float | None = None,
-) -> list[Row]:
-    """Cut a graph by every method that can take one of its size, the methods taking turns.
+) -> list[CutRow]:
+    """Cut a graph in turns by every method that can take a graph of its size.
 
     Args:
-        graph: What to cut.
-        supports: The engine's rule. The labels that it leads to here are given to every peer.
+        graph: The graph to cut.
+        supports: The engine's rule. Every peer gets the labels that it leads to here.
         source: For the rows.
-        drivers: Peers by what prepares them.
-        turns: How often we cut at most.
-        native_share: For the rows; by default the share that was found.
+        drivers: The function that prepares each peer.
+        turns: Largest number of our cuts.
+        native_share: For the rows; by default the share found.
     """
     labels = partition_graph(graph, supports, PartitionOptions()).labels  # the first turn, which fills caches
     supported = {name for name, verdict in labels.items() if verdict.supported or verdict.code in GIVEN_UP}
-    wiring = Wiring.of(graph, supported)
+    labelled = LabelledGraph.of(graph, supported)
     methods = {OURS: lambda: _cut(graph, supports)}
     taken = {peer: prepare for peer, prepare in drivers.items() if len(graph.nodes) <= peer.most_nodes}
-    methods |= {peer.name: prepare(wiring) for peer, prepare in taken.items()}
+    methods |= {peer.name: prepare(labelled) for peer, prepare in taken.items()}
     untimed = {peer.name for peer in taken if not peer.timed}
-    minimum, unavoidable = minimum_segments(wiring), len(unavoidable_tensors(wiring))
+    minimum, unavoidable = minimum_segments(labelled), len(unavoidable_tensors(labelled))
     return [
-        Row(
+        CutRow(
             source=source,
             nodes=len(graph.nodes),
             native_share=1 - len(supported) / len(graph.nodes) if native_share is None else native_share,
             method=method,
-            segments=outcomes[-1].segments,
+            segments=cuts[-1].segments,
             minimum=minimum,
             unavoidable=unavoidable,
-            score=None if outcomes[-1].groups is None else score(wiring, outcomes[-1].groups),
-            ms=None if method in untimed else statistics.median(o.seconds for o in outcomes) * 1e3,
-            turns=len(outcomes),
+            score=None if cuts[-1].groups is None else score(labelled, cuts[-1].groups),
+            ms=None if method in untimed else statistics.median(o.seconds for o in cuts) * 1e3,
+            turns=len(cuts),
         )
-        for method, outcomes in _take_turns(methods, untimed, turns).items()
+        for method, cuts in _take_turns(methods, untimed, turns).items()
     ]
 
 
 def _take_turns(
-    methods: Mapping[str, Callable[[], Outcome]], untimed: set[str], turns: int
-) -> dict[str, list[Outcome]]:
-    outcomes: dict[str, list[Outcome]] = {method: [] for method in methods}
+    methods: Mapping[str, Callable[[], PeerCut]], untimed: set[str], turns: int
+) -> dict[str, list[PeerCut]]:
+    cuts: dict[str, list[PeerCut]] = {method: [] for method in methods}
     for turn in range(turns):
         for method, cut in methods.items():
-            used = sum(outcome.seconds for outcome in outcomes[method])
+            used = sum(cut.seconds for cut in cuts[method])
             fewest = FEWEST_TURNS if method == OURS else 1
             if turn < fewest or (method not in untimed and used < SECONDS):
-                gc.collect()  # nobody pays for what the one before left behind
-                outcomes[method].append(cut())
-    return outcomes
+                gc.collect()  # no method pays for the garbage of the one before
+                cuts[method].append(cut())
+    return cuts
 
 
-def _cut(graph: Graph, supports: Predicate) -> Outcome:
+def _cut(graph: Graph, supports: Predicate) -> PeerCut:
     partition = partition_graph(graph, supports, PartitionOptions())
     groups = tuple(tuple(node.name for node in segment.nodes) for segment in partition.segments)
     seconds = partition.seconds["label"] + partition.seconds["cut"]
-    return Outcome(segments=len(groups), groups=groups, seconds=seconds)
+    return PeerCut(segments=len(groups), groups=groups, seconds=seconds)

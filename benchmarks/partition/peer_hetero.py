@@ -1,7 +1,7 @@
-"""OpenVINO's HETERO plugin over two CPU plugins, one of which stands for the engine.
+"""Drives OpenVINO's HETERO plugin over two CPU plugins, one of which stands for the engine.
 
-It tells how many submodels it makes, native ones included, not which nodes they hold; and it compiles each of them, so
-its time is no time of a cut alone.
+It returns the number of submodels, native ones included, but not their nodes. It also compiles each of them, so its
+time is more than that of a cut.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from collections.abc import Callable
 import openvino as ov
 from openvino import opset13 as ops
 
-from benchmarks.partition.peers import Outcome
-from benchmarks.partition.wiring import Wiring
+from benchmarks.partition.labelled_graph import LabelledGraph
+from benchmarks.partition.peers import PeerCut
 
 ENGINE, NATIVE = "CPU", "CPU_NATIVE"
 SHAPE = [1, 8]
 
 
-def prepare(wiring: Wiring) -> Callable[[], Outcome]:
+def prepare(labelled: LabelledGraph) -> Callable[[], PeerCut]:
     """Write the graph as OpenVINO operators with an affinity each."""
     core = ov.Core()
     core.register_plugin("openvino_intel_cpu_plugin", NATIVE)
-    model = _model(wiring)
+    model = _model(labelled)
 
-    def run() -> Outcome:
+    def run() -> PeerCut:
         start = time.perf_counter()
         submodels = core.compile_model(model, f"HETERO:{ENGINE},{NATIVE}").get_property("HETERO_NUMBER_OF_SUBMODELS")
-        return Outcome(segments=int(submodels), groups=None, seconds=time.perf_counter() - start)
+        return PeerCut(segments=int(submodels), groups=None, seconds=time.perf_counter() - start)
 
     return run
 
 
-def _model(wiring: Wiring) -> ov.Model:
-    """Inputs, constants and results go with the node that they belong to, so that they add no submodel."""
+def _model(labelled: LabelledGraph) -> ov.Model:
+    """Return the model; inputs, constants and results have the affinity of their node, so that they add no submodel."""
     values: dict[str, ov.Node] = {}
     parameters = []
-    for node, reads in wiring.reads.items():
-        device = ENGINE if node in wiring.supported else NATIVE
+    for node, reads in labelled.reads.items():
+        device = ENGINE if node in labelled.supported else NATIVE
         for value in reads:
             if value not in values:
                 parameters.append(_placed(ops.parameter(SHAPE), device))
@@ -47,12 +47,12 @@ def _model(wiring: Wiring) -> ov.Model:
         for value in reads[1:]:
             total = _placed(ops.add(total, values[value]), device)
         result = total if len(reads) > 1 else _placed(ops.relu(total), device)
-        values.update(dict.fromkeys(wiring.writes[node], result))
-    read = {value for reads in wiring.reads.values() for value in reads}
+        values.update(dict.fromkeys(labelled.writes[node], result))
+    read = {value for reads in labelled.reads.values() for value in reads}
     results = []
-    for node, written in wiring.writes.items():
+    for node, written in labelled.writes.items():
         if not read.intersection(written):
-            device = ENGINE if node in wiring.supported else NATIVE
+            device = ENGINE if node in labelled.supported else NATIVE
             results.append(_placed(ops.result(values[written[0]]), device))
     return ov.Model(results, parameters)
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own estimate of its partitions: ``CreateSupportedPartitionNodeGroups``, ported by its authors."""
+"""Drives ONNX Runtime's estimate of its partitions, its authors' port of ``CreateSupportedPartitionNodeGroups``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 import onnx
 from onnxruntime.tools.mobile_helpers.usability_checker import check_partitioning
 
-from benchmarks.partition.peers import Outcome
-from benchmarks.partition.wiring import Wiring
+from benchmarks.partition.labelled_graph import LabelledGraph
+from benchmarks.partition.peers import PeerCut
 
 
-class _Supported:
-    """The engine's verdicts, in the form that the helper asks for."""
+class _OrtSupport:
+    """The engine's verdicts in the helper's form."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
@@ -25,24 +25,24 @@ class _Supported:
         return []
 
 
-def prepare(wiring: Wiring) -> Callable[[], Outcome]:
-    """Write the graph as flat protobuf: what a body captures becomes an input of its node."""
-    producers = wiring.producers()
-    outside = {value: None for values in wiring.reads.values() for value in values if value not in producers}
+def prepare(labelled: LabelledGraph) -> Callable[[], PeerCut]:
+    """Write the graph as flat protobuf: values that a subgraph captures become inputs of its node."""
+    producers = labelled.producers()
+    outside = {value: None for values in labelled.reads.values() for value in values if value not in producers}
     graph = onnx.GraphProto(
         name="wiring",
         input=[onnx.ValueInfoProto(name=value) for value in outside],
         node=[
-            onnx.NodeProto(op_type="Node", name=node, input=reads, output=wiring.writes[node])
-            for node, reads in wiring.reads.items()
+            onnx.NodeProto(op_type="Node", name=node, input=reads, output=labelled.writes[node])
+            for node, reads in labelled.reads.items()
         ],
     )
 
-    def run() -> Outcome:
+    def run() -> PeerCut:
         start = time.perf_counter()
-        found = check_partitioning(graph, _Supported(wiring.supported), False).supported_groups
+        found = check_partitioning(graph, _OrtSupport(labelled.supported), False).supported_groups
         seconds = time.perf_counter() - start
         groups = tuple(tuple(node.name for node in group) for group in found)
-        return Outcome(segments=len(groups), groups=groups, seconds=seconds)
+        return PeerCut(segments=len(groups), groups=groups, seconds=seconds)
 
     return run

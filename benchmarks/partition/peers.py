@@ -1,4 +1,4 @@
-"""Other systems that cut graphs. Each is driven by a module of its own, imported on first use."""
+"""Other systems that cut graphs, each with a driver module that is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 
-from benchmarks.partition.wiring import Groups, Wiring
-from engines.registry import get_backend
+from benchmarks.partition.labelled_graph import Groups, LabelledGraph
+from engines.backends.registry import get_backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a method made of a graph.
+class PeerCut:
+    """Cut of a graph by a method.
 
     Attributes:
-        segments: How many pieces.
-        groups: Node names of each segment; None where the system tells no more than how many there are.
-        seconds: Time of the cut alone, without what brings the graph into the system's own form.
+        segments: Number of segments.
+        groups: Node names of each segment; None if the system returns their number alone.
+        seconds: Time of the cut alone, without the conversion of the graph into the system's form.
     """
 
     segments: int
@@ -25,19 +25,19 @@ class Outcome:
     seconds: float
 
 
-Prepare = Callable[[Wiring], Callable[[], Outcome]]
-"""Bring a graph into a system's own form; the result cuts it, as often as it is called."""
+Prepare = Callable[[LabelledGraph], Callable[[], PeerCut]]
+"""Converts a graph into a system's form; the result cuts it at each call."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class PeerPartitioner:
     """A system to compare with.
 
     Attributes:
         name: For tables.
-        module: Has the function ``prepare``, a ``Prepare``.
-        most_nodes: Larger graphs take it too long.
-        timed: Whether its time is that of a cut alone.
+        module: The module of its function ``prepare``, a ``Prepare``.
+        most_nodes: Size of the largest graph that it can cut in a reasonable time.
+        timed: True if its time is that of a cut alone.
     """
 
     name: str
@@ -46,20 +46,22 @@ class Peer:
     timed: bool = True
 
 
-ORT_HELPER = Peer(name="ORT helper", module="benchmarks.partition.peer_ort", most_nodes=1_000_000)
-TORCH_FX = Peer(name="torch.fx", module="benchmarks.partition.peer_fx", most_nodes=2_000)
-HETERO = Peer(name="OV HETERO (both sides)", module="benchmarks.partition.peer_hetero", most_nodes=300, timed=False)
+ORT_HELPER = PeerPartitioner(name="ORT helper", module="benchmarks.partition.peer_ort", most_nodes=1_000_000)
+TORCH_FX = PeerPartitioner(name="torch.fx", module="benchmarks.partition.peer_fx", most_nodes=2_000)
+HETERO = PeerPartitioner(
+    name="OV HETERO (both sides)", module="benchmarks.partition.peer_hetero", most_nodes=300, timed=False
+)
 
 PEERS = (ORT_HELPER, TORCH_FX, HETERO)
 
 
-def load(peer: Peer) -> Prepare | str:
+def load(peer: PeerPartitioner) -> Prepare | str:
     """Import a peer's driver.
 
     Returns:
-        Its ``prepare``, or a sentence that says why there is none.
+        Its ``prepare``, or a sentence with the reason why there is none.
     """
-    get_backend("openvino")  # blocks the package that would report usage over the network
+    get_backend("openvino")  # blocks the package that reports usage over the network
     try:
         prepare: Prepare = importlib.import_module(peer.module).prepare
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Prints what was measured."""
+"""Prints cuts and targets as tables."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.partition.bars import Bar, growth
-from benchmarks.partition.measure import OURS, Row
+from benchmarks.partition.measure import OURS, CutRow
 from benchmarks.partition.peers import TORCH_FX
+from benchmarks.partition.targets import CutTarget, growth
 
 
-def print_family(console: Console, family: str, rows: Sequence[Row]) -> None:
-    """One table for a family: each graph, each method."""
+def print_family(console: Console, family: str, rows: Sequence[CutRow]) -> None:
+    """Print a table of a family, with a line per graph and method."""
     headings = ("nodes", "native", "method", "segments", "minimum", "crossing", "floor", "MB", "ms", "growth", "vs fx")
     table = Table(title=family)
     for heading in headings:
@@ -43,8 +43,8 @@ def print_family(console: Console, family: str, rows: Sequence[Row]) -> None:
     console.print(table)
 
 
-def print_collection(console: Console, rows: Sequence[Row]) -> None:
-    """One table for real models that must be cut: a line for each, with both methods' crossing tensors."""
+def print_collection(console: Console, rows: Sequence[CutRow]) -> None:
+    """Print a table of real models that must be cut, with both methods' crossing tensors."""
     table = Table(title="model collection")
     for heading in ("model", "nodes", "native", "segments", "minimum", "crossing", "ORT helper's", "floor"):
         model = heading == "model"
@@ -66,15 +66,15 @@ def print_collection(console: Console, rows: Sequence[Row]) -> None:
         )
     console.print(table)
     whole = len({row.graph for row in rows}) - table.row_count
-    console.print(f"{whole} more graphs need no second segment; the bars count them too.")
+    console.print(f"{whole} more graphs need no second segment; the targets count them too.")
 
 
-def print_bars(console: Console, bars: Sequence[Bar]) -> None:
-    """The requirements, and whether each holds."""
+def print_targets(console: Console, targets: Sequence[CutTarget]) -> None:
+    """Print the targets, and whether each is met."""
     words = {True: "holds", False: "FAILS", None: "not measured"}
-    table = Table("bar", "", "worst graph", title="Bars")
-    for bar in bars:
-        table.add_row(bar.text, words[bar.holds], bar.worst)
+    table = Table("target", "", "worst graph", title="Targets")
+    for target in targets:
+        table.add_row(target.text, words[target.holds], target.worst)
     console.print(table)
     console.print(
         "crossing: distinct tensors made in one place and read in another; floor: those that cross in any cut."

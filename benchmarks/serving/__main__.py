@@ -1,12 +1,11 @@
 """Measures the server: ``python -m benchmarks.serving [--peers] [--quick] [--only small,peers] [--json FILE]``.
 
-Returns 1 if a bar is missed, 2 if the arguments are wrong. README.md in this folder tells how to install the peers.
+Returns 1 if a target is missed, 2 if the arguments are wrong. README.md in this folder says how to install the peers.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import pathlib
@@ -18,12 +17,12 @@ from rich.console import Console
 
 from benchmarks.environment import describe_environment, describe_load
 from benchmarks.errors import BenchmarkError
-from benchmarks.serving.loads import PythonClient, find_perf_analyzer
-from benchmarks.serving.peers import PEERS, Peer
-from benchmarks.serving.races import RACES, Outcome, Plan, run_race
-from benchmarks.serving.tables import print_bars, print_outcome
+from benchmarks.serving.load_generators import PythonClient, find_perf_analyzer
+from benchmarks.serving.peers import PEERS, PeerServer
+from benchmarks.serving.scenarios import SCENARIOS, RunPlan, ScenarioResult, run_scenario
+from benchmarks.serving.tables import print_scenario, print_targets
+from engines.artifact.files import check_output, write_atomically
 from engines.errors import EngineError
-from engines.files import check_output, write_atomically
 
 STARTS, ROUNDS, SECONDS = 4, 2, 1.2
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.6
@@ -49,28 +48,28 @@ def _measure(arguments: argparse.Namespace) -> int:
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
     if arguments.json:
         check_output(arguments.json)
-    outcomes: list[Outcome] = []
+    results: list[ScenarioResult] = []
     with tempfile.TemporaryDirectory(prefix="trtnode-serving-") as folder:
         plan = _plan(arguments, pathlib.Path(folder), console)
         for name in arguments.only:
-            for outcome in run_race(name, plan):
-                print_outcome(console, outcome)
-                outcomes.append(outcome)
-    rows = [row for outcome in outcomes for row in outcome.rows]
-    print_bars(console, rows)
+            for result in run_scenario(name, plan):
+                print_scenario(console, result)
+                results.append(result)
+    rows = [row for result in results for row in result.rows]
+    print_targets(console, rows)
     if arguments.json:
         environment["load_average_after"] = describe_load()
-        races = [dataclasses.asdict(outcome) for outcome in outcomes]
-        write_atomically(arguments.json, json.dumps({"environment": environment, "races": races}).encode())
+        scenarios = [result.as_json() for result in results]
+        write_atomically(arguments.json, json.dumps({"environment": environment, "races": scenarios}).encode())
     return 1 if any(row.holds is False for row in rows) else 0
 
 
-def _plan(arguments: argparse.Namespace, folder: pathlib.Path, console: Console) -> Plan:
+def _plan(arguments: argparse.Namespace, folder: pathlib.Path, console: Console) -> RunPlan:
     found = find_perf_analyzer(arguments.perf_analyzer)
     if isinstance(found, str):
         console.print(f"{found}, so this project's own client in Python puts the load on.")
     programs = {peer: getattr(arguments, _field(peer)) for peer in PEERS} if arguments.peers else {}
-    return Plan(
+    return RunPlan(
         load=PythonClient() if isinstance(found, str) else found,
         starts=1 if arguments.quick else STARTS,
         rounds=QUICK_ROUNDS if arguments.quick else ROUNDS,
@@ -89,7 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", action="store_true", help="also measure the other servers that are installed")
     parser.add_argument("--quick", action="store_true", help="few and short rounds: to see that everything works")
     parser.add_argument(
-        "--only", type=_races, default=tuple(RACES), metavar="RACE,...", help=f"of {', '.join(RACES)}; default: all"
+        "--only",
+        type=_scenarios,
+        default=tuple(SCENARIOS),
+        metavar="SCENARIO,...",
+        help=f"of {', '.join(SCENARIOS)}; default: all",
     )
     for peer in PEERS:
         parser.add_argument(
@@ -104,14 +107,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _field(peer: Peer) -> str:
+def _field(peer: PeerServer) -> str:
     return peer.option.removeprefix("--").replace("-", "_")
 
 
-def _races(text: str) -> tuple[str, ...]:
+def _scenarios(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
-    if unknown := sorted(set(names) - set(RACES)):
-        raise argparse.ArgumentTypeError(f"there is no race {unknown[0]!r}; there are {', '.join(RACES)}")
+    if unknown := sorted(set(names) - set(SCENARIOS)):
+        raise argparse.ArgumentTypeError(f"there is no scenario {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
     return names
 
 

@@ -1,4 +1,4 @@
-"""The models that servers are measured with."""
+"""Models that servers are measured with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMAGE_SHAPE = (3, 224, 224)
 
 
 def write_mlp(file: pathlib.Path) -> None:
-    """Write a small network, ``x`` float32[N, 64] to ``y`` float32[N, 10]: what a server adds is most of its time."""
+    """Write a small network, ``x`` float32[N, 64] to ``y`` float32[N, 10], so that a server adds most of the time."""
     features, hidden, classes = MLP_SIZES
     text = f"""
         <ir_version: 10, opset_import: ["": 21]>
@@ -29,7 +29,7 @@ def write_mlp(file: pathlib.Path) -> None:
 
 
 def write_image_model(file: pathlib.Path) -> None:
-    """Write a model that adds 1, float32[N, 3, 224, 224] in and out: 602 KB each way for one row."""
+    """Write a model that adds 1, float32[N, 3, 224, 224] in and out: 602 KB per row each way."""
     size = ", ".join(map(str, IMAGE_SHAPE))
     text = f"""
         <ir_version: 10, opset_import: ["": 21]>

@@ -1,4 +1,4 @@
-"""Other servers of the same ONNX file. Each runs in an environment of its own; README.md tells how to make them."""
+"""Other servers of the same ONNX file, each in its own environment; README.md says how to install them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 
-from benchmarks.grpc_client import free_port
-from benchmarks.serving.servers import HOST, Served, Target, free_address, process
+from benchmarks.server_process import free_port
+from benchmarks.serving.servers import HOST, BenchmarkModel, Endpoint, free_address, process
 
 MODELS = pathlib.Path(__file__).parent / "peer_models"
 
-Run = Callable[[pathlib.Path, Served, pathlib.Path], contextlib.AbstractContextManager[Target]]
-"""Runs the server while the context lasts: its program, what to serve, a folder for files."""
+RunServer = Callable[[pathlib.Path, BenchmarkModel, pathlib.Path], contextlib.AbstractContextManager[Endpoint]]
+"""Runs the server while the context lasts. Takes its program, the model, and a folder for files."""
 
 TRITON_CONFIG = """\
 name: "{model}"
@@ -32,16 +32,16 @@ parameters {{ key: "file", value: {{ string_value: "{file}" }} }}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class PeerServer:
     """A server to compare with.
 
     Attributes:
         name: For tables.
         option: The option that names its program.
-        variable: The environment variable that does so where the option is missing.
-        program: What the option names.
-        install: How to get it, a shell command.
-        run: Runs it.
+        variable: The environment variable that replaces the option.
+        program: Description of the program.
+        install: The shell command that installs it.
+        run: Runs the server.
     """
 
     name: str
@@ -49,16 +49,16 @@ class Peer:
     variable: str
     program: str
     install: str
-    run: Run
+    run: RunServer
 
     @property
     def missing(self) -> str:
-        """What a row says where the peer isn't installed."""
+        """Reason in a row if the peer isn't installed."""
         return f"{self.name} is not installed: {self.install}; then give {self.option} ({self.program})"
 
 
 @contextlib.contextmanager
-def _mlserver(python: pathlib.Path, served: Served, folder: pathlib.Path) -> Iterator[Target]:
+def _mlserver(python: pathlib.Path, model: BenchmarkModel, folder: pathlib.Path) -> Iterator[Endpoint]:
     home, address = folder / "mlserver", free_address()
     home.mkdir()
     shutil.copy(MODELS / "mlserver_model.py", home)
@@ -69,45 +69,45 @@ def _mlserver(python: pathlib.Path, served: Served, folder: pathlib.Path) -> Ite
         "metrics_port": free_port(),
         "parallel_workers": 0,
     }
-    model = {
-        "name": served.name,
-        "implementation": "mlserver_model.OnnxModel",
-        "parameters": {"uri": str(served.file.resolve())},
+    entry = {
+        "name": model.name,
+        "implementation": "mlserver_model.OnnxMLServerModel",
+        "parameters": {"uri": str(model.file.resolve())},
     }
     (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    (home / "model-settings.json").write_text(json.dumps(model), encoding="utf-8")
+    (home / "model-settings.json").write_text(json.dumps(entry), encoding="utf-8")
     command = [str(python.with_name("mlserver")), "start", str(home)]
     with process("MLServer", command, address, folder, {**os.environ, "PYTHONPATH": str(home)}):
-        yield Target(address=address, model=served.name, shape=served.shape)
+        yield Endpoint(address=address, model=model.name, shape=model.shape)
 
 
 @contextlib.contextmanager
-def _kserve(python: pathlib.Path, served: Served, folder: pathlib.Path) -> Iterator[Target]:
+def _kserve(python: pathlib.Path, model: BenchmarkModel, folder: pathlib.Path) -> Iterator[Endpoint]:
     address = free_address()
     ports = [address.rpartition(":")[2], str(free_port())]
-    command = [str(python), str(MODELS / "kserve_model.py"), str(served.file.resolve()), served.name, *ports]
+    command = [str(python), str(MODELS / "kserve_model.py"), str(model.file.resolve()), model.name, *ports]
     with process("KServe", command, address, folder, _without_python_path()):
-        yield Target(address=address, model=served.name, shape=served.shape)
+        yield Endpoint(address=address, model=model.name, shape=model.shape)
 
 
 @contextlib.contextmanager
-def _triton(python: pathlib.Path, served: Served, folder: pathlib.Path) -> Iterator[Target]:
+def _triton(python: pathlib.Path, model: BenchmarkModel, folder: pathlib.Path) -> Iterator[Endpoint]:
     """Triton's own server, from the wheel of nvidia-pytriton, with ONNX Runtime in its Python backend."""
-    packages, libraries, version = _facts(python)
+    packages, libraries, version = _interpreter_paths(python)
     triton = packages / "pytriton" / "tritonserver"
     backends = folder / "triton_backends"
     shutil.copytree(triton / "backends", backends)
     shutil.copy(triton / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
-    model = folder / "triton_models" / served.name
-    (model / "1").mkdir(parents=True)
-    shutil.copy(MODELS / "triton_model.py", model / "1" / "model.py")
-    dims = ", ".join(map(str, served.shape[1:]))
-    config = TRITON_CONFIG.format(model=served.name, dims=dims, file=served.file.resolve())
-    (model / "config.pbtxt").write_text(config, encoding="utf-8")
+    home = folder / "triton_models" / model.name
+    (home / "1").mkdir(parents=True)
+    shutil.copy(MODELS / "triton_model.py", home / "1" / "model.py")
+    dims = ", ".join(map(str, model.shape[1:]))
+    config = TRITON_CONFIG.format(model=model.name, dims=dims, file=model.file.resolve())
+    (home / "config.pbtxt").write_text(config, encoding="utf-8")
     address = free_address()
     command = [
         str(triton / "bin" / "tritonserver"),
-        f"--model-repository={model.parent}",
+        f"--model-repository={home.parent}",
         f"--backend-directory={backends}",
         *(f"--{port}-address={HOST}" for port in ("grpc", "http", "metrics")),
         f"--grpc-port={address.rpartition(':')[2]}",
@@ -120,11 +120,11 @@ def _triton(python: pathlib.Path, served: Served, folder: pathlib.Path) -> Itera
         "PATH": f"{python.parent}:{os.environ.get('PATH', '')}",
     }
     with process("Triton", command, address, folder, environment):
-        yield Target(address=address, model=served.name, shape=served.shape, batched=True)
+        yield Endpoint(address=address, model=model.name, shape=model.shape, batched=True)
 
 
-def _facts(python: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, str]:
-    """Where an interpreter has its packages and its shared library, and its version."""
+def _interpreter_paths(python: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, str]:
+    """Return the folders of an interpreter's packages and shared library, and its version."""
     script = (
         "import json, sys, sysconfig; print(json.dumps([sysconfig.get_path('purelib'), "
         "sysconfig.get_config_var('LIBDIR'), '%d.%d' % sys.version_info[:2]]))"
@@ -138,7 +138,7 @@ def _without_python_path() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
-TRITON = Peer(
+TRITON = PeerServer(
     name="Triton + onnxruntime",
     option="--triton-python",
     variable="TRTNODE_TRITON_PYTHON",
@@ -146,7 +146,7 @@ TRITON = Peer(
     install="python3.11 -m venv DIR && DIR/bin/pip install nvidia-pytriton==0.7.0 'numpy<2' onnxruntime",
     run=_triton,
 )
-MLSERVER = Peer(
+MLSERVER = PeerServer(
     name="MLServer",
     option="--mlserver-python",
     variable="TRTNODE_MLSERVER_PYTHON",
@@ -154,7 +154,7 @@ MLSERVER = Peer(
     install="python3.11 -m venv DIR && DIR/bin/pip install mlserver==1.7.1 onnxruntime",
     run=_mlserver,
 )
-KSERVE = Peer(
+KSERVE = PeerServer(
     name="KServe",
     option="--kserve-python",
     variable="TRTNODE_KSERVE_PYTHON",

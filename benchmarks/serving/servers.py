@@ -1,4 +1,4 @@
-"""Server processes on the loopback: ours, the ceiling, and peers."""
+"""Server processes on the loopback: ours, the bare server, and peers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.grpc_client import free_port, wait_until_ready
-from benchmarks.load.caller import UNLIMITED
+from benchmarks.load.client_process import UNLIMITED
+from benchmarks.server_process import free_port, wait_until_ready
 from engines import Executable
-from serving.config import load_config
+from serving.config.load import load_config
 from serving.errors import ConfigError
-from serving.loader import engine_loader
-from serving.polling import read_directly_by_children
+from serving.models.loader import engine_loader
+from serving.threads.grpc_event_engine import read_directly_by_children
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
@@ -37,15 +37,15 @@ class ServerStartError(BenchmarkError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Endpoint:
     """A model on a server.
 
     Attributes:
         address: HOST:PORT of its gRPC port.
         model: The model's name there.
         shape: Of its one input, float32, with a first dimension of 1.
-        batched: Whether the server joins requests. Its configuration then leaves the first dimension out.
-        shared_memory: Whether tensors are to travel in system shared memory.
+        batched: True if the server joins requests. Its configuration then lacks the first dimension.
+        shared_memory: True if tensors travel in system shared memory.
         input: The input's name.
     """
 
@@ -58,7 +58,7 @@ class Target:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class BenchmarkModel:
     """A model to serve.
 
     Attributes:
@@ -75,39 +75,39 @@ class Served:
 
     @property
     def name(self) -> str:
-        """What servers call it."""
+        """The name that servers give it."""
         return self.file.stem
 
 
 @contextlib.contextmanager
-def our_server(served: Served, folder: pathlib.Path, *, workers: int = 1) -> Iterator[Target]:
+def our_server(model: BenchmarkModel, folder: pathlib.Path, *, workers: int = 1) -> Iterator[Endpoint]:
     """Run ``trtnode serve``.
 
     Raises:
         ConfigError: This version doesn't know a setting.
         ServerStartError: It didn't become ready.
     """
-    config, address = _write_config(served, folder, workers)
+    config, address = _write_config(model, folder, workers)
     load_config(config)
     with process("trtnode", [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)], address, folder):
-        batched = "batching" in served.settings
-        yield Target(address=address, model=served.name, shape=served.shape, batched=batched, input=served.input)
+        batched = "batching" in model.settings
+        yield Endpoint(address=address, model=model.name, shape=model.shape, batched=batched, input=model.input)
 
 
 @contextlib.contextmanager
-def ceiling(served: Served, folder: pathlib.Path, *, processes: int = 1) -> Iterator[Target]:
-    """Run ``benchmarks.serving.ceiling`` with the configuration that the server would get, in so many processes.
+def bare_server(model: BenchmarkModel, folder: pathlib.Path, *, processes: int = 1) -> Iterator[Endpoint]:
+    """Run ``benchmarks.serving.bare_server`` with the real server's configuration, in one or more processes.
 
     Raises:
-        ServerStartError: It didn't become ready.
+        ServerStartError: A process didn't become ready.
     """
-    config, address = _write_config(served, folder, processes)
-    command = [sys.executable, "-m", "benchmarks.serving.ceiling", str(config)]
+    config, address = _write_config(model, folder, processes)
+    command = [sys.executable, "-m", "benchmarks.serving.bare_server", str(config)]
     with contextlib.ExitStack() as stack:
         with read_directly_by_children():
             for place in range(processes):
-                stack.enter_context(process("the ceiling", [*command, str(place)], address, folder))
-        yield Target(address=address, model=served.name, shape=served.shape)
+                stack.enter_context(process("the bare server", [*command, str(place)], address, folder))
+        yield Endpoint(address=address, model=model.name, shape=model.shape)
 
 
 @contextlib.contextmanager
@@ -120,8 +120,8 @@ def process(
         name: For messages.
         command: Program and arguments.
         address: HOST:PORT of its gRPC port.
-        folder: Where it runs, and where its output goes.
-        environment: Of the process; None for this one's.
+        folder: For its configuration and its output.
+        environment: Of the process; None for that of this process.
 
     Raises:
         ServerStartError: It didn't become ready.
@@ -140,9 +140,9 @@ def process(
         _stop(server)
 
 
-def served_executable(served: Served, folder: pathlib.Path) -> Executable:
-    """Load a model into this process as our server would."""
-    config = load_config(_write_config(served, folder, 1)[0])
+def served_executable(model: BenchmarkModel, folder: pathlib.Path) -> Executable:
+    """Load a model into this process, as our server does."""
+    config = load_config(_write_config(model, folder, 1)[0])
     return engine_loader(config)(config.models[0])
 
 
@@ -152,11 +152,11 @@ def free_address() -> str:
 
 
 def refusal(error: ConfigError) -> str:
-    """Return what a configuration error says, without the file that the benchmark wrote."""
+    """Return the text of a configuration error without the name of the generated file."""
     return str(error).partition(": ")[2] or str(error)
 
 
-def _write_config(served: Served, folder: pathlib.Path, workers: int) -> tuple[pathlib.Path, str]:
+def _write_config(model: BenchmarkModel, folder: pathlib.Path, workers: int) -> tuple[pathlib.Path, str]:
     address = free_address()
     port = int(address.rpartition(":")[2])
     grpc_section: dict[str, Any] = {"port": port}
@@ -170,7 +170,7 @@ def _write_config(served: Served, folder: pathlib.Path, workers: int) -> tuple[p
             "log": {"level": "warning"},
         },
         "cache": {"dir": str(folder / "cache")},
-        "models": [{"name": served.name, "path": str(served.file.resolve()), **served.settings}],
+        "models": [{"name": model.name, "path": str(model.file.resolve()), **model.settings}],
     }
     config = folder / f"{port}.yaml"
     config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML

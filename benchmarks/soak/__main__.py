@@ -1,4 +1,4 @@
-"""``python -m benchmarks.soak``: a server under mixed load for minutes, then reloads and a stop under full load."""
+"""Soaks a server under mixed load, with reloads and a stop under full load: ``python -m benchmarks.soak``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.console import Console
 
 from benchmarks.load.arguments import amount
 from benchmarks.soak.report import print_results, write_results
-from benchmarks.soak.stages import Plan, soak
-from serving.command import positive
+from benchmarks.soak.scenario import SoakPlan, soak
+from serving.cli.command import positive
 
 WIDTH = 120
 """Columns of the tables where the output is no terminal."""
@@ -22,7 +22,7 @@ WIDTH = 120
 def main(arguments: list[str]) -> int:
     """Run a soak; return 0 if every check passed, else 1."""
     options = _parser().parse_args(arguments)
-    plan = Plan(seconds=60 * options.minutes, mutated=options.mutated, reloads=options.reloads, seed=options.seed)
+    plan = SoakPlan(seconds=60 * options.minutes, mutated=options.mutated, reloads=options.reloads, seed=options.seed)
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=WIDTH)
     console.print(f"seed {plan.seed}", highlight=False)

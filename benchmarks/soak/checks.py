@@ -1,4 +1,4 @@
-"""What a soak must show, as figures with limits."""
+"""Checks of a soak: figures with limits."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.soak.outcomes import Tally
-from benchmarks.soak.vitals import Growth, Vitals
+from benchmarks.soak.process_stats import Growth, ProcessStats
 
 MB_PER_MINUTE = 1.0
 MB_PER_RELOADS = 2.0
-"""What allocators may keep after all reloads together: a model that stays behind each time is far more."""
+"""Memory that allocators may keep after all reloads: a model that leaked at each reload is far more."""
 
 MORE_THREADS = 16
-"""Pools start threads when they need them, and keep them. Those of OpenVINO grow by about a dozen in a hundred reloads,
-and by less and less; a thread that stays behind at each reload is found."""
+"""Threads that pools may add, as they start threads on demand and keep them. A leak at each reload adds more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,10 +21,10 @@ class Check:
     """One requirement.
 
     Attributes:
-        name: What is looked at.
+        name: The checked property.
         found: The figure.
         wanted: The limit.
-        passed: Whether the figure keeps it.
+        passed: True if the figure is within the limit.
     """
 
     name: str
@@ -36,13 +35,13 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """How the server ended.
+    """The end of the server.
 
     Attributes:
         code: Its exit code; None if it did not end in time.
-        seconds: How long it took.
-        lost: Requests that it answered, as its log says, and whose answers did not reach their clients.
-        complaints: Lines of its log about what it did not expect.
+        seconds: Time that it took.
+        lost: Requests that its log counts as answered and whose answers did not reach their clients.
+        complaints: Lines of its log about unexpected errors.
     """
 
     code: int | None
@@ -53,26 +52,26 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a soak found.
+    """Results of a soak.
 
     Attributes:
         tallies: Requests of each stage, by its name.
         samples: The server under steady load.
         growth: Of memory under steady load.
-        rests: The server without any client: after the warm-up, after the steady load, after the reloads.
-        reloads: How many models were loaded anew under full load.
-        stop: How the server ended.
+        rests: The server without clients: after the warm-up, after the steady load, after the reloads.
+        reloads: Number of models that were reloaded under full load.
+        stop: The end of the server.
     """
 
     tallies: Mapping[str, Tally]
-    samples: Sequence[Vitals]
+    samples: Sequence[ProcessStats]
     growth: Growth
-    rests: tuple[Vitals, Vitals, Vitals]
+    rests: tuple[ProcessStats, ProcessStats, ProcessStats]
     reloads: int
     stop: Stop
 
     def checks(self) -> Iterator[Check]:
-        """Hold everything against its limit."""
+        """Compare each figure with its limit."""
         warm, steady, reloaded = self.rests
         for stage, tally in self.tallies.items():
             yield _at_most(f"{stage}: lost, wrong or with an unexpected status", tally.faults, 0)

@@ -1,4 +1,4 @@
-"""Kinds of clients. Each does its kind of thing once and tells what came of it."""
+"""Kinds of clients; each performs one action and yields the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ import grpc
 
 import protos
 from benchmarks.load.target import INFER_METHOD, SERVICE, call
-from benchmarks.soak.mutations import Mutator
+from benchmarks.soak.expected_answers import CheckedRequest, SoakModel, as_array
+from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, outcome_of
-from benchmarks.soak.questions import Question, ServedModel, as_array
 from protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 
 ANSWER_S = 60.0
-"""Whatever takes longer counts as lost."""
+"""Time limit of an answer; a later one counts as lost."""
 
 STREAMED = 20
-"""Requests of one stream."""
+"""Number of requests of one stream."""
 
 _CODES = grpc.StatusCode
 STREAM_METHOD = f"/{SERVICE}/ModelStreamInfer"
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
-"""Without it all channels of a process share one connection."""
+"""Channel option: without it, all channels of a process share one connection."""
 
 _INSPECTIONS: tuple[Any, ...] = (
     protos.ServerLiveRequest(),
@@ -71,96 +71,96 @@ _MISTAKES: tuple[tuple[Callable[[ModelInferRequest], None], grpc.StatusCode], ..
     (_ask_for_more, _CODES.INVALID_ARGUMENT),
     (_overfill, _CODES.INVALID_ARGUMENT),
 )
-"""What clients get wrong in a request to the batched model, and the status that tells them."""
+"""Mistakes in a request to the batched model, and the status of each."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Site:
-    """What a client has to work with.
+class ClientContext:
+    """The environment of a client.
 
     Attributes:
         address: Of the server.
         http: URL of its HTTP port.
         channel: To the server; each client has its own.
-        folder: Where the models' files are.
-        models: What is served.
-        questions: Requests with their right answers.
+        folder: Of the models' files.
+        models: The served models.
+        checked_requests: Requests with their expected answers.
         rng: For its choices.
-        mutator: Makes requests that no client should send.
-        numbers: Which of them to send next; ends when enough are sent.
+        mutator: Makes mutated requests.
+        numbers: Numbers of the next mutated requests; it ends when enough are sent.
     """
 
     address: str
     http: str
     channel: grpc.Channel
     folder: pathlib.Path
-    models: Sequence[ServedModel]
-    questions: Sequence[Question]
+    models: Sequence[SoakModel]
+    checked_requests: Sequence[CheckedRequest]
     rng: random.Random
     mutator: Mutator
     numbers: Iterator[int]
 
 
-Client = Callable[[Site], Iterator[Outcome]]
+ClientAction = Callable[[ClientContext], Iterator[Outcome]]
 
 
-def ask(site: Site) -> Iterator[Outcome]:
-    """Send one request and compare the answer."""
-    yield _asked(site, ANSWER_S, _CODES.OK)
+def infer(context: ClientContext) -> Iterator[Outcome]:
+    """Send one request and check the answer."""
+    yield _infer_checked(context, ANSWER_S, _CODES.OK)
 
 
-def give_up(site: Site) -> Iterator[Outcome]:
+def infer_with_deadline(context: ClientContext) -> Iterator[Outcome]:
     """Send a request with a deadline that may pass at any stage."""
-    yield _asked(site, site.rng.uniform(0.0001, 0.01), _CODES.OK, _CODES.DEADLINE_EXCEEDED)
+    yield _infer_checked(context, context.rng.uniform(0.0001, 0.01), _CODES.OK, _CODES.DEADLINE_EXCEEDED)
 
 
-def cancel(site: Site) -> Iterator[Outcome]:
+def cancel(context: ClientContext) -> Iterator[Outcome]:
     """Cancel a request at any stage."""
-    future = _infer(site).future(site.rng.choice(site.questions).request, timeout=ANSWER_S)
-    time.sleep(site.rng.uniform(0, 0.005))
+    future = _infer_method(context).future(context.rng.choice(context.checked_requests).request, timeout=ANSWER_S)
+    time.sleep(context.rng.uniform(0, 0.005))
     future.cancel()
     yield outcome_of(future.code(), future.details() or "", _CODES.OK, _CODES.CANCELLED)
 
 
-def stream(site: Site) -> Iterator[Outcome]:
-    """Send many requests on one stream; read slowly at times. Each must be answered, once and right."""
-    questions = {str(number): site.rng.choice(site.questions) for number in range(STREAMED)}
-    slow = site.rng.random() < 0.1
-    requests = [_with_id(one, name) for name, one in questions.items()]
-    answers = _stream(site)(iter(requests), timeout=ANSWER_S)
+def stream(context: ClientContext) -> Iterator[Outcome]:
+    """Send many requests on one stream, and read slowly at times. Each must be answered once and correctly."""
+    checked_requests = {str(number): context.rng.choice(context.checked_requests) for number in range(STREAMED)}
+    slow = context.rng.random() < 0.1
+    requests = [_with_id(one, name) for name, one in checked_requests.items()]
+    answers = _stream_method(context)(iter(requests), timeout=ANSWER_S)
     try:
         for answer in answers:
-            question = questions.pop(answer.infer_response.id, None)
-            yield _streamed(answer, question)
+            checked = checked_requests.pop(answer.infer_response.id, None)
+            yield _check_streamed(answer, checked)
             time.sleep(0.02 if slow else 0)
     except grpc.RpcError as error:
-        for _ in questions:
+        for _ in checked_requests:
             yield outcome_of(error.code(), error.details(), _CODES.OK)
         return
-    for _ in questions:
+    for _ in checked_requests:
         yield Outcome("lost", "the stream ended well without an answer to the request")
 
 
-def vanish(site: Site) -> Iterator[Outcome]:
-    """Open a stream, send, and break the connection without reading all."""
-    with grpc.insecure_channel(site.address, options=OWN_CONNECTION) as channel:
-        requests = (site.rng.choice(site.questions).request for _ in range(STREAMED))
-        answers = _stream(dataclasses.replace(site, channel=channel))(requests, timeout=ANSWER_S)
+def disconnect(context: ClientContext) -> Iterator[Outcome]:
+    """Open a stream, send requests, and close the connection before all are answered."""
+    with grpc.insecure_channel(context.address, options=OWN_CONNECTION) as channel:
+        requests = (context.rng.choice(context.checked_requests).request for _ in range(STREAMED))
+        answers = _stream_method(dataclasses.replace(context, channel=channel))(requests, timeout=ANSWER_S)
         with contextlib.suppress(grpc.RpcError):
             next(answers, None)
     yield Outcome("left")
 
 
-def share_memory(site: Site) -> Iterator[Outcome]:
-    """Send requests whose tensors are in shared memory, which is registered for them and unregistered."""
-    question = site.rng.choice([one for one in site.questions if one.request.model_name == "image"])
-    size = len(question.request.raw_input_contents[0])
+def share_memory(context: ClientContext) -> Iterator[Outcome]:
+    """Send a request with tensors in shared memory, which is registered before and unregistered after it."""
+    checked = context.rng.choice([one for one in context.checked_requests if one.request.model_name == "image"])
+    size = len(checked.request.raw_input_contents[0])
     memory = SharedMemory(create=True, size=2 * size)
     try:
-        register(site.channel, memory.name, memory)
-        yield _shared(site, question, memory, size)
+        register(context.channel, memory.name, memory)
+        yield _infer_in_memory(context, checked, memory, size)
         forget = protos.SystemSharedMemoryUnregisterRequest(name=memory.name)
-        call(site.channel, "SystemSharedMemoryUnregister", forget, ANSWER_S)
+        call(context.channel, "SystemSharedMemoryUnregister", forget, ANSWER_S)
     except grpc.RpcError as error:
         yield outcome_of(error.code(), error.details(), _CODES.OK)
     finally:
@@ -168,48 +168,48 @@ def share_memory(site: Site) -> Iterator[Outcome]:
         memory.unlink()
 
 
-def err(site: Site) -> Iterator[Outcome]:
-    """Make one of the mistakes that clients make."""
-    change, code = site.rng.choice(_MISTAKES)
+def send_mistake(context: ClientContext) -> Iterator[Outcome]:
+    """Send a request with one of the usual mistakes."""
+    change, code = context.rng.choice(_MISTAKES)
     request = ModelInferRequest()
-    request.CopyFrom(site.questions[0].request)
+    request.CopyFrom(context.checked_requests[0].request)
     change(request)
-    yield _ended(lambda: _infer(site)(request, timeout=ANSWER_S), code)
+    yield _call(lambda: _infer_method(context)(request, timeout=ANSWER_S), code)
 
 
-def inspect(site: Site) -> Iterator[Outcome]:
+def inspect(context: ClientContext) -> Iterator[Outcome]:
     """Ask what dashboards and probes ask."""
-    name = site.rng.choice(site.models).name
+    name = context.rng.choice(context.models).name
     about_model = (
         protos.ModelReadyRequest(name=name), protos.ModelMetadataRequest(name=name),
         protos.ModelConfigRequest(name=name), protos.ModelStatisticsRequest(name=name),
     )  # fmt: skip
     for request in (*_INSPECTIONS, *about_model):
         rpc = type(request).__name__.removesuffix("Request")
-        yield _ended(functools.partial(call, site.channel, rpc, request, ANSWER_S), _CODES.OK)
+        yield _call(functools.partial(call, context.channel, rpc, request, ANSWER_S), _CODES.OK)
 
 
-def scrape(site: Site) -> Iterator[Outcome]:
+def scrape(context: ClientContext) -> Iterator[Outcome]:
     """Read metrics and readiness over HTTP."""
     for path in ("/metrics", "/readyz", "/livez"):
         try:
-            with urllib.request.urlopen(site.http + path, timeout=ANSWER_S) as response:
+            with urllib.request.urlopen(context.http + path, timeout=ANSWER_S) as response:
                 response.read()
                 yield Outcome(f"HTTP {response.status}")
         except OSError as error:
             yield Outcome("HTTP error", f"{path}: {error}")
 
 
-def _asked(site: Site, timeout_s: float, *expected: grpc.StatusCode) -> Outcome:
-    question = site.rng.choice(site.questions)
+def _infer_checked(context: ClientContext, timeout_s: float, *expected: grpc.StatusCode) -> Outcome:
+    checked = context.rng.choice(context.checked_requests)
     try:
-        response = _infer(site)(question.request, timeout=timeout_s)
+        response = _infer_method(context)(checked.request, timeout=timeout_s)
     except grpc.RpcError as error:
         return outcome_of(error.code(), error.details(), *expected)
-    return _judged(question.accepts(response), question)
+    return _check_answer(checked.accepts(response), checked)
 
 
-def _ended(attempt: Callable[[], object], *expected: grpc.StatusCode) -> Outcome:
+def _call(attempt: Callable[[], object], *expected: grpc.StatusCode) -> Outcome:
     try:
         attempt()
     except grpc.RpcError as error:
@@ -217,29 +217,29 @@ def _ended(attempt: Callable[[], object], *expected: grpc.StatusCode) -> Outcome
     return outcome_of(_CODES.OK, "", *expected)
 
 
-def _streamed(answer: ModelStreamInferResponse, question: Question | None) -> Outcome:
-    if question is None:
+def _check_streamed(answer: ModelStreamInferResponse, checked: CheckedRequest | None) -> Outcome:
+    if checked is None:
         return Outcome("answered twice", f"id {answer.infer_response.id!r}")
     if answer.error_message:
         return outcome_of(_CODES.UNAVAILABLE, answer.error_message)
-    return _judged(question.accepts(answer.infer_response), question)
+    return _check_answer(checked.accepts(answer.infer_response), checked)
 
 
-def _judged(right: bool, question: Question) -> Outcome:
-    return Outcome("OK", "" if right else f"a wrong answer of model {question.request.model_name!r}")
+def _check_answer(right: bool, checked: CheckedRequest) -> Outcome:
+    return Outcome("OK", "" if right else f"a wrong answer of model {checked.request.model_name!r}")
 
 
-def _shared(site: Site, question: Question, memory: SharedMemory, size: int) -> Outcome:
-    """Send a request from the first half of the memory, answered into the second."""
+def _infer_in_memory(context: ClientContext, checked: CheckedRequest, memory: SharedMemory, size: int) -> Outcome:
+    """Send a request with its input in the first half of the memory and its output in the second."""
     assert memory.buf is not None
-    memory.buf[:size] = question.request.raw_input_contents[0]
+    memory.buf[:size] = checked.request.raw_input_contents[0]
     try:
-        response = _infer(site)(in_memory(question.request, memory.name, size), timeout=ANSWER_S)
+        response = _infer_method(context)(in_memory(checked.request, memory.name, size), timeout=ANSWER_S)
     except grpc.RpcError as error:
         return outcome_of(error.code(), error.details(), _CODES.OK)
     output = response.outputs[0]
     array = as_array(output.datatype, tuple(output.shape), bytes(memory.buf[size:]))
-    return _judged(question.accepts_outputs({output.name: array}), question)
+    return _check_answer(checked.accepts_outputs({output.name: array}), checked)
 
 
 def register(channel: grpc.Channel, name: str, memory: SharedMemory) -> None:
@@ -263,17 +263,17 @@ def in_memory(request: ModelInferRequest, region: str, size: int) -> ModelInferR
     return moved
 
 
-def _with_id(question: Question, name: str) -> ModelInferRequest:
+def _with_id(checked: CheckedRequest, name: str) -> ModelInferRequest:
     request = ModelInferRequest(id=name)
-    request.MergeFrom(question.request)
+    request.MergeFrom(checked.request)
     return request
 
 
-def _infer(site: Site) -> grpc.UnaryUnaryMultiCallable:
-    return site.channel.unary_unary(INFER_METHOD, ModelInferRequest.SerializeToString, ModelInferResponse.FromString)
+def _infer_method(context: ClientContext) -> grpc.UnaryUnaryMultiCallable:
+    return context.channel.unary_unary(INFER_METHOD, ModelInferRequest.SerializeToString, ModelInferResponse.FromString)
 
 
-def _stream(site: Site) -> grpc.StreamStreamMultiCallable:
-    return site.channel.stream_stream(
+def _stream_method(context: ClientContext) -> grpc.StreamStreamMultiCallable:
+    return context.channel.stream_stream(
         STREAM_METHOD, ModelInferRequest.SerializeToString, ModelStreamInferResponse.FromString
     )

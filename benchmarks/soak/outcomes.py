@@ -1,4 +1,4 @@
-"""What came of each request, and which statuses it may have."""
+"""Outcomes of requests, and the statuses that they may have."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ from google.protobuf.message import DecodeError
 from protos import ModelInferRequest
 
 MOST_EXAMPLES = 20
-"""Faults that are kept with their text; all are counted."""
+"""Number of faults that are kept with their text; all are counted."""
 
 REFUSALS = {
     grpc.StatusCode.UNAVAILABLE: ("the server is stopping", "failed to connect", "Connection refused"),
     grpc.StatusCode.CANCELLED: ("CANCELLED",),
 }
-"""How a request ends that a stopping server didn't accept. gRPC cancels those that arrive while it closes the port."""
+"""Messages of a stopping server, by status. gRPC cancels requests that arrive while it closes the port."""
 
 _CODES = grpc.StatusCode
-_MAY_BE_ASKED = frozenset(
-    {_CODES.OK, _CODES.INVALID_ARGUMENT, _CODES.NOT_FOUND, _CODES.UNIMPLEMENTED, _CODES.UNAVAILABLE}
-)
-"""For a request that can be parsed: answered, at fault, about what isn't there, or too late in a queue."""
+_ALLOWED = frozenset({_CODES.OK, _CODES.INVALID_ARGUMENT, _CODES.NOT_FOUND, _CODES.UNIMPLEMENTED, _CODES.UNAVAILABLE})
+"""Statuses of a mutated request that can be parsed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one request ended.
+    """Outcome of one request.
 
     Attributes:
         status: Its gRPC or HTTP status.
-        fault: What should not have happened; empty if all went as it should.
-        refused: Whether a stopping server said that it doesn't accept it.
+        fault: Description of an unexpected result; empty if there is none.
+        refused: True if a stopping server refused it.
     """
 
     status: str
@@ -50,7 +48,7 @@ class Tally:
         """Begin at zero.
 
         Args:
-            may_refuse: Whether it is no fault that the server stops and says so.
+            may_refuse: True if a refusal by a stopping server is no fault.
         """
         self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
         """Requests by the kind of client and by status."""
@@ -68,14 +66,9 @@ class Tally:
                 if len(self.examples) < MOST_EXAMPLES:
                     self.examples.append(f"{kind}: {outcome.status}: {outcome.fault}")
 
-    @property
-    def requests(self) -> int:
-        """How many were counted."""
-        return sum(self.counts.values())
-
 
 def outcome_of(code: grpc.StatusCode, details: str, *expected: grpc.StatusCode) -> Outcome:
-    """Return the outcome of a call that may end with one of some statuses."""
+    """Return the outcome of a call; a status that is not expected is a fault."""
     refused = any(text in details for text in REFUSALS.get(code, ()))
     return Outcome(code.name, "" if code in expected else details or "unexpected status", refused)
 
@@ -83,18 +76,18 @@ def outcome_of(code: grpc.StatusCode, details: str, *expected: grpc.StatusCode) 
 def outcome_of_mutated(data: bytes, code: grpc.StatusCode, details: str) -> Outcome:
     """Return the outcome of a ModelInfer call with any bytes.
 
-    Bytes that are no message are INTERNAL, as gRPC has it. So is an output that is larger than its place in shared
-    memory, as clients know it from Triton. Everything else is the request's fault, and DEADLINE_EXCEEDED a hang.
+    gRPC answers bytes that are no message with INTERNAL. So does the server, as Triton, if an output is larger than its
+    shared memory. DEADLINE_EXCEEDED is a fault: the server hangs.
     """
     if not is_message(data):
         return outcome_of(code, details, _CODES.INTERNAL)
     if code is _CODES.INTERNAL and "are there for it in the shared memory region" in details:
         return Outcome(code.name)
-    return outcome_of(code, details, *_MAY_BE_ASKED)
+    return outcome_of(code, details, *_ALLOWED)
 
 
 def outcome_of_mutated_stream(bodies: Sequence[bytes], answered: int, code: grpc.StatusCode) -> Outcome:
-    """Return the outcome of a stream of any bytes: all are answered, unless some are no message, which end it."""
+    """Return the outcome of a stream of any bytes. All must be answered, unless one is no message and ends it."""
     if not all(map(is_message, bodies)):
         return outcome_of(code, "", _CODES.INTERNAL)
     complete = code is _CODES.OK and answered == len(bodies)
@@ -102,7 +95,7 @@ def outcome_of_mutated_stream(bodies: Sequence[bytes], answered: int, code: grpc
 
 
 def is_message(data: bytes) -> bool:
-    """Whether bytes can be parsed as a request."""
+    """Return whether bytes can be parsed as a request."""
     try:
         ModelInferRequest.FromString(data)
     except DecodeError:

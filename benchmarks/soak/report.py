@@ -1,4 +1,4 @@
-"""The results of a soak as tables and as JSON."""
+"""Reports the results of a soak as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rich.table import Table
 
 from benchmarks.environment import describe_environment
 from benchmarks.soak.checks import Results
-from benchmarks.soak.stages import Plan
-from engines.files import write_atomically
+from benchmarks.soak.scenario import SoakPlan
+from engines.artifact.files import write_atomically
 
 MOST_LINES = 20
-"""Of the log."""
+"""Number of lines of the log that are printed."""
 
 
 def print_results(console: Console, results: Results) -> None:
-    """Print requests by status, and each check with its figure; then examples of what went wrong."""
+    """Print requests by status, checks with their figures, and examples of faults."""
     requests = Table("requests", "stage", "status", box=box.SIMPLE_HEAD, show_edge=False)
     requests.add_column("count", justify="right")
     for stage, tally in results.tallies.items():
@@ -38,8 +38,8 @@ def print_results(console: Console, results: Results) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def write_results(file: pathlib.Path, plan: Plan, results: Results) -> None:
-    """Write everything that was found, with what is needed to repeat it.
+def write_results(file: pathlib.Path, plan: SoakPlan, results: Results) -> None:
+    """Write all results, with the plan to repeat them.
 
     Raises:
         OutputFileError: The file can't be written.

@@ -1,4 +1,4 @@
-"""The server process under test, configured for everything at once."""
+"""The server process under test, with all features configured."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from collections.abc import Sequence
 
 import grpc
 
-from benchmarks.grpc_client import free_port, wait_until_ready
-from benchmarks.soak.questions import ServedModel
+from benchmarks.server_process import free_port, wait_until_ready
+from benchmarks.soak.expected_answers import SoakModel
 
 GRACE_S = 30.0
 
 UNEXPECTED = ("unexpected", "Traceback", "Fatal Python error")
-"""What a line of the log has that tells of a mistake in the server."""
+"""Words in a line of the log that reveal a defect of the server."""
 
 
 class ServerProcess:
-    """``trtnode serve`` with some models; killed at the end of the context if it still runs.
+    """Process of ``trtnode serve`` with some models; the end of the context kills it if it still runs.
 
     Attributes:
         address: Of the gRPC port.
-        http: URL of the other one.
-        folder: Where its models, its cache, its configuration and its log are.
+        http: URL of the HTTP port.
+        folder: Of its models, cache, configuration and log.
     """
 
-    def __init__(self, models: Sequence[ServedModel], folder: pathlib.Path) -> None:
+    def __init__(self, models: Sequence[SoakModel], folder: pathlib.Path) -> None:
         port, http_port = free_port(), free_port()
         self.address, self.http = f"127.0.0.1:{port}", f"http://127.0.0.1:{http_port}"
         self.folder = folder
@@ -55,16 +55,16 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Identifier of the process."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """True while it runs."""
         return self._process.poll() is None
 
     def stop(self) -> tuple[int | None, float]:
-        """Send SIGTERM; return the exit code, None if it didn't end in time, and how many seconds it took."""
+        """Send SIGTERM; return the exit code, None if it didn't end in time, and the seconds until the end."""
         started = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -74,12 +74,12 @@ class ServerProcess:
         return code, time.monotonic() - started
 
     def complaints(self) -> list[str]:
-        """Return the lines of its log that tell of unexpected errors."""
+        """Return the lines of its log about unexpected errors."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if any(word in line for word in UNEXPECTED)]
 
     def answered(self) -> int:
-        """Return how many inference requests it has answered well, as far as it logs them."""
+        """Return the number of successful inference requests in its log."""
         log = self._log.read_text(encoding="utf-8", errors="replace")
         return len(re.findall(r"Model(Stream)?Infer of \S+: OK in", log))
 
@@ -88,7 +88,7 @@ class ServerProcess:
         return self.folder / "server.log"
 
 
-def _config(models: Sequence[ServedModel], folder: pathlib.Path, port: int, http_port: int) -> str:
+def _config(models: Sequence[SoakModel], folder: pathlib.Path, port: int, http_port: int) -> str:
     content = {
         "server": {
             "grpc": {"port": port},

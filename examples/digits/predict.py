@@ -1,8 +1,10 @@
 """Ask a running server to read ten held-out digits, one of each class.
 
-Any KServe V2 server that serves the model as ``digits`` will do; the only library used for it is ``tritonclient``.
-Run ``python examples/digits/predict.py``; it exits with 1 if the server is missing or reads a digit wrongly.
+It works with any KServe V2 server that serves the model as ``digits``, and needs only ``tritonclient``.
+Run ``python examples/digits/predict.py``. It exits with 1 if the server is missing or reads a digit wrongly.
 """
+
+from __future__ import annotations
 
 import argparse
 import statistics
@@ -23,7 +25,7 @@ READY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.5
 SHADES = " .:-=+*#%@"
-# gRPC waits longer after each refused connection; a server that has just started should be found at once.
+# gRPC waits longer after each refused connection; the limit finds a starting server at once.
 CHANNEL_ARGS = [("grpc.max_reconnect_backoff_ms", 500)]
 
 

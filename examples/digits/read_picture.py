@@ -1,8 +1,10 @@
 """Ask a running server what digit a picture shows.
 
-The server decodes the picture itself: start it with ``trtnode serve --config configs/images.yaml``. Without a file this
-draws a held-out digit of the data set, eight times as large, and sends it as PNG.
+The server decodes the picture: start it with ``trtnode serve --config configs/images.yaml``.
+Without a file, this program enlarges a held-out digit of the data set eight times and sends it as PNG.
 """
+
+from __future__ import annotations
 
 import argparse
 import io

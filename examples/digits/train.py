@@ -1,11 +1,13 @@
 """Train a small convolutional network on handwritten digits and export it to ONNX.
 
-The data are the 1797 scans that scikit-learn ships, 8x8 pixels each, so nothing is downloaded. Convolution, batch
-normalization and the optimizer are written out in NumPy: the export then copies the network layer by layer, and every
-node keeps the name it has here. One seed fixes the split, the initial weights and the order of the batches.
+The data are the 1797 scans of 8x8 pixels that scikit-learn ships. The layers and the optimizer are NumPy code.
+The export writes one node with the name of each layer.
+One seed fixes the split, the initial weights and the order of the batches.
 
 ``python examples/digits/train.py`` writes ``digits.onnx``, ``calibration.npz`` and ``test.npz`` beside itself.
 """
+
+from __future__ import annotations
 
 import argparse
 import dataclasses
@@ -42,10 +44,8 @@ BATCH_SIZE = 64
 LEARNING_RATE = 2e-3
 LABEL_SMOOTHING = 0.1
 MIN_ACCURACY = 0.98
-# The number of BLAS threads changes the order of sums, and so the last bits of the weights.
-BLAS_THREADS = 2
-# Fixed, so that the file does not depend on the installed onnx.
-IR_VERSION = 10
+BLAS_THREADS = 2  # their number changes the order of sums, and so the last bits of the weights
+IR_VERSION = 10  # fixed, so that the file does not depend on the installed onnx
 OPSET_VERSION = 18
 
 
@@ -91,7 +91,7 @@ class Layer(ABC):
 
 
 class Conv(Layer):
-    """A 3x3 convolution that keeps height and width; it has no bias, the normalization after it has one."""
+    """A 3x3 convolution that keeps height and width. The normalization after it has the bias."""
 
     op_type = "Conv"
     attributes: ClassVar[Mapping[str, Any]] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -253,7 +253,7 @@ class Digits:
     image: Array
     label: Labels
 
-    def take(self, indices: npt.NDArray[np.int64]) -> "Digits":
+    def take(self, indices: npt.NDArray[np.int64]) -> Digits:
         """Return the samples at ``indices``, in their order."""
         return Digits(image=self.image[indices], label=self.label[indices])
 

@@ -1,4 +1,6 @@
-"""What the supervisor and a worker tell each other, over a socket pair."""
+"""Messages between the supervisor and a worker, over a socket pair."""
+
+from __future__ import annotations
 
 import itertools
 import logging
@@ -44,7 +46,7 @@ class Channel:
         self._sending = threading.Lock()
 
     def tell(self, name: str, *arguments: Any) -> None:
-        """Tell the other end something. If it is gone, nobody is told."""
+        """Send a notice to the other end; it is lost if that end is gone."""
         self._send(_TOLD, name, arguments)
 
     def ask(self, name: str, *arguments: Any) -> Future[Any]:
@@ -69,7 +71,7 @@ class Channel:
             silence_s: Also end when nothing has come for so long since the last message.
 
         Returns:
-            Whether the other end has closed, not merely fallen silent.
+            True if the other end has closed, False if its heartbeat timed out.
         """
         limit = first_s
         try:

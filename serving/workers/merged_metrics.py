@@ -1,5 +1,7 @@
 """The metrics of a server out of those of its processes."""
 
+from __future__ import annotations
+
 import itertools
 import operator
 import threading
@@ -20,7 +22,7 @@ JOINS: Mapping[str, _Join] = {
     "process_start_time_seconds": min,
     "process_max_fds": min,
 }
-"""How the values of processes become one, by the name of the family; others are added."""
+"""The function that joins the values of processes, by the name of the family; others are added."""
 
 RESTART_REASONS = ("died", "silent", "failed")
 

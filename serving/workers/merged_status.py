@@ -1,4 +1,6 @@
-"""What the status page shows of a server out of what its workers tell."""
+"""The facts of the status page, merged from those of the workers."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any

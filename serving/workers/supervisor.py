@@ -3,6 +3,8 @@
 This process runs no model: it holds the gRPC port for its workers, and hands them on what comes to the HTTP port.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import logging
 import pathlib
@@ -13,21 +15,21 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from serving.access import Access
 from serving.errors import ServingError, WorkerGoneError
-from serving.exposure import warn_of_open_ports
-from serving.http_front import HttpFront
-from serving.metrics import Metrics
-from serving.schema import ServableConfig
-from serving.service import STOPPING
-from serving.tls import Certificates
-from serving.tokens import Tokens
-from serving.workers.address import reserve
-from serving.workers.child import Child
+from serving.rest.server import HttpServer
+from serving.schema.server import ServableConfig
+from serving.security.authorization import Authorizer
+from serving.security.exposure_warnings import warn_of_open_ports
+from serving.security.tls import Certificates
+from serving.security.tokens import Tokens
+from serving.service.inference_service import STOPPING
+from serving.telemetry.prometheus import Metrics
+from serving.workers.broadcast import Broadcaster
+from serving.workers.handle import WorkerHandle
+from serving.workers.http_proxy import HttpProxy
 from serving.workers.merged_metrics import Families, MergedMetrics
-from serving.workers.relay import RelayApp
-from serving.workers.spreading import Spreading
-from serving.workers.worker import Orders, socket_of
+from serving.workers.shared_port import reserve
+from serving.workers.worker import WorkerConfig, socket_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,9 @@ STEADY_S = 60.0
 """After so long, a worker's end has nothing to do with that of the worker before."""
 MOST_PAUSE_S = 30.0
 COLLECT_S = 2.0
-"""How long workers may take to tell their metrics. Those that take longer count as of the last time."""
+"""The longest time that workers may take to send their metrics. Those that take longer count as of the last time."""
 CLOSE_S = 5.0
-"""How long workers may take to close beyond the time that requests have."""
+"""The longest time that workers may take to close beyond the time that requests have."""
 
 
 class Supervisor:
@@ -62,23 +64,23 @@ class Supervisor:
         if tls is not None:
             Certificates("grpc", tls)
         own = Metrics()
-        self._access = Access(config.server.admin, Tokens(auth.tokens_file) if auth else None, own)
+        authorizer = Authorizer(config.server.admin, Tokens(auth.tokens_file) if auth else None, own)
         self._own_registry = own.registry
-        self._children: dict[int, Child] = {}
-        self._spreading = Spreading(lambda: list(self._children.values()))
+        self._workers: dict[int, WorkerHandle] = {}
+        self._broadcaster = Broadcaster(lambda: list(self._workers.values()))
         self._metrics = MergedMetrics(self._collect, lambda: len(self._joined()))
-        self._turn = tempfile.TemporaryFile()  # noqa: SIM115  (until the end)
+        self._lock_file = tempfile.TemporaryFile()  # noqa: SIM115  (until the end)
         self._sockets = tempfile.TemporaryDirectory(prefix="trtnode-")
         self._reserved: socket.socket | None = None
-        app = RelayApp(
-            self._access,
+        app = HttpProxy(
+            authorizer,
             registry=self._metrics.registry,
             not_ready=self.not_ready,
             notes=self._notes,
-            workers=lambda: [socket_of(self._folder, child.pid) for child in self._joined()],
+            workers=lambda: [socket_of(self._folder, worker.pid) for worker in self._joined()],
             max_bytes=config.server.grpc.max_message_mb << 20,
         )
-        self._http = HttpFront(config.server.http, app)
+        self._http = HttpServer(config.server.http, app)
         self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()
@@ -120,11 +122,11 @@ class Supervisor:
         self._stop_wanted.wait()
 
     def not_ready(self) -> list[str]:
-        """Say what the server waits for, one line a reason; nothing if it is ready."""
+        """Return what the server waits for, one line a reason; nothing if it is ready."""
         reasons = [STOPPING] if self._stopping.is_set() else []
         for number in range(self._config.server.grpc.workers):
-            child = self._children.get(number)
-            waits = child.not_ready() if child is not None else ["it is starting"]
+            worker = self._workers.get(number)
+            waits = worker.not_ready() if worker is not None else ["it is starting"]
             reasons += [f"worker {number}: {reason}" for reason in waits]
         return reasons
 
@@ -137,18 +139,18 @@ class Supervisor:
         deadline = time.monotonic() + grace_s
         self._stopping.set()
         self._show_readiness()
-        children = [child for child in self._children.values() if child.end is None]
-        joined = [child for child in children if child.joined]
-        drains = [child.channel.ask("drain", grace_s) for child in joined]
+        workers = [worker for worker in self._workers.values() if worker.end is None]
+        joined = [worker for worker in workers if worker.joined]
+        drains = [worker.channel.ask("drain", grace_s) for worker in joined]
         outcomes = [_drained(drain, deadline) for drain in drains]
         left_s = max(0.0, deadline - time.monotonic())
-        concurrent.futures.wait([child.channel.ask("close", left_s) for child in joined], left_s + CLOSE_S)
-        for child in children:
-            child.finish()
+        concurrent.futures.wait([worker.channel.ask("close", left_s) for worker in joined], left_s + CLOSE_S)
+        for worker in workers:
+            worker.finish()
         self._http.stop()
         if self._reserved is not None:
             self._reserved.close()
-        self._turn.close()
+        self._lock_file.close()
         self._sockets.cleanup()
         self.at_rest = True
         return all(outcomes)
@@ -159,57 +161,58 @@ class Supervisor:
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
-                child = self._start(number, config)
+                worker = self._start(number, config)
             except OSError as error:  # no memory or no files are left for a process
                 ends += 1
                 logger.error("Worker %d can't be started (%s); it is tried again", number, error)
                 self._stopping.wait(_pause_s(ends + 1))
                 continue
-            reason, how = self._look_after(child, at_once=at_once)
+            reason, how = self._look_after(worker, at_once=at_once)
             if self._stopping.is_set():
                 return
-            self._metrics.end(child.pid, reason)
+            self._metrics.end(worker.pid, reason)
             ends = 1 if time.monotonic() - started > STEADY_S else ends + 1
             pause_s = _pause_s(ends)
             logger.error("Worker %d %s; another one starts in %g s", number, how, pause_s)
             self._stopping.wait(pause_s)
             at_once = False
 
-    def _start(self, number: int, config: ServableConfig) -> Child:
+    def _start(self, number: int, config: ServableConfig) -> WorkerHandle:
         level = logging.getLogger().level
-        orders = Orders(number=number, config=config, log_level=level, sockets=self._folder)
-        child = Child(orders, self._turn.fileno(), {"spread": self._spreading.spread}, self._show_readiness)
-        self._children[number] = child
-        logger.info("Worker %d is process %d", number, child.pid)
-        return child
+        worker_config = WorkerConfig(number=number, config=config, log_level=level, sockets=self._folder)
+        calls = {"broadcast": self._broadcaster.broadcast}
+        worker = WorkerHandle(worker_config, self._lock_file.fileno(), calls, self._show_readiness)
+        self._workers[number] = worker
+        logger.info("Worker %d is process %d", number, worker.pid)
+        return worker
 
-    def _look_after(self, child: Child, *, at_once: bool) -> tuple[str, str]:
+    def _look_after(self, worker: WorkerHandle, *, at_once: bool) -> tuple[str, str]:
         """Let a worker join, and return why and how it ended.
 
         Args:
-            child: The worker.
+            worker: It has just started.
             at_once: Whether it opens the port before its models are loaded. A server that starts has nobody else to
                 answer that it is live; later, the other workers are there, and this one would only refuse requests.
         """
         try:
             if at_once:
-                self._spreading.join(child)
-            if child.wait_settled() and not at_once:
-                self._spreading.join(child)
+                self._broadcaster.join(worker)
+            if worker.wait_settled() and not at_once:
+                self._broadcaster.join(worker)
         except WorkerGoneError:
             pass
         except ServingError as error:
-            child.failure = error
+            worker.failure = error
         self._show_readiness()
-        if child.failure is not None:
-            self._end_failed(child, child.failure)
-        reason, how = child.wait_ended()
-        return (reason, how) if child.failure is None else ("failed", f"can't serve: {child.failure}")
+        if worker.failure is not None:
+            self._end_failed(worker, worker.failure)
+        reason, how = worker.wait_ended()
+        return (reason, how) if worker.failure is None else ("failed", f"can't serve: {worker.failure}")
 
-    def _end_failed(self, child: Child, failure: ServingError) -> None:
+    def _end_failed(self, worker: WorkerHandle, failure: ServingError) -> None:
         """End a worker that can't serve, and the server with it if that never could."""
         if self._ready.is_set():
-            child.kill()
+            worker.kill()
         else:
             self.failure = failure
             self._stop_wanted.set()
@@ -219,25 +222,25 @@ class Supervisor:
         with self._showing:
             ready = not self.not_ready()
             if ready != self._shown_ready:
-                for child in list(self._children.values()):
-                    child.channel.tell("server_ready", ready)
+                for worker in list(self._workers.values()):
+                    worker.channel.tell("server_ready", ready)
                 self._shown_ready = ready
             if ready and not self._ready.is_set():
                 logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
                 self._ready.set()
 
-    def _joined(self) -> list[Child]:
-        return [child for child in list(self._children.values()) if child.joined]
+    def _joined(self) -> list[WorkerHandle]:
+        return [worker for worker in list(self._workers.values()) if worker.joined]
 
     def _collect(self) -> dict[int, Families]:
-        asked = {child.pid: child.channel.ask("collect") for child in self._joined()}
+        asked = {worker.pid: worker.channel.ask("collect") for worker in self._joined()}
         concurrent.futures.wait(asked.values(), COLLECT_S)
         answers = {pid: one.result() for pid, one in asked.items() if one.done() and one.exception() is None}
         return {0: list(self._own_registry.collect()), **answers}
 
     def _notes(self) -> list[str]:
-        """Say what an operator should mend though the server can work."""
-        return list(dict.fromkeys(note for child in self._joined() for note in child.notes))
+        """Return what an operator should mend though the server can work."""
+        return list(dict.fromkeys(note for worker in self._joined() for note in worker.notes))
 
 
 def _pause_s(ends: int) -> float:

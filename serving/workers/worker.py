@@ -1,4 +1,12 @@
-"""A worker process: models and the shared gRPC port, led by the supervisor at the other end of a socket pair."""
+"""A worker process: models and the shared gRPC port, led by the supervisor at the other end of a socket pair.
+
+A file lock decides which worker builds. Workers load models with engines one at a time, at start, at reload and on
+watched changes; the others find the engines in the cache. Every worker inherits the locked file and the system frees
+the lock, so it can't outlive its holder. Workers that start together open the port at once, because probes need an
+answer. A replacement opens it once its models are loaded and it has replayed the clients' changes (``replay_log``).
+"""
+
+from __future__ import annotations
 
 import dataclasses
 import fcntl
@@ -15,28 +23,29 @@ from typing import Any
 import prometheus_client
 
 from engines import Executable
-from serving import logs
 from serving.errors import ServingError
-from serving.http_app import HttpApp
-from serving.http_front import HttpFront
-from serving.loader import engine_loader
-from serving.model_schema import ModelConfig
-from serving.schema import ServableConfig
-from serving.servable import Loader, State
-from serving.servicer import messages_of
-from serving.station import Station
+from serving.grpc.server import GrpcServer
+from serving.models.loader import engine_loader
+from serving.models.servable import Loader, State
+from serving.rest.app import HttpApp
+from serving.rest.server import HttpServer
+from serving.schema.model import ModelConfig
+from serving.schema.server import ServableConfig
+from serving.service.host import ModelHost
+from serving.service.rpc_table import messages_of
+from serving.telemetry import logs
 from serving.workers.channel import Channel
 
 logger = logging.getLogger(__name__)
 
 BEAT_S = 1.0
-"""How often a worker gives a sign of life."""
+"""The interval of heartbeats."""
 NOT_ALL_READY = "not all workers are ready"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What a worker needs to know to begin.
+class WorkerConfig:
+    """The settings of one worker.
 
     Attributes:
         number: Its place among the workers, from 0.
@@ -51,21 +60,21 @@ class Orders:
     sockets: pathlib.Path
 
 
-def main(descriptor: int, turn: int) -> None:
+def main(descriptor: int, lock_file: int) -> None:
     """Work until the supervisor is gone.
 
     Args:
-        descriptor: The socket to the supervisor. ``Orders`` are the first message.
-        turn: A file that all workers have open.
+        descriptor: The socket to the supervisor. ``WorkerConfig`` is the first message.
+        lock_file: A file that all workers have open.
     """
     for number in (signal.SIGTERM, signal.SIGINT):  # they may reach all processes; the supervisor says what to do
         signal.signal(number, lambda _number, _frame: None)
     connection = Connection(descriptor)
-    orders: Orders = connection.recv()
-    logging.basicConfig(level=orders.log_level)
-    logs.use_format(orders.config.server.log.format, worker=str(orders.number))
+    worker_config: WorkerConfig = connection.recv()
+    logging.basicConfig(level=worker_config.log_level)
+    logs.use_format(worker_config.config.server.log.format, worker=str(worker_config.number))
     try:
-        Worker(orders, connection, turn).run()
+        Worker(worker_config, connection, lock_file).run()
     except ServingError as error:
         logger.error("%s", error)
     else:
@@ -76,12 +85,14 @@ def main(descriptor: int, turn: int) -> None:
 class Worker:
     """Serves, and does what the supervisor asks."""
 
-    def __init__(self, orders: Orders, connection: Connection, turn: int) -> None:
-        config = orders.config
-        self._station = Station(config, in_turn(engine_loader(config), turn), self._spread, orders.number)
-        self._station.service.obstacle = NOT_ALL_READY
-        app = HttpApp(config, self._station, self._station.front.notes, self._spread)
-        self._http = HttpFront(config.server.http, app, behind=socket_of(orders.sockets, os.getpid()))
+    def __init__(self, worker_config: WorkerConfig, connection: Connection, lock_file: int) -> None:
+        config = worker_config.config
+        self._host = ModelHost(config, in_turn(engine_loader(config), lock_file), self._broadcast, worker_config.number)
+        self._host.service.not_ready_reason = NOT_ALL_READY
+        self._grpc = GrpcServer(config.server, self._host)
+        self._host.show_ready = self._grpc.show_ready
+        app = HttpApp(config, self._host, self._grpc.notes)
+        self._http = HttpServer(config.server.http, app, behind=socket_of(worker_config.sockets, os.getpid()))
         self._drained = False
         self._reporting = threading.Lock()
         self._channel = Channel(
@@ -99,68 +110,68 @@ class Worker:
     def run(self) -> None:
         """Work until the supervisor is gone."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
-        self._station.load(self._report)
+        self._host.load(self._report)
         self._channel.follow()
 
     def _beat(self) -> None:
         while True:
-            self._channel.tell("beat", self._station.front.notes())
+            self._channel.tell("beat", self._grpc.notes())
             time.sleep(BEAT_S)
 
     def _report(self) -> None:
-        service = self._station.service
+        service = self._host.service
         with self._reporting:  # so that an older state doesn't come after a newer one
             loads = any(servable.state is State.LOADING for servable in service.index(ready=False))
-            self._channel.tell("report", service.models_not_ready(), loads, self._station.failure())
-        self._station.show_readiness()
+            self._channel.tell("report", service.models_not_ready(), loads, self._host.failure())
+        self._host.update_readiness()
 
     def _show_ready(self, ready: bool) -> None:
-        self._station.service.obstacle = "" if ready else NOT_ALL_READY
-        self._station.show_readiness()
+        self._host.service.not_ready_reason = "" if ready else NOT_ALL_READY
+        self._host.update_readiness()
 
-    def _spread(self, rpc: str, request: Any) -> Any:
-        response: bytes = self._channel.ask("spread", rpc, request.SerializeToString()).result()
+    def _broadcast(self, rpc: str, request: Any) -> Any:
+        response: bytes = self._channel.ask("broadcast", rpc, request.SerializeToString()).result()
         return messages_of(rpc)[1].FromString(response)
 
     def _open(self) -> None:
-        with self._station.cores.kept():
+        with self._host.cores.kept():
             self._http.start()
-        self._station.front.start()
+        self._grpc.start()
 
     def _apply(self, rpc: str, request: bytes) -> bytes:
-        response = self._station.front.methods[rpc](messages_of(rpc)[0].FromString(request))
+        response = self._host.rpcs.methods[rpc](messages_of(rpc)[0].FromString(request))
         content: bytes = response.SerializeToString()
         return content
 
     def _collect(self) -> Sequence[prometheus_client.Metric]:
-        return list(self._station.metrics.registry.collect())
+        return list(self._host.metrics.registry.collect())
 
     def _drain(self, grace_s: float) -> bool:
-        self._drained = self._station.drain(grace_s)
+        self._drained = self._host.drain(grace_s)
         return self._drained
 
     def _close(self, timeout_s: float) -> None:
-        self._station.front.stop(timeout_s)
+        self._grpc.stop(timeout_s)
         self._http.stop()
-        self._station.close(self._drained)
+        self._host.close(self._drained)
 
 
-def in_turn(load: Loader, turn: int) -> Loader:
+def in_turn(load: Loader, lock_file: int) -> Loader:
     """Return a loader that lets one process at a time load with engines: what one has built, others find in the cache.
 
     Args:
         load: Loads.
-        turn: A file that all the processes have open. The system frees a lock on it when its holder ends.
+        lock_file: A file that all the processes have open. The system frees a lock on it when its holder ends.
     """
 
     def load_in_turn(model: ModelConfig) -> Executable:
         if model.engine == "native":
             return load(model)
-        fcntl.lockf(turn, fcntl.LOCK_EX)
+        fcntl.lockf(lock_file, fcntl.LOCK_EX)
         try:
             return load(model)
         finally:
-            fcntl.lockf(turn, fcntl.LOCK_UN)
+            fcntl.lockf(lock_file, fcntl.LOCK_UN)
 
     return load_in_turn
 

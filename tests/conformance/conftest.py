@@ -1,4 +1,4 @@
-"""Counts what the conformance suite proves, and prints it."""
+"""Counts the results of the conformance suite, and prints them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 REQUIRED = 1766
-"""How many of all cases must pass compiled with OpenVINO."""
+"""Number of cases that must pass compiled with OpenVINO."""
 
 COMPILED = "test_case_passes_compiled_if_it_passes_natively"
 SIMULATED = "test_case_passes_on_a_simulated_gpu_if_it_passes_natively"
@@ -59,7 +59,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _is_case(report: object, test: str) -> bool:
-    """One report a case: the call itself, or whatever kept it from being called."""
+    """Return whether a report is the one of a case: of the call, or of a failure or skip before it."""
     return (
         isinstance(report, pytest.TestReport)
         and f"test_onnx_backend.py::{test}[" in report.nodeid

@@ -1,4 +1,4 @@
-"""Real and odd models with stored inputs and outputs, where a collection of them lies beside the project.
+"""Real and unusual models with stored inputs and outputs, from a collection beside the project.
 
 The folder is named by TRTNODE_MODEL_COLLECTION. Each case is a folder with a model, ``case.json`` that maps inputs
 and outputs to arrays, and one .npz a request. The features that these models exercise are covered by generated
@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 from engines import Calibration, CompileOptions, Executable, PrecisionOptions, Worker, compile_model, load_executable
-from engines.compare import accumulates_quantized
-from engines.tensorrt_backend import tensorrt
-from lanes import ANYONE, Here, profile_of, samples_of
+from engines.build.tolerance import accumulates_quantized
+from engines.tensorrt.library import TENSORRT
 from partitioner import ReasonCode, load_model
-from serving.cli import main
+from serving.cli.program import main
+from simulated_tensorrt import Simulation
+from streams import ANYONE, InProcessWorker, profile_of, samples_of
 
 ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
@@ -49,12 +50,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("budgeted" if budgeted else "name", names or [absent])
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with Worker() as worker:
-        yield worker
-
-
 @pytest.mark.conformance
 def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_path: pathlib.Path) -> None:
     folder = _cases()[name]
@@ -67,7 +62,7 @@ def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_
 
 @pytest.mark.conformance
 def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
-    name: str, simulate: Callable[..., Any], tmp_path: pathlib.Path
+    name: str, simulate: Callable[..., Simulation], tmp_path: pathlib.Path
 ) -> None:
     """Both TensorRT and the GPU are simulated."""
     folder = _cases()[name]
@@ -77,7 +72,7 @@ def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
     simulate()
 
     options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(requests[0], tmp_path))
-    model = compile_model(source, options, worker=Here())
+    model = compile_model(source, options, worker=InProcessWorker())
     model.save(compiled)
 
     assert [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED] == []
@@ -85,7 +80,7 @@ def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
 
 
 @pytest.mark.conformance
-@pytest.mark.skipif(tensorrt is not None, reason="TensorRT is installed")
+@pytest.mark.skipif(TENSORRT.find().module is not None, reason="TensorRT is installed")
 def test_model_is_explained_for_tensorrt_by_the_table(
     name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

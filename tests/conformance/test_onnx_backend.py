@@ -1,9 +1,9 @@
 """The onnx package's own backend test suite: whatever plain ONNX Runtime passes must pass compiled as well.
 
 The other cases are compiled too: newer operators than ONNX Runtime knows run in another form or in an engine alone.
-Each case is compiled twice: with OpenVINO, and with TensorRT on a GPU that are both simulated, which shows what our
-labels, rewrites, profiles and lanes make of a model, not what TensorRT computes. ``make conformance`` runs all
-of it; pytest without ``--conformance=all`` runs a sample.
+Each case is compiled twice: with OpenVINO, and with a simulated TensorRT on a simulated GPU. The latter tests our
+labels, rewrites, profiles and execution streams, not TensorRT's results. ``make conformance`` runs all cases; pytest
+without ``--conformance=all`` runs a sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pathlib
 import unittest
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,9 @@ import pytest
 from onnx.backend.test.runner import Runner
 
 from engines import CompileOptions, Executable, Worker, compile_model, load_executable
-from lanes import ANYONE, Here, profile_of, samples_of
 from partitioner import ReasonCode
+from simulated_tensorrt import Simulation
+from streams import ANYONE, InProcessWorker, profile_of, samples_of
 
 NATIVE_FAILS = "plain onnxruntime does not pass this case"
 NO_ENGINE = "no node of this case is labelled for TensorRT"
@@ -42,7 +43,7 @@ SMALL_FLOATS = {
 
 
 def _run_natively(session: onnxruntime.InferenceSession, feeds: dict[str, Any]) -> list[Any]:
-    """Run as any user would; where a type has no counterpart in numpy itself, through ``OrtValue``."""
+    """Run as any user does; through ``OrtValue`` if numpy lacks a type."""
     feeds = {name: np.asarray(v) if isinstance(v, np.generic) else v for name, v in feeds.items()}
     if not any(v.type in SMALL_FLOATS for v in (*session.get_inputs(), *session.get_outputs())):
         return list(session.run(None, feeds))
@@ -67,7 +68,7 @@ def _from_ort_value(value: onnxruntime.OrtValue) -> np.ndarray:
 class _Prepared:
     """A model behind the suite's own interface: positional inputs, positional outputs."""
 
-    def __init__(self, model: onnx.ModelProto, run: Any) -> None:
+    def __init__(self, model: onnx.ModelProto, run: Callable[[dict[str, Any]], Iterable[Any]]) -> None:
         constants = {t.name for t in model.graph.initializer}
         self._names = [v.name for v in model.graph.input if v.name not in constants]
         self._run = run
@@ -78,7 +79,7 @@ class _Prepared:
 
 class _PlainOnnxruntime(onnx.backend.base.Backend):
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> _Prepared:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         return _Prepared(model, lambda feeds: _run_natively(session, feeds))
 
@@ -95,7 +96,7 @@ class _Compiled(_PlainOnnxruntime):
     numbers = itertools.count()
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> _Prepared:
         number = next(cls.numbers)
         source, compiled = cls.folder / f"{number}.onnx", cls.folder / f"{number}.compiled.onnx"
         source.write_bytes(model.SerializeToString())
@@ -106,16 +107,16 @@ class _Compiled(_PlainOnnxruntime):
 
 
 class _NoEngineError(Exception):
-    """Nothing of a case runs on the simulated GPU, so there is nothing to see that plain ONNX Runtime doesn't show."""
+    """No node of a case runs on the simulated GPU."""
 
 
 class _OnSimulatedGpu(_PlainOnnxruntime):
-    """Compiles with the simulated TensorRT for the shapes that it is run on, and runs that on the simulated GPU."""
+    """Compiles with the simulated TensorRT for the shapes of the inputs, and runs on the simulated GPU."""
 
     folder: pathlib.Path
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Any:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> _Prepared:
         return _Prepared(model, lambda feeds: cls._load(model, feeds).run(feeds).values())
 
     @classmethod
@@ -124,9 +125,9 @@ class _OnSimulatedGpu(_PlainOnnxruntime):
         source.write_bytes(proto.SerializeToString())
         shapes = tuple(filter(None, [profile_of(source, [feeds])]))
         options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(feeds, cls.folder))
-        model = compile_model(source, options, worker=Here())
+        model = compile_model(source, options, worker=InProcessWorker())
         assert [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED] == []
-        if not (model.report.segments or model.report.bodies):
+        if not model.report.segments:
             raise _NoEngineError
         model.save(compiled)
         return load_executable(compiled, trust=ANYONE)
@@ -178,7 +179,10 @@ def test_case_passes_compiled_if_it_passes_natively(name: str, record_property: 
 @pytest.mark.conformance
 @pytest.mark.filterwarnings("ignore")
 def test_case_passes_on_a_simulated_gpu_if_it_passes_natively(
-    name: str, simulate: Callable[..., Any], tmp_path: pathlib.Path, record_property: Callable[[str, object], None]
+    name: str,
+    simulate: Callable[..., Simulation],
+    tmp_path: pathlib.Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     simulate()
     _OnSimulatedGpu.folder = tmp_path

@@ -1,188 +1,33 @@
-"""Models that tests write, compile and run, and what plain ONNX Runtime says about them."""
+"""Fixtures of all tests of engines: a workshop for models, fake backends, samples of digits."""
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import pathlib
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
-from engines import (
-    BuildOptions,
-    CompiledModel,
-    CompileOptions,
-    EngineCache,
-    Executable,
-    PrecisionOptions,
-    Worker,
-    compile_model,
-    load_executable,
-    registry,
-)
-from engines.errors import BuildError
-from engines.reference_backend import ReferenceBackend, ReferenceEngine
-from partitioner import PartitionOptions
+from comparison import AssertSame, RunPlainly, assert_same, run_plainly
+from engines import Calibration, CompiledModel, EngineCache, Executable, Worker
+from engines.backends import registry
+from engines.tensorrt.labelling.parser import make_logger
+from faulty_backends import UnreliableBackend
+from precision import precision_options
+from simulated_tensorrt import Faults, Simulation, make_tensorrt
+from stand_in_workers import InProcessWorker
+from streams import Machine
+from workshop import Workshop
 
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 
-SMALL_FLOATS = {
-    f"tensor({name})": onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, name.upper()))
-    for name in ("bfloat16", "float8e4m3fn", "float8e5m2")
-}
-
-
-class Workshop:
-    """Writes models, compiles them in the session's worker, and runs them."""
-
-    def __init__(self, folder: pathlib.Path, worker: Worker) -> None:
-        self.folder = folder
-        self.worker = worker
-        self._numbers = itertools.count()
-
-    def write(self, model: str | onnx.ModelProto, *, opset: int = 21, ir: int = 10, domains: str = "") -> pathlib.Path:
-        """Write a model; text is a graph in ONNX's own language."""
-        if isinstance(model, str):
-            model = onnx.parser.parse_model(f'<ir_version: {ir}, opset_import: ["": {opset}{domains}]> {model}')
-        path = self.folder / f"model_{next(self._numbers)}.onnx"
-        onnx.save(model, path)
-        return path
-
-    def compile(
-        self,
-        source: pathlib.Path,
-        *,
-        engine: str = "openvino",
-        native_ops: Sequence[str] = (),
-        cache: EngineCache | None = None,
-        samples: pathlib.Path | None = None,
-        worker: Any = None,
-        build: BuildOptions | None = None,
-        precision: PrecisionOptions | None = None,
-        tune: bool = False,
-    ) -> CompiledModel:
-        options = CompileOptions(
-            engine=engine,
-            partition=PartitionOptions(native_ops=tuple(native_ops)),
-            samples=samples,
-            build=build or BuildOptions(),
-            precision=precision or PrecisionOptions(),
-            tune=tune,
-        )
-        return compile_model(source, options, cache=cache, worker=worker or self.worker)
-
-    def compile_file(self, source: pathlib.Path, **options: Any) -> pathlib.Path:
-        path = self.folder / f"compiled_{next(self._numbers)}.onnx"
-        self.compile(source, **options).save(path)
-        return path
-
-    def executable(self, model: str | onnx.ModelProto, *, opset: int = 21, **options: Any) -> Executable:
-        return load_executable(self.compile_file(self.write(model, opset=opset), **options))
-
-
-class InProcessWorker:
-    """What a Worker does, without a child: backends that a test registers are visible to it."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def call(self, function: Callable[..., Any], timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
-        self.calls.append(function.__name__)
-        return function(*args, **kwargs)
-
-
-class ShiftedEngine(ReferenceEngine):
-    """Adds one to everything it computes."""
-
-    def run(self) -> Sequence[np.ndarray]:
-        results = [np.asarray(r + np.ones((), r.dtype)) for r in super().run()]
-        for buffer, result in zip(self._outputs or (), results, strict=False):
-            np.copyto(buffer, result)
-        return results if self._outputs is None else self._outputs
-
-    def fork(self) -> ShiftedEngine:
-        return ShiftedEngine(self._evaluator, self.inputs, self.outputs)
-
-
-class UnreliableBackend(ReferenceBackend):
-    """The reference, except on nodes that a test names: it refuses some and computes others wrong."""
-
-    name = "unreliable"
-    refuses: tuple[str, ...] = ()
-    miscomputes: tuple[str, ...] = ()
-    shown_as: str | None = None
-
-    def version(self) -> str:
-        return self.shown_as or super().version()
-
-    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        for op in self.refuses:
-            if any(node.op_type == op for node in onnx.load(model).graph.node):
-                raise BuildError(f"{op} is too hard.")
-        return super().build(model, options)
-
-    def load(self, engine: bytes, envelope: Any, **options: Any) -> ReferenceEngine:
-        loaded = super().load(engine, envelope, **options)
-        lies = any(node.op_type in self.miscomputes for node in onnx.ModelProto.FromString(engine).graph.node)
-        return ShiftedEngine(loaded._evaluator, loaded.inputs, loaded.outputs) if lies else loaded
-
-
-def run_plainly(path: pathlib.Path, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a file as any user of ONNX Runtime would."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    values = (*session.get_inputs(), *session.get_outputs())
-    names = [v.name for v in session.get_outputs()]
-    if not any(v.type in SMALL_FLOATS for v in values):
-        return dict(zip(names, session.run(None, dict(feeds)), strict=True))
-    wrapped = {name: _to_ort_value(value) for name, value in feeds.items()}
-    return dict(zip(names, map(_from_ort_value, session.run_with_ort_values(None, wrapped)), strict=True))
-
-
-def assert_same(actual: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float = 1e-5) -> None:
-    """The same names with the same types and shapes, and values that differ by rounding only."""
-    assert list(actual) == list(expected)
-    for name in expected:
-        _assert_equal(actual[name], expected[name], tolerance)
-
-
-def _assert_equal(actual: Any, expected: Any, tolerance: float) -> None:
-    if isinstance(expected, list):
-        assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            _assert_equal(one, other, tolerance)
-    elif isinstance(expected, np.ndarray) and expected.dtype.kind in "fV":
-        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-        limit = max(tolerance, 1e-3 if expected.dtype.itemsize == 2 else 0.0)
-        np.testing.assert_allclose(actual.astype(np.float64), expected.astype(np.float64), rtol=limit, atol=limit)
-    elif isinstance(expected, np.ndarray):
-        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-        assert actual.tolist() == expected.tolist()
-    else:
-        assert actual == expected
-
-
-def _to_ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
-    if array.dtype not in SMALL_FLOATS.values():
-        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    bits = array.view(f"u{array.dtype.itemsize}")
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
-
-
-def _from_ort_value(value: onnxruntime.OrtValue) -> np.ndarray:
-    if value.data_type() not in SMALL_FLOATS:
-        return value.numpy()
-    memory = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    return np.frombuffer(memory, SMALL_FLOATS[value.data_type()]).reshape(value.shape())
+PAIR = """g (float[1,4] x) => (float[1,4] y) <float[4,4] w, float[4,4] v> {
+    [first] a = MatMul(x, w) [middle] r = Relu(a) [second] y = MatMul(r, v)
+}"""
 
 
 @pytest.fixture
@@ -202,26 +47,41 @@ def in_process() -> InProcessWorker:
 
 
 @pytest.fixture
-def plain() -> Callable[[pathlib.Path, Mapping[str, Any]], dict[str, Any]]:
+def plain() -> RunPlainly:
     return run_plainly
 
 
 @pytest.fixture
-def same() -> Callable[..., None]:
+def same() -> AssertSame:
     return assert_same
 
 
 @pytest.fixture
-def unreliable(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[UnreliableBackend]]:
+def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type[Any]], None]]:
+    """Registers a backend by its name, for workers that run in this process."""
+
+    def add(backend: type[Any]) -> None:
+        module = types.ModuleType(f"backend_of_a_test_{len(registry.BACKENDS)}")
+        module.__dict__["Backend"] = backend
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(registry.BACKENDS, backend.name, (f"{module.__name__}:Backend",))
+        registry.get_backend.cache_clear()
+
+    yield add
+    registry.get_backend.cache_clear()
+
+
+@pytest.fixture
+def unreliable(register: Callable[[type[Any]], None]) -> type[UnreliableBackend]:
     """A backend named ``unreliable``, for workers that run in this process."""
-    module = types.ModuleType("unreliable_backend")
     backend = type("Unreliable", (UnreliableBackend,), {})
-    module.__dict__["Backend"] = backend
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(registry.BACKENDS, "unreliable", (module.__name__, "Backend"))
-    registry.get_backend.cache_clear()
-    yield backend
-    registry.get_backend.cache_clear()
+    register(backend)
+    return backend
+
+
+@pytest.fixture
+def cache(tmp_path: pathlib.Path) -> EngineCache:
+    return EngineCache(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
@@ -245,3 +105,47 @@ def digits() -> pathlib.Path:
 def digits_test() -> Mapping[str, np.ndarray]:
     with np.load(DIGITS / "test.npz") as archive:
         return dict(archive)
+
+
+@pytest.fixture
+def pair(workshop: Workshop) -> pathlib.Path:
+    """A model of two layers with an activation between them."""
+    rng = np.random.default_rng(3)
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {PAIR}')
+    del model.graph.initializer[:]
+    weights = {"w": rng.normal(size=(4, 4)), "v": rng.normal(size=(4, 4))}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items())
+    return workshop.write(model)
+
+
+@pytest.fixture
+def vectors(tmp_path: pathlib.Path) -> Calibration:
+    """Calibration data for ``pair``."""
+    path = tmp_path / "vectors.npz"
+    np.savez(path, x=np.random.default_rng(5).normal(size=(40, 1, 4)).astype(np.float32))
+    return Calibration(data=str(path), method="minmax")
+
+
+@pytest.fixture(scope="module")
+def int8(shared_workshop: Workshop, digits: pathlib.Path) -> CompiledModel:
+    """The digits in INT8."""
+    return shared_workshop.compile(digits, precision=precision_options("int8", min_top1_agreement=0.975))
+
+
+@pytest.fixture
+def tensorrt() -> Iterator[Callable[..., Any]]:
+    """Makes a simulated tensorrt module of some version, in which some things go wrong."""
+
+    def make(*, version: str = "11.1.0.1", **faults: Any) -> Any:
+        return make_tensorrt(Simulation(version=version, faults=Faults(**faults)))
+
+    yield make
+    make_logger.cache_clear()
+
+
+@pytest.fixture
+def machine(simulate: Callable[..., Simulation], tmp_path: pathlib.Path) -> Iterator[Machine]:
+    """A machine with a simulated GPU, on which nothing was misused when the test ends."""
+    machine = Machine(simulate(), tmp_path)
+    yield machine
+    assert "pushed contexts" not in machine.gpu.leaks()

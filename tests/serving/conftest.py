@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import dataclasses
 import pathlib
 import socket
@@ -14,12 +16,15 @@ import tritonclient.grpc as triton
 from onnx import TensorProto, helper
 
 from partitioner import TensorSpec
-from serving.config import load_config
-from serving.loader import engine_loader
-from serving.servable import Loader
-from serving.server import Server
+from serving.config.load import load_config
+from serving.models.loader import engine_loader
+from serving.models.servable import Loader
+from serving.process.single_process import Server
 
 READY_S = 240
+
+Eventually = Callable[[Callable[[], bool]], None]
+"""Waits until a condition holds, or fails."""
 
 
 @dataclasses.dataclass
@@ -36,6 +41,10 @@ class Running:
     @property
     def http(self) -> str:
         return f"http://127.0.0.1:{self.server.http_port}"
+
+
+StartFake = Callable[..., Running]
+"""Starts a server whose only model is the fake one."""
 
 
 class FakeExecutable:
@@ -72,6 +81,11 @@ class FakeExecutable:
         if self.error is not None:
             raise self.error
         return {"y": feeds["x"] + np.float32(1)}
+
+    def run_checked(
+        self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None
+    ) -> dict[str, np.ndarray]:
+        return self.run(feeds, outputs, times)
 
     def close(self) -> None:
         self.closed = True
@@ -166,7 +180,7 @@ def start(tmp_path: pathlib.Path) -> Iterator[Starter]:
 
 
 @pytest.fixture
-def start_fake(start: Starter, fake: FakeExecutable) -> Callable[..., Running]:
+def start_fake(start: Starter, fake: FakeExecutable) -> StartFake:
     """Start a server whose only model, ``fake``, is the fixture of that name."""
 
     def start_server(extra: str = "", server: str = "", wait: bool = True) -> Running:
@@ -228,7 +242,7 @@ def adders(tmp_path: pathlib.Path) -> Adders:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], None]:
+def eventually() -> Eventually:
     """Wait until a condition holds, or fail."""
 
     def wait(condition: Callable[[], bool]) -> None:

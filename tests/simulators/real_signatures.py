@@ -51,13 +51,13 @@ def public_members(kind: type) -> dict[str, Any]:
 
 
 def calls(function: Any) -> Calls:
-    """How a Python function can be called: with all arguments, or without the last ones that have defaults."""
+    """Return the calls of a Python function: with all arguments, or without the last ones that have defaults."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
     return _prefixes([(p.name, p.default is not p.empty) for p in parameters])
 
 
 def real_calls(documentation: str) -> Calls:
-    """How a method of the bindings can be called, of all its overloads."""
+    """Return the calls of a method of the bindings, of all its overloads."""
     return set().union(*(_prefixes([*_arguments(text)][1:]) for text in SIGNATURE.findall(documentation)))
 
 

@@ -45,7 +45,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: SimulatedGpu) -> Provider:
         return provider.sessions[-1]
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", open_session)
-    monkeypatch.setattr("engines.lane_pipeline.has_cuda", lambda: True)
+    monkeypatch.setattr("engines.runtime.gpu_plan.has_cuda", lambda: True)
     return provider
 
 
@@ -54,7 +54,7 @@ class Session:
 
     Attributes:
         providers: As asked for.
-        falls_back: Whether it would hide a failure by computing elsewhere.
+        falls_back: True if it would hide a failure by computing elsewhere.
     """
 
     def __init__(self, provider: Provider, session: Any, providers: Sequence[Any]) -> None:

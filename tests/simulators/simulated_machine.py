@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from engines import pycuda_backend, registry, tensorrt_backend
-from engines.cuda_devices import DRIVER, Gpu
-from engines.tensorrt_parser import make_logger
+from engines.backends import registry
+from engines.cuda import context
+from engines.cuda.devices import DRIVER, Gpu
+from engines.tensorrt import backend
+from engines.tensorrt.labelling.parser import make_logger
 from simulated_cuda import make_pycuda
 from simulated_tensorrt import VARIABLE, Simulation, make_tensorrt
 
@@ -63,10 +65,8 @@ def install(monkeypatch: pytest.MonkeyPatch, simulation: Simulation) -> dict[str
         monkeypatch.setitem(sys.modules, name, module)
     major, minor = simulation.gpu.compute_capability
     gpu = Gpu(name=simulation.gpu.name, compute_capability=f"{major}.{minor}")
-    monkeypatch.setattr(tensorrt_backend, "tensorrt", found["tensorrt"])
-    monkeypatch.setattr(tensorrt_backend, "LOAD_PROBLEM", "")
-    monkeypatch.setattr(pycuda_backend, "driver", found["pycuda.driver"])
-    monkeypatch.setattr(tensorrt_backend, "find_gpu", lambda: gpu)
+    monkeypatch.setattr(context, "driver", found["pycuda.driver"])
+    monkeypatch.setattr(backend, "find_gpu", lambda: gpu)
     forget()
     return found
 

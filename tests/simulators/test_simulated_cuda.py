@@ -20,7 +20,7 @@ def gpu() -> SimulatedGpu:
 
 
 @pytest.fixture
-def cuda(gpu) -> Any:
+def cuda(gpu: SimulatedGpu) -> Any:
     """A driver, in a thread with a current context."""
     driver = make_driver(gpu)
     context = driver.Device(0).retain_primary_context()
@@ -129,7 +129,7 @@ def test_memory_that_is_freed_before_its_work_has_run_loses_the_context(cuda) ->
         cuda.mem_alloc(16)
 
 
-def test_a_lost_context_stays_lost(gpu, cuda) -> None:
+def test_a_lost_context_stays_lost(gpu: SimulatedGpu, cuda) -> None:
     gpu.fail(LAUNCH_FAILED)
 
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_popping_an_empty_stack_is_an_error(cuda) -> None:
         cuda.Context.pop()
 
 
-def test_memory_freed_by_a_thread_that_has_not_its_context_is_lost(gpu, cuda) -> None:
+def test_memory_freed_by_a_thread_that_has_not_its_context_is_lost(gpu: SimulatedGpu, cuda) -> None:
     memory = cuda.mem_alloc(16)
     warned: list[str] = []
 
@@ -185,7 +185,7 @@ def test_memory_that_is_freed_twice_is_told(cuda) -> None:
         memory.free()
 
 
-def test_what_is_left_over_is_counted(gpu) -> None:
+def test_what_is_left_over_is_counted(gpu: SimulatedGpu) -> None:
     cuda = make_driver(gpu)
     context = cuda.Device(0).retain_primary_context()
     context.push()
@@ -202,7 +202,7 @@ def test_what_is_left_over_is_counted(gpu) -> None:
     assert gpu.leaks() == {}
 
 
-def test_a_stream_that_goes_with_work_to_do_is_a_misuse(gpu, cuda) -> None:
+def test_a_stream_that_goes_with_work_to_do_is_a_misuse(gpu: SimulatedGpu, cuda) -> None:
     memory, stream = cuda.mem_alloc(16), cuda.Stream()
     cuda.memset_d8_async(memory, 0, 16, stream)
 
@@ -211,7 +211,7 @@ def test_a_stream_that_goes_with_work_to_do_is_a_misuse(gpu, cuda) -> None:
     assert gpu.misuses == ["a stream was destroyed before its work was done"]
 
 
-def test_a_read_beyond_an_allocation_is_illegal(gpu, cuda) -> None:
+def test_a_read_beyond_an_allocation_is_illegal(gpu: SimulatedGpu, cuda) -> None:
     memory = cuda.mem_alloc(16)
 
     with pytest.raises(Exception, match="illegal memory access") as caught:

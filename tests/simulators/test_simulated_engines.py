@@ -26,11 +26,11 @@ def bench() -> Workbench:
 
 
 @pytest.fixture
-def chain(bench):
+def chain(bench: Workbench):
     return bench.context(CHAIN)
 
 
-def test_results_are_those_of_the_model_and_come_late(bench, chain) -> None:
+def test_results_are_those_of_the_model_and_come_late(bench: Workbench, chain) -> None:
     early = np.empty((2, 3), np.float32)
     chain.give(x=X)
     assert chain.enqueue()
@@ -41,7 +41,7 @@ def test_results_are_those_of_the_model_and_come_late(bench, chain) -> None:
     assert early.tobytes() == bytes([POISON]) * 24
 
 
-def test_scratch_memory_holds_poison_after_a_run(bench, chain) -> None:
+def test_scratch_memory_holds_poison_after_a_run(bench: Workbench, chain) -> None:
     bench.cuda.memset_d8(chain.arena, 0, 256)
     chain.give(x=X)
     chain.enqueue()
@@ -50,7 +50,7 @@ def test_scratch_memory_holds_poison_after_a_run(bench, chain) -> None:
     assert set(bench.gpu.view(int(chain.arena), 256)) == {POISON}
 
 
-def test_the_version_and_the_plan_say_that_they_are_simulated(bench) -> None:
+def test_the_version_and_the_plan_say_that_they_are_simulated(bench: Workbench) -> None:
     assert bench.trt.__version__ == "11.4.0.106+simulated"
     assert bytes(bench.build(CHAIN)).startswith(b"simulated TensorRT plan")
 
@@ -68,7 +68,7 @@ def test_the_version_and_the_plan_say_that_they_are_simulated(bench) -> None:
         pytest.param(lambda c: c.bench.gpu.fail(700), "illegal memory access", id="lost-context"),
     ],
 )
-def test_an_enqueue_that_can_not_work_gives_false_and_says_why(spoil, said, bench, chain) -> None:
+def test_an_enqueue_that_can_not_work_gives_false_and_says_why(spoil, said, bench: Workbench, chain) -> None:
     queue = bench.stream._queue
     chain.give(x=X)
     spoil(chain)
@@ -80,7 +80,7 @@ def test_an_enqueue_that_can_not_work_gives_false_and_says_why(spoil, said, benc
     assert said in bench.said[-1]
 
 
-def test_an_address_outside_of_device_memory_loses_the_context_later(bench, chain) -> None:
+def test_an_address_outside_of_device_memory_loses_the_context_later(bench: Workbench, chain) -> None:
     chain.give(x=X)
     chain.context.set_tensor_address("x", 1 << 40)
 
@@ -89,7 +89,7 @@ def test_an_address_outside_of_device_memory_loses_the_context_later(bench, chai
         bench.stream.synchronize()
 
 
-def test_shapes_that_were_not_set_are_told(bench) -> None:
+def test_shapes_that_were_not_set_are_told(bench: Workbench) -> None:
     bound = bench.context(BATCHES, profiles=[SMALL])
 
     assert bound.context.infer_shapes() == ["x"]
@@ -98,14 +98,14 @@ def test_shapes_that_were_not_set_are_told(bench) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (0, 3), (2, 4), (2,)])
-def test_a_shape_outside_of_the_profile_is_refused(shape, bench) -> None:
+def test_a_shape_outside_of_the_profile_is_refused(shape, bench: Workbench) -> None:
     bound = bench.context(BATCHES, profiles=[SMALL])
 
     assert not bound.context.set_input_shape("x", shape)
     assert not bound.context.set_input_shape("z", (1, 3))
 
 
-def test_another_profile_takes_other_shapes_and_forgets_those_before(bench) -> None:
+def test_another_profile_takes_other_shapes_and_forgets_those_before(bench: Workbench) -> None:
     bound = bench.context(BATCHES, profiles=[SMALL, LARGE])
     assert bound.context.set_input_shape("x", (2, 3))
 
@@ -119,7 +119,7 @@ def test_another_profile_takes_other_shapes_and_forgets_those_before(bench) -> N
         bound.context.set_optimization_profile_async(2, bench.stream.handle)
 
 
-def test_scratch_memory_grows_with_the_profile(bench) -> None:
+def test_scratch_memory_grows_with_the_profile(bench: Workbench) -> None:
     wide = {"x": [(1, 3), (1, 3), (100, 3)]}
 
     engine = bench.engine(BATCHES, profiles=[SMALL, wide])
@@ -128,7 +128,7 @@ def test_scratch_memory_grows_with_the_profile(bench) -> None:
     assert engine.device_memory_size_v2 == 1280
 
 
-def test_sizes_of_one_name_must_agree(bench) -> None:
+def test_sizes_of_one_name_must_agree(bench: Workbench) -> None:
     text = "g (float[N,3] x, float[N,3] z) => (float[N,3] y) { y = Add(x, z) }"
     bound = bench.context(text, profiles=[{**SMALL, "z": SMALL["x"]}])
     bound.context.set_input_shape("x", (1, 3))
@@ -139,7 +139,7 @@ def test_sizes_of_one_name_must_agree(bench) -> None:
     assert not bound.enqueue()
 
 
-def test_sizes_are_read_on_the_host_when_a_run_is_asked_for(bench) -> None:
+def test_sizes_are_read_on_the_host_when_a_run_is_asked_for(bench: Workbench) -> None:
     text = "g (float[6] x, int64[2] s) => (float[N,M] y) { a = Reshape(x, s) y = Relu(a) }"
     bound = bench.context(text, profiles=[{}], values={"s": [(1, 1), (2, 3), (6, 6)]})
     sizes = np.array([3, 2])
@@ -157,19 +157,19 @@ def test_sizes_are_read_on_the_host_when_a_run_is_asked_for(bench) -> None:
     assert "the value of s is outside of profile 0" in bench.said[-1]
 
 
-def test_an_input_of_sizes_needs_values_in_the_profile(bench) -> None:
+def test_an_input_of_sizes_needs_values_in_the_profile(bench: Workbench) -> None:
     text = "g (float[6] x, int64[2] s) => (float[N,M] y) { y = Reshape(x, s) }"
 
     assert bench.build(text) is None
     assert bench.build(text, profiles=[{}]) is None
 
 
-def test_a_varying_shape_without_a_profile_is_not_built(bench) -> None:
+def test_a_varying_shape_without_a_profile_is_not_built(bench: Workbench) -> None:
     assert bench.build(BATCHES) is None
     assert "no optimization profile" in bench.said[-1]
 
 
-def test_a_strongly_typed_network_takes_no_mixed_types(bench) -> None:
+def test_a_strongly_typed_network_takes_no_mixed_types(bench: Workbench) -> None:
     text = "g (float[2] x, float16[2] z) => (float[2] y) { a = Cast<to = 1>(z) y = Mul(x, z) }"
     _, parser, parsed = bench.parse(text)
 
@@ -178,13 +178,13 @@ def test_a_strongly_typed_network_takes_no_mixed_types(bench) -> None:
     assert parser.get_error(0).node() == 1
 
 
-def test_a_float64_output_is_float32_without_a_word(bench) -> None:
+def test_a_float64_output_is_float32_without_a_word(bench: Workbench) -> None:
     engine = bench.engine("g (double[2] x) => (double[2] y) { y = Exp(x) }")
 
     assert {engine.get_tensor_dtype(name).name for name in ("x", "y")} == {"FLOAT"}
 
 
-def test_uint8_quantization_is_misread_as_int8(bench) -> None:
+def test_uint8_quantization_is_misread_as_int8(bench: Workbench) -> None:
     text = (
         "g (float[2,3] x) => (float[2,3] y) <float s = {0.01}, uint8 z = {0}>"
         " { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"
@@ -197,7 +197,7 @@ def test_uint8_quantization_is_misread_as_int8(bench) -> None:
     assert "UINT8" in bench.said[-1]
 
 
-def test_outputs_whose_shape_only_a_run_tells_go_through_an_allocator(bench) -> None:
+def test_outputs_whose_shape_only_a_run_tells_go_through_an_allocator(bench: Workbench) -> None:
     bound = bench.context("g (float[2,3] x) => (int64[2,N] y) { y = NonZero(x) }")
     shapes: list[tuple[int, ...]] = []
 
@@ -223,7 +223,7 @@ def test_outputs_whose_shape_only_a_run_tells_go_through_an_allocator(bench) -> 
     assert bound.context.get_max_output_size("y") == -1
 
 
-def test_what_an_allocator_raises_is_printed_and_lost(bench, capfd) -> None:
+def test_what_an_allocator_raises_is_printed_and_lost(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
     bound = bench.context("g (float[2,3] x) => (int64[2,N] y) { y = NonZero(x) }")
 
     class Allocator(bench.trt.IOutputAllocator):
@@ -245,7 +245,7 @@ def test_what_an_allocator_raises_is_printed_and_lost(bench, capfd) -> None:
         pytest.param(lambda plan: b"other bytes", "this is no plan", id="no-plan"),
     ],
 )
-def test_a_damaged_plan_gives_none(spoil, said, bench) -> None:
+def test_a_damaged_plan_gives_none(spoil, said, bench: Workbench) -> None:
     plan = spoil(bytes(bench.build(CHAIN)))
 
     assert bench.read(plan) is None
@@ -271,7 +271,7 @@ def test_a_plan_of_another_release_is_read_only_if_it_is_compatible(built, flags
 
 
 @pytest.mark.parametrize(("level", "accepted"), [("NONE", False), ("AMPERE_PLUS", True)])
-def test_a_plan_for_another_gpu_is_read_only_if_it_is_compatible(level, accepted, bench) -> None:
+def test_a_plan_for_another_gpu_is_read_only_if_it_is_compatible(level, accepted, bench: Workbench) -> None:
     compatibility = bench.trt.HardwareCompatibilityLevel[level]
     plan = bench.build(CHAIN, hardware_compatibility_level=compatibility)
     bench.gpu.compute_capability = (8, 6)
@@ -281,7 +281,7 @@ def test_a_plan_for_another_gpu_is_read_only_if_it_is_compatible(level, accepted
     assert (engine is not None) == accepted
 
 
-def test_an_engine_needs_a_current_context(bench) -> None:
+def test_an_engine_needs_a_current_context(bench: Workbench) -> None:
     plan = bench.build(CHAIN)
     bench.cuda.Context.pop()
 
@@ -289,7 +289,7 @@ def test_an_engine_needs_a_current_context(bench) -> None:
     assert "no current context" in bench.said[-1]
 
 
-def test_a_stripped_engine_runs_when_it_has_its_weights_again(bench) -> None:
+def test_a_stripped_engine_runs_when_it_has_its_weights_again(bench: Workbench) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21]>'
         " g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
@@ -305,7 +305,7 @@ def test_a_stripped_engine_runs_when_it_has_its_weights_again(bench) -> None:
     assert engine.create_execution_context() is not None
 
 
-def test_other_weights_are_not_those_that_were_stripped(bench) -> None:
+def test_other_weights_are_not_those_that_were_stripped(bench: Workbench) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21]>'
         " g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
@@ -319,7 +319,7 @@ def test_other_weights_are_not_those_that_were_stripped(bench) -> None:
     assert "not those" in bench.said[-1]
 
 
-def test_weights_are_handed_over_by_address(bench) -> None:
+def test_weights_are_handed_over_by_address(bench: Workbench) -> None:
     values = np.array([1, 2, 3], np.float32)
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21]>'
@@ -339,7 +339,7 @@ def test_weights_are_handed_over_by_address(bench) -> None:
     assert onnx.numpy_helper.to_array(weights[0]).tolist() == [1, 2, 3]
 
 
-def test_two_threads_in_one_context_are_a_misuse(bench, chain) -> None:
+def test_two_threads_in_one_context_are_a_misuse(bench: Workbench, chain) -> None:
     entered, left = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -358,7 +358,7 @@ def test_two_threads_in_one_context_are_a_misuse(bench, chain) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_scratch_memory_is_not_used_by_two_streams_at_once(waits, bench, chain) -> None:
+def test_scratch_memory_is_not_used_by_two_streams_at_once(waits, bench: Workbench, chain) -> None:
     other, event = bench.context(CHAIN), bench.cuda.Event()
     other.context.set_device_memory(int(chain.arena), 256)
     second = bench.cuda.Stream()
@@ -373,7 +373,7 @@ def test_scratch_memory_is_not_used_by_two_streams_at_once(waits, bench, chain) 
     assert bench.gpu.misuses == ([] if waits else ["two streams use the same scratch memory at once"])
 
 
-def test_layers_are_told_by_inspector_and_profiler(bench, chain) -> None:
+def test_layers_are_told_by_inspector_and_profiler(bench: Workbench, chain) -> None:
     times: dict[str, float] = {}
 
     class Profiler(bench.trt.IProfiler):

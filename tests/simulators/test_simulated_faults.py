@@ -1,11 +1,15 @@
-"""What a test can let go wrong in the simulated TensorRT goes wrong as it does in the real one."""
+"""Faults of the simulated TensorRT have the effects of real ones."""
 
 from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from engines import BuildOptions, jobs
+from engines import BuildOptions, Worker
+from engines.build import jobs
 from engines.errors import WorkerError
 from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
 from simulated_tensorrt import Faults, Simulation
@@ -21,7 +25,7 @@ def bench() -> Workbench:
 
 
 @pytest.mark.parametrize("name", ["Builder", "Runtime"])
-def test_without_a_gpu_nothing_starts(name, bench) -> None:
+def test_without_a_gpu_nothing_starts(name, bench: Workbench) -> None:
     bench.simulation.faults.builder_missing = True
 
     with pytest.raises(TypeError, match="factory function returned nullptr"):
@@ -39,7 +43,7 @@ def test_without_a_gpu_nothing_starts(name, bench) -> None:
         ("context_fails", lambda bench, plan, engine: engine.create_execution_context()),
     ],
 )
-def test_a_failure_gives_none_and_its_cause_is_in_the_log(fault, ask, bench) -> None:
+def test_a_failure_gives_none_and_its_cause_is_in_the_log(fault, ask, bench: Workbench) -> None:
     plan, engine = bench.build(CHAIN), bench.engine(CHAIN)
     setattr(bench.simulation.faults, fault, "out of memory")
 
@@ -47,7 +51,7 @@ def test_a_failure_gives_none_and_its_cause_is_in_the_log(fault, ask, bench) -> 
     assert bench.said[-1] == "out of memory"
 
 
-def test_one_enqueue_of_several_fails(bench) -> None:
+def test_one_enqueue_of_several_fails(bench: Workbench) -> None:
     bound = bench.context(CHAIN)
     bound.give(x=X)
     bench.simulation.faults.enqueue_fails_after = 1
@@ -64,7 +68,7 @@ def test_one_enqueue_of_several_fails(bench) -> None:
         (LAUNCH_FAILED, "LaunchError", "unspecified launch failure"),
     ],
 )
-def test_an_error_of_a_kernel_comes_late_and_stays(code, kind, said, bench) -> None:
+def test_an_error_of_a_kernel_comes_late_and_stays(code, kind, said, bench: Workbench) -> None:
     bound = bench.context(CHAIN)
     bound.give(x=X)
     bench.gpu.fails_kernel = code
@@ -76,7 +80,7 @@ def test_an_error_of_a_kernel_comes_late_and_stays(code, kind, said, bench) -> N
     assert not bound.enqueue()
 
 
-def test_engines_that_do_not_compute_cost_the_host_alone(bench) -> None:
+def test_engines_that_do_not_compute_cost_the_host_alone(bench: Workbench) -> None:
     bound = bench.context(CHAIN)
     bench.gpu.computes = False
 
@@ -84,7 +88,7 @@ def test_engines_that_do_not_compute_cost_the_host_alone(bench) -> None:
     assert bench.simulation.enqueues == 0
 
 
-def test_a_build_tells_its_progress_and_can_be_stopped(bench) -> None:
+def test_a_build_tells_its_progress_and_can_be_stopped(bench: Workbench) -> None:
     steps: list[object] = []
 
     class Monitor(bench.trt.IProgressMonitor):
@@ -108,7 +112,7 @@ def test_a_build_tells_its_progress_and_can_be_stopped(bench) -> None:
     assert "cancelled" in bench.said[-1]
 
 
-def test_a_monitor_that_raises_stops_the_build(bench, capfd) -> None:
+def test_a_monitor_that_raises_stops_the_build(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
     class Monitor(bench.trt.IProgressMonitor):
         def phase_start(self, phase_name, parent_phase, num_steps):
             raise ValueError("the terminal is gone")
@@ -117,7 +121,7 @@ def test_a_monitor_that_raises_stops_the_build(bench, capfd) -> None:
     assert "the terminal is gone" in capfd.readouterr().err
 
 
-def test_too_little_workspace_fails_the_build(bench) -> None:
+def test_too_little_workspace_fails_the_build(bench: Workbench) -> None:
     network, _, _ = bench.parse(CHAIN)
     config = network.builder.create_builder_config()
     config.set_memory_pool_limit(bench.trt.MemoryPoolType.WORKSPACE, 16)
@@ -135,14 +139,19 @@ def test_a_gpu_that_is_full_has_no_room_for_a_context() -> None:
     assert "out of memory" in bench.said[-1]
 
 
-def test_a_build_that_takes_too_long_is_stopped_with_its_process(simulate, simulated_worker, model, tmp_path) -> None:
+def test_a_build_that_takes_too_long_is_stopped_with_its_process(
+    simulate: Callable[..., Simulation],
+    simulated_worker: Callable[[Simulation], Worker],
+    model: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
     worker = simulated_worker(simulate(faults=Faults(build_step_s=60)))
 
     with pytest.raises(WorkerError, match="took longer than 8 s"):
         worker.call(jobs.build, 8, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
 
-def test_faults_travel_to_other_processes(monkeypatch) -> None:
+def test_faults_travel_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(version="10.3.0", faults=Faults(refuses={"Relu": ("INVALID_NODE", "odd")}))
     monkeypatch.setenv("SIMULATED_TENSORRT", simulation.to_json())
 
@@ -151,7 +160,7 @@ def test_faults_travel_to_other_processes(monkeypatch) -> None:
     assert (found.version, dict(found.faults.refuses)) == ("10.3.0", {"Relu": ["INVALID_NODE", "odd"]})
 
 
-def test_several_parsers_errors_are_told_with_their_nodes(bench) -> None:
+def test_several_parsers_errors_are_told_with_their_nodes(bench: Workbench) -> None:
     network = bench.trt.Builder(bench.logger).create_network()
     parser = bench.trt.OnnxParser(network, bench.logger)
     text = "g (float[2,2] x) => (float y, float z) { a = Relu(x) y = Det(a) b = Relu(x) z = Det(b) }"

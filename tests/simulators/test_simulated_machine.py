@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
+from collections.abc import Callable
 
 import pytest
 
 import simulated_machine
-from engines import BuildOptions, jobs
+from engines import BuildOptions, Worker
+from engines.backends.progress import Progress, listening
+from engines.backends.registry import get_backend
+from engines.build import jobs
 from engines.errors import WorkerError
-from engines.progress import Progress, listening
-from engines.registry import get_backend
 from partitioner import SUPPORTED
 from simulated_tensorrt import Faults, Plan, Simulation
 
 
-def test_the_backend_finds_the_library_and_the_gpu(simulate) -> None:
+def test_the_backend_finds_the_library_and_the_gpu(simulate: Callable[..., Simulation]) -> None:
     simulate(version="10.13.3.9")
 
     backend = get_backend("tensorrt")
@@ -34,24 +37,39 @@ def test_nothing_of_a_simulation_is_left() -> None:
     assert {name: sys.modules.get(name) for name in before} == before
 
 
-def test_a_worker_process_builds_on_the_same_machine(simulate, simulated_worker, model, tmp_path) -> None:
+def test_a_worker_process_builds_on_the_same_machine(
+    simulate: Callable[..., Simulation],
+    simulated_worker: Callable[[Simulation], Worker],
+    model: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
     worker = simulated_worker(simulate(version="10.16.1.11"))
 
     worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
     plan = Plan.from_bytes((tmp_path / "engine").read_bytes())
     assert (plan.version, plan.gpu) == ("10.16.1.11", "simulated GPU")
-    assert worker.call(jobs.refusal, 60, "tensorrt", model) == SUPPORTED
+    assert worker.call(jobs.check_support, 60, "tensorrt", model) == SUPPORTED
 
 
-def test_a_build_that_crashes_ends_the_worker_process_alone(simulate, simulated_worker, model, tmp_path) -> None:
+def test_a_build_that_crashes_ends_the_worker_process_alone(
+    simulate: Callable[..., Simulation],
+    simulated_worker: Callable[[Simulation], Worker],
+    model: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
     worker = simulated_worker(simulate(faults=Faults(build_crashes=True)))
 
     with pytest.raises(WorkerError, match="exit code 139"):
         worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
 
-def test_a_worker_process_tells_how_far_a_build_is(simulate, simulated_worker, model, tmp_path) -> None:
+def test_a_worker_process_tells_how_far_a_build_is(
+    simulate: Callable[..., Simulation],
+    simulated_worker: Callable[[Simulation], Worker],
+    model: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
     worker = simulated_worker(simulate())
     said: list[Progress] = []
 
@@ -64,7 +82,10 @@ def test_a_worker_process_tells_how_far_a_build_is(simulate, simulated_worker, m
 
 
 def test_a_build_that_takes_too_long_is_stopped_however_much_it_tells(
-    simulate, simulated_worker, model, tmp_path
+    simulate: Callable[..., Simulation],
+    simulated_worker: Callable[[Simulation], Worker],
+    model: pathlib.Path,
+    tmp_path: pathlib.Path,
 ) -> None:
     worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import onnx
 import pytest
 
 from engines import CompileOptions, EngineCache, compile_model
-from engines.options import BuildOptions, TensorRtOptions
-from engines.profiles import ShapeRange
-from engines.tensorrt_backend import TensorRtBackend
+from engines.backends.build_options import BuildOptions, TensorRtOptions
+from engines.backends.shape_range import ShapeRange
+from engines.tensorrt.backend import TensorRtBackend
 from partitioner import PartitionOptions
-from simulated_tensorrt import Plan
+from simulated_tensorrt import Plan, Simulation
 
 IMAGES = ShapeRange(low=(1, 3, 32, 32), best=(4, 3, 64, 64), high=(8, 3, 64, 128))
 FIXED = ShapeRange(low=(2, 3, 32, 32), best=(2, 3, 32, 32), high=(2, 3, 32, 32))
@@ -47,9 +48,11 @@ def source(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture
-def build(simulate: Any, source: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: Any) -> Any:
+def build(
+    simulate: Callable[..., Simulation], source: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
     simulate()
-    monkeypatch.setattr(TensorRtBackend, "missing", lambda self: None)
+    monkeypatch.setattr(TensorRtBackend, "unavailable_reason", lambda self: None)
 
     def run(*shapes: Any, **options: Any) -> tuple[Recorder, Any]:
         recorder = Recorder()

@@ -16,7 +16,7 @@ from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 HOST = "127.0.0.1"
 
 
-class OnnxModel(Model):  # type: ignore[misc]  # installed in another environment
+class OnnxKServeModel(Model):  # type: ignore[misc]  # installed in another environment
     """An ONNX file."""
 
     def __init__(self, name: str, file: str) -> None:
@@ -39,7 +39,7 @@ class OnnxModel(Model):  # type: ignore[misc]  # installed in another environmen
 
 
 class LoopbackConfig(uvicorn.Config):
-    """Takes HOST, whatever address it is told."""
+    """Listens on HOST, whatever address is given."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{**options, "host": HOST})
@@ -47,7 +47,7 @@ class LoopbackConfig(uvicorn.Config):
 
 @contextlib.contextmanager
 def loopback_only() -> Iterator[None]:
-    """Let KServe listen on HOST: it has no option for that and takes all addresses."""
+    """Make KServe listen on HOST: it has no option for that and listens on all addresses."""
     add_port = grpc.aio.Server.add_insecure_port
 
     def add_loopback_port(server: grpc.aio.Server, address: str) -> int:
@@ -63,4 +63,4 @@ def loopback_only() -> Iterator[None]:
 if __name__ == "__main__":
     file, name, grpc_port, http_port = sys.argv[1:]
     with loopback_only():
-        ModelServer(http_port=int(http_port), grpc_port=int(grpc_port)).start([OnnxModel(name, file)])
+        ModelServer(http_port=int(http_port), grpc_port=int(grpc_port)).start([OnnxKServeModel(name, file)])

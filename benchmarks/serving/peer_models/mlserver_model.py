@@ -8,7 +8,7 @@ from mlserver.codecs import NumpyCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 
 
-class OnnxModel(MLModel):  # type: ignore[misc]  # installed in another environment
+class OnnxMLServerModel(MLModel):  # type: ignore[misc]  # installed in another environment
     """The file that ``parameters.uri`` names."""
 
     async def load(self) -> bool:

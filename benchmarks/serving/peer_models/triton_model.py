@@ -1,4 +1,4 @@
-"""Runs an ONNX file in Triton's Python backend; stands as ``1/model.py`` in its model repository."""
+"""Runs an ONNX file in Triton's Python backend; its model repository holds this file as ``1/model.py``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TritonPythonModel:
         self._outputs = [tensor.name for tensor in self._session.get_outputs()]
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer what Triton's batcher has put together, by one run."""
+        """Answer the requests of one batch with one run."""
         feeds = {
             name: [backend.get_input_tensor_by_name(r, name).as_numpy() for r in requests] for name in self._inputs
         }

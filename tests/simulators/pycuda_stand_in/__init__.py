@@ -17,7 +17,7 @@ from simulated_cuda.gpu import Block
 
 DRIVER = "libcuda.so.1"
 KINDS = ("device allocations", "page-locked allocations", "streams", "events", "retained contexts", "pushed contexts")
-"""What the library counts, in its order."""
+"""Counters of the library, in its order."""
 
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -33,7 +33,7 @@ def find_library() -> Any | None:
 
 
 class StandInGpu(SimulatedGpu):
-    """What the simulated TensorRT asks of a GPU, by way of the driver that pycuda uses.
+    """The GPU of the simulated TensorRT, by way of the driver that pycuda uses.
 
     Attributes:
         library: That driver.
@@ -54,7 +54,7 @@ class StandInGpu(SimulatedGpu):
         return [current.value] if current.value else []
 
     def check(self) -> None:
-        """Whether a call of this thread can succeed."""
+        """Return whether a call of this thread can succeed."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._succeed(self.library.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
 
@@ -89,7 +89,7 @@ class StandInGpu(SimulatedGpu):
         self._succeed(self.library.cuCtxSynchronize())
 
     def leaks(self) -> dict[str, int]:
-        """How much of what was created is still there, by kind."""
+        """Return the number of objects that still exist, by kind."""
         counts = (ctypes.c_int * len(KINDS)).in_dll(self.library, "standin_alive")
         return {kind: count for kind, count in zip(KINDS, counts, strict=True) if count}
 
@@ -145,7 +145,7 @@ class DriverStream:
         return work
 
     def comes_after(self, work: DriverWork) -> bool:
-        """Whether a kernel that is added now runs after another one."""
+        """Return whether a kernel that is added now runs after another one."""
         return work.done or work.stream == self
 
     def finish(self) -> None:

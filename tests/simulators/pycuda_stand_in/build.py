@@ -107,7 +107,7 @@ def build(folder: pathlib.Path, seconds: float | None) -> None:
 
 
 def fingerprint(*parts: bytes) -> str:
-    """What a built thing depends on, as one word."""
+    """Return a hash of all that a build depends on."""
     return hashlib.sha256(repr((PYCUDA, HEADERS, sys.version, SETTINGS, parts)).encode()).hexdigest()[:16]
 
 

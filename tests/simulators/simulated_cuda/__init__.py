@@ -13,6 +13,8 @@ on a stream waits until somebody synchronizes with it: what is read too early is
 hold: a current context in each thread, live handles and addresses, and errors that come late and stay.
 """
 
+from __future__ import annotations
+
 from simulated_cuda.driver import make_driver, make_pycuda
 from simulated_cuda.errors import CudaError
 from simulated_cuda.gpu import POISON, SimulatedGpu

@@ -18,7 +18,7 @@ TEXTS = {
     LAUNCH_TIMEOUT: "the launch timed out and was terminated",
     LAUNCH_FAILED: "unspecified launch failure",
 }
-"""What ``cuGetErrorString`` says."""
+"""Texts of ``cuGetErrorString``."""
 
 
 class CudaError(Exception):
@@ -59,5 +59,5 @@ KINDS = {
 
 
 def error_of(call: str, code: int) -> Error:
-    """What pycuda raises for an error code."""
+    """Return pycuda's exception for an error code."""
     return KINDS.get(code, LogicError)(f"{call} failed: {TEXTS[code]}")

@@ -92,9 +92,9 @@ class SimulatedGpu:
         name: Of the device; it says that it is simulated.
         compute_capability: Major and minor.
         total_bytes: Of device memory; more than that can't be allocated.
-        misuses: What the project did that a real driver or library need not notice. A test expects none.
+        misuses: Mistakes of the project that a real driver or library need not notice. A test expects none.
         fails_kernel: Error code that the next kernel ends with; it then stays. None for no error.
-        computes: Whether engines compute. Without it they only cost what the host does.
+        computes: True if engines compute. Otherwise they only cost the host's time.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class SimulatedGpu:
             self._pushed[threading.get_ident()] += change
 
     def check(self) -> None:
-        """Whether a call of this thread can succeed.
+        """Return whether a call of this thread can succeed.
 
         Raises:
             CudaError: It has no current context, or an earlier error stays.
@@ -195,7 +195,7 @@ class SimulatedGpu:
             self._claims.append((work, address, size))
 
     def leaks(self) -> dict[str, int]:
-        """How much of what was created is still there, by kind; kinds of which nothing is left are not listed."""
+        """Return the number of objects that still exist, by kind, without kinds that have none."""
         counts = {
             "device allocations": len(self.memory),
             "page-locked allocations": len(self.page_locked),

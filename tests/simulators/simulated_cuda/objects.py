@@ -34,7 +34,7 @@ def guarded(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 class OfContext:
-    """What belongs to a context, and is freed where that context is current or by the thread that retained it."""
+    """An object of a context. It is freed where that context is current, or by the thread that retained it."""
 
     gpu: SimulatedGpu
 
@@ -95,7 +95,7 @@ class Context:
         return hash(Context)
 
     def is_current(self) -> bool:
-        """Whether this very object was pushed last; another one of the same context doesn't count."""
+        """Return whether this very object was pushed last; another one of the same context doesn't count."""
         return bool(self.gpu.stack) and self.gpu.stack[-1] is self
 
     @property

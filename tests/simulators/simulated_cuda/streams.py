@@ -18,7 +18,7 @@ class Work:
     Attributes:
         stream: Where it is.
         number: Grows along a stream.
-        done: Whether it has run.
+        done: True once it has run.
         waits_for: Work of another stream that comes first, if any.
     """
 
@@ -40,14 +40,14 @@ class StreamQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all work has run."""
+        """Return whether all work has run."""
         return not self._waiting
 
     def add(self, run: Callable[[], None], *, waits_for: Work | None = None) -> Work:
         """Queue work.
 
         Args:
-            run: What it does; it raises ``CudaError`` for an error that stays.
+            run: Its function, which raises ``CudaError`` for an error that stays.
             waits_for: Work of a stream that runs first.
         """
         with self._gpu.lock:
@@ -57,7 +57,7 @@ class StreamQueue:
             return work
 
     def comes_after(self, work: Work) -> bool:
-        """Whether work that is added now runs after some other work: it did, is on this stream, or is waited for."""
+        """Return whether work that is added now runs after other work: it ran, is on this stream, or is awaited."""
         with self._gpu.lock:
             if work.done or work.stream is self:
                 return True

@@ -11,6 +11,8 @@ ONNX Runtime computes it on the host when its stream gets to it. It has the name
 release that it stands for, and gives None, False or an exception where TensorRT does.
 """
 
+from __future__ import annotations
+
 from simulated_tensorrt.plan import Plan
 from simulated_tensorrt.simulation import VARIABLE, Faults, Simulation
 from simulated_tensorrt.surface import make_tensorrt

@@ -1,4 +1,4 @@
-"""What a context was told about inputs and outputs, and what follows from it."""
+"""Inputs and outputs that a context was given, and their consequences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bindings:
         self.profile = profile
 
     def misfit(self, name: str, shape: Shape) -> str:
-        """Why an input can't have a shape; empty if it can."""
+        """Return why an input can't have a shape; empty if it can."""
         tensor = self._engine._tensors.get(name)
         if tensor is None or not tensor.is_input:
             return "there is no such input"

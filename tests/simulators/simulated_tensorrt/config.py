@@ -1,4 +1,4 @@
-"""How to build: limits, flags, profiles and the timing cache."""
+"""Settings of a build: limits, flags, profiles and the timing cache."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _in_order(triple: list[list[int]]) -> list[list[int]]:
 
 
 class ITimingCache(Bound):
-    """Which layers were timed, by which release on which GPU. It has no numbers: nothing here is fast or slow."""
+    """Layers that were timed, with the release and GPU. It has no times: nothing here is fast or slow."""
 
     def __init__(self, machine: str, layers: set[str]) -> None:
         self._machine = machine
@@ -167,7 +167,7 @@ class IBuilderConfig(Speaks):
         return [flag.name for flag in self._trt.BuilderFlag if self.get_flag(flag)]
 
     def _settings(self) -> dict[str, Any]:
-        """What else was set, for a plan to tell."""
+        """Return the other settings, for the plan."""
         return {
             "level": self.builder_optimization_level,
             "limits": self._limits,

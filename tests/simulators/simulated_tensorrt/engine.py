@@ -52,7 +52,7 @@ class Runtime(ShowsLogger):
         return engine
 
     def _mismatch(self, plan: Plan) -> str:
-        """What keeps a plan from being used here; empty if nothing does."""
+        """Return the obstacle to a plan's use here; empty if there is none."""
         ours, built = self._sim.release, tuple(int(n) for n in plan.version.split(".")[:2])
         if plan.version != self._sim.version:
             compatible = "VERSION_COMPATIBLE" in plan.flags and built <= ours
@@ -82,7 +82,7 @@ class ICudaEngine(Speaks):
 
     @property
     def _executable(self) -> Executable:
-        """What the engine computes, once it has all weights."""
+        """Return the executable of the engine, once it has all weights."""
         with self._sim.lock:
             if self._loaded is None:
                 self._loaded = Executable(self._weights.SerializeToString(), self._plan.tensors)

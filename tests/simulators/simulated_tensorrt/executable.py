@@ -1,4 +1,4 @@
-"""What an engine computes, computed by ONNX Runtime on the host."""
+"""The computation of an engine, by ONNX Runtime on the host."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Executable:
 
 
 def storage(tensor: Tensor) -> np.dtype:
-    """How NumPy holds a tensor's elements: those that it lacks, as unsigned numbers."""
+    """Return NumPy's type for a tensor's elements; for those that it lacks, unsigned numbers."""
     if tensor.dtype in PLAIN:
         return onnx.helper.tensor_dtype_to_np_dtype(tensor.element)
     return np.dtype(f"u{tensor.item_bytes}")
 
 
 def bytes_of(value: OrtValue) -> bytes:
-    """What a value holds."""
+    """Return the content of a value."""
     return ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
 
 

@@ -1,4 +1,4 @@
-"""What an engine is told from its ONNX graph: inputs and outputs, which of them hold sizes, and scratch memory."""
+"""Facts of an engine that follow from its ONNX graph: inputs, outputs, those that hold sizes, and scratch memory."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Tensor:
         element: ONNX element type.
         shape: Sizes, -1 where they vary.
         symbols: Names of the sizes; empty where they have none.
-        is_input: Whether it is an input.
-        on_host: Whether it is read on the host: it holds sizes.
-        data_dependent: Whether only a run tells its shape.
+        is_input: True for an input.
+        on_host: True if it holds sizes, and is read on the host.
+        data_dependent: True if only a run reveals its shape.
     """
 
     name: str

@@ -23,11 +23,11 @@ OUTPUT_ALIGNMENT = 256
 
 @dataclasses.dataclass(kw_only=True)
 class Kernel:
-    """What an enqueue has fixed. Scratch memory and outputs are poisoned before anything is read.
+    """The work of one enqueue. Scratch memory and outputs are poisoned before anything is read.
 
     Attributes:
-        gpu: Whose memory it works on.
-        executable: What it computes.
+        gpu: The GPU with its memory.
+        executable: Of the engine.
         tensors: Inputs and outputs.
         shapes: Of the inputs.
         results: Shapes of the outputs, -1 where only this run tells.

@@ -61,6 +61,13 @@ class ILayer(Bound):
     def num_ranks(self) -> int:
         return 1
 
+    @property
+    def num_outputs(self) -> int:
+        return 0  # what is inside a network is not simulated
+
+    def get_output(self, index: int) -> ITensor | None:
+        return None
+
 
 class INetworkDefinition(Bound):
     """Empty until a parser has filled it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from engines import tensorrt_ops
+from engines.tensorrt.labelling import operators
 from simulated_tensorrt.graphs import DTYPES, misread_uint8, narrow_doubles
 from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.reader import ModelReader
@@ -44,7 +44,7 @@ class OnnxParser(ModelReader):
         return bool(self.flags >> int(flag) & 1)
 
     def supports_operator(self, op_name: str) -> bool:
-        return op_name in tensorrt_ops.DTYPES
+        return op_name in operators.DTYPES
 
     def parse(self, model: Any, path: str | None = None) -> bool:
         return self._load(model, path) and self._import()
@@ -129,7 +129,7 @@ def _unknown_nodes(model: onnx.ModelProto) -> Iterator[Problem]:
     """The parser looks at the name alone, whatever the domain."""
     functions = {(f.domain, f.name) for f in model.functions}
     for number, node in enumerate(model.graph.node):
-        if node.op_type not in tensorrt_ops.DTYPES and (node.domain, node.op_type) not in functions:
+        if node.op_type not in operators.DTYPES and (node.domain, node.op_type) not in functions:
             yield number, node, "UNSUPPORTED_NODE", f"In node {number}: no importer for {node.op_type}"
 
 

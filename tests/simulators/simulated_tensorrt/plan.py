@@ -21,7 +21,7 @@ class PlanError(Exception):
 
 @dataclasses.dataclass(kw_only=True)
 class Plan:
-    """What a build results in.
+    """The result of a build.
 
     Attributes:
         version: Of the TensorRT that built it.
@@ -33,7 +33,7 @@ class Plan:
         layers: Names.
         flags: Names of the builder flags.
         stripped: Hash of each weight that was left out, by name.
-        settings: What else the builder was told.
+        settings: Other settings of the builder.
         model: ONNX.
     """
 

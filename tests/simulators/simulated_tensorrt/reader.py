@@ -1,4 +1,4 @@
-"""What reads ONNX models: the parser and the refitter."""
+"""Readers of ONNX models: the parser and the refitter."""
 
 from __future__ import annotations
 

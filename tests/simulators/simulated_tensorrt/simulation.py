@@ -1,4 +1,4 @@
-"""What the objects of one simulated TensorRT share, and what a test lets go wrong in it."""
+"""The common state of one simulated TensorRT, and the faults that a test gives it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ VARIABLE = "SIMULATED_TENSORRT"
 
 
 class UsageError(Exception):
-    """What the library refuses; the text goes to the log."""
+    """Refusals of the library; the text goes to the log."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class Faults:
-    """What goes wrong. All of it can be sent to a child process."""
+    """Faults. All of them can be sent to a child process."""
 
     builder_missing: bool = False
     """The library does not start: there is no GPU, or a driver that is too old."""
@@ -36,15 +36,15 @@ class Faults:
     build_crashes: bool = False
     """A build ends the process."""
     build_step_s: float = 0.0
-    """How long a build works on each layer."""
+    """Time that a build takes for each layer."""
     deserialize_fails: str = ""
     """Engines are None, with this line in the log."""
     context_fails: str = ""
     """Execution contexts are None, with this line in the log."""
     enqueue_fails_after: int | None = None
-    """How many enqueues succeed before one gives False; those after it succeed again."""
+    """Number of enqueues that succeed before one returns False; those after it succeed again."""
     enqueue_fails: str = "Cuda failure: out of memory"
-    """What the log says of it."""
+    """The text of the log."""
     profile_switch_fails: bool = False
     refit_fails: bool = False
 
@@ -55,8 +55,8 @@ class Simulation:
 
     Attributes:
         version: Of TensorRT.
-        gpu: What it runs on.
-        faults: What goes wrong; a test changes it whenever it likes.
+        gpu: Its GPU.
+        faults: Faults, which a test may change at any time.
         builds: Engines that were built in this process.
         enqueues: Executions that were asked for.
         timed_layers: Layers whose speed was measured, for lack of a timing cache that knows them.
@@ -93,7 +93,7 @@ class Simulation:
         raise UsageError(self.faults.enqueue_fails)
 
     def to_json(self) -> str:
-        """What a child process needs to have the same simulation."""
+        """Return the description from which a child process makes the same simulation."""
         facts = {
             "version": self.version,
             "compute_capability": self.gpu.compute_capability,

@@ -68,7 +68,7 @@ def started(value: Any, kind: type) -> Any:
 
 
 def pure_virtual(name: str) -> RuntimeError:
-    """What a call raises of a method that only a subclass has, as pybind11 words it."""
+    """Return the exception for a method that only a subclass has, as pybind11 words it."""
     return RuntimeError(f'Tried to call pure virtual function "{name}"')
 
 

@@ -1,5 +1,7 @@
 """Stands for TensorRT in a process whose path has the folder above; see ``simulated_machine``."""
 
+from __future__ import annotations
+
 import sys
 
 from simulated_machine import of_process

@@ -1,1 +1,0 @@
-"""The latency harness: ``trtnode bench networks`` and ``trtnode bench model``."""

@@ -1,0 +1,36 @@
+"""The plan of a measurement: settings and rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Settings of every model, beside the native baseline.
+
+    Attributes:
+        precisions: Keys of ``PRECISIONS``.
+        peers: Keys of ``PEERS``.
+        engine: The engine to compile for.
+        via: process, grpc or both.
+        threads: Threads of each engine; None for the libraries' choice.
+        rounds: Turns of each setting.
+        layers: True to time layers, too.
+    """
+
+    precisions: Sequence[str]
+    peers: Sequence[str]
+    engine: str
+    via: Sequence[str]
+    threads: int | None
+    rounds: int
+    layers: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a model's measurement: compiling, loading, rounds, and layers."""
+        compiled = len(self.precisions)
+        profiled = 1 + compiled if self.layers else 0
+        return compiled + (1 + compiled + len(self.peers)) + self.rounds + profiled

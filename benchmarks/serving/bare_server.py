@@ -1,0 +1,134 @@
+"""A bare gRPC server: the port of the real server, with a handler that only runs the model.
+
+``python -m benchmarks.serving.bare_server servable.yaml 0`` serves the first model of a configuration on grpcio's
+threaded server, with the options and the threads of ``serving/grpc/server.py``. The handler neither checks, counts,
+logs nor batches, so the difference to the real server is the cost of its features. Several such processes may share a
+port if the configuration has workers.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+
+from engines import Executable
+from protos import (
+    InferStatistics,
+    ModelInferRequest,
+    ModelInferResponse,
+    ModelStatistics,
+    ModelStatisticsRequest,
+    ModelStatisticsResponse,
+    StatisticDuration,
+)
+from serving.config.load import load_config
+from serving.grpc.server import channel_options, codec
+from serving.models.loader import engine_loader
+from serving.models.repository import ModelRepository
+from serving.protocol.wire_signature import DATATYPES
+from serving.schema.server import ServableConfig
+from serving.service.inference_service import InferenceService
+from serving.service.rpc_handler import Handler
+from serving.service.rpc_table import INFER_RPC, SERVICE_NAME
+from serving.service.unary_rpcs import Method, UnaryRpcs
+from serving.telemetry.prometheus import Metrics
+from serving.threads.cpu_affinity import PortCores, placed
+from serving.threads.inference_pool import InferencePool, inference_threads
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM."""
+    path, place = sys.argv[1:] if argv is None else argv
+    config = load_config(pathlib.Path(path))
+    cores = PortCores(config.server.grpc.cores, int(place))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: they inherit it
+    server = make_server(config, cores)
+    with cores.kept():
+        server.start()
+    signal.sigwait({signal.SIGTERM})
+    server.stop(None).wait()
+    return 0
+
+
+def make_server(config: ServableConfig, cores: PortCores) -> grpc.Server:
+    """Return the server, not started, with its model loaded.
+
+    Every RPC but ModelInfer and ModelStatistics is that of the real server.
+    """
+    loaded: list[Executable] = []
+    load = engine_loader(config)
+
+    def keep(model: Any) -> Executable:
+        loaded.append(load(model))
+        return loaded[-1]
+
+    repository = ModelRepository(config.models, keep, Metrics(), "wait")
+    repository.load(config.models[0].name, None, {})
+    pool = InferencePool(inference_threads(config.models[0].instances), settle=cores.settle)
+    rpcs = UnaryRpcs(InferenceService(repository, Metrics(), config.server))
+    model = BareModel(loaded[0])
+    handlers: dict[str, Handler] = {name: _without_context(method) for name, method in rpcs.methods.items()}
+    handlers.update({INFER_RPC: model.infer, "ModelStatistics": model.statistics})
+    grpc_port = config.server.grpc
+    with cores.kept():
+        server = grpc.server(pool, options=channel_options(config.server, shares_port=grpc_port.workers > 1))
+    methods = {name: grpc.unary_unary_rpc_method_handler(handler, **codec(name)) for name, handler in handlers.items()}
+    server.add_registered_method_handlers(SERVICE_NAME, methods)
+    server.add_insecure_port(f"{grpc_port.host}:{grpc_port.port}")
+    return server
+
+
+def _without_context(method: Method) -> Handler:
+    return lambda request, _context: method(request)
+
+
+class BareModel:
+    """Parses requests with raw contents, runs the model, and writes the answers.
+
+    Runs are serialized, as in a server with one instance.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        self._run = placed(executable.run)
+        self._inputs = {spec.name: DATATYPES[spec.dtype].numpy for spec in executable.inputs if spec.dtype is not None}
+        self._outputs = {spec.name: DATATYPES[spec.dtype].name for spec in executable.outputs if spec.dtype is not None}
+        self._running = threading.Lock()
+        self._answered = 0
+
+    def infer(self, request: ModelInferRequest, _context: object) -> ModelInferResponse:
+        """Run the model."""
+        feeds = {
+            tensor.name: np.frombuffer(data, self._inputs[tensor.name]).reshape(tensor.shape)
+            for tensor, data in zip(request.inputs, request.raw_input_contents, strict=True)
+        }
+        with self._running:
+            results = self._run(feeds)
+        response = ModelInferResponse(model_name=request.model_name, id=request.id)
+        for name, array in results.items():
+            response.outputs.add(name=name, datatype=self._outputs[name], shape=array.shape)
+            response.raw_output_contents.append(array.tobytes())
+        self._answered += 1
+        return response
+
+    def statistics(self, request: ModelStatisticsRequest, _context: object) -> ModelStatisticsResponse:
+        """Return the number of requests: perf_analyzer stops if it doesn't grow."""
+        count = StatisticDuration(count=self._answered)
+        stats = ModelStatistics(
+            name=request.name,
+            version=request.version or "1",
+            inference_count=self._answered,
+            execution_count=self._answered,
+            inference_stats=InferStatistics(success=count, queue=count),
+        )
+        return ModelStatisticsResponse(model_stats=[stats])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

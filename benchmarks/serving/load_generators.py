@@ -1,0 +1,190 @@
+"""Load generators: perf_analyzer, which is Triton's client in C++, or this project's generator in Python."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.load.client_pool import ClientProcessPool
+from benchmarks.load.client_process import RepeatedRequest, connect
+from benchmarks.load.load_level import Level
+from benchmarks.load.shared_memory import in_shared_memory
+from benchmarks.load.target import INFER_METHOD, find_target
+from benchmarks.server_process import inference_request
+from benchmarks.serving.servers import Endpoint
+from protos import ModelInferRequest
+
+TIMEOUT_S = 60.0
+WINDOWS = 3
+"""Number of windows that perf_analyzer takes the mean of."""
+
+LONGER = (1, 4)
+"""Length of each attempt of a turn, in turns: perf_analyzer fails if no request begins and ends within a window."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFigures:
+    """Figures of one turn of load.
+
+    Attributes:
+        throughput_per_s: Successful requests per second.
+        p50_ms: Their median latency, in milliseconds.
+    """
+
+    throughput_per_s: float
+    p50_ms: float
+
+
+class LoadError(BenchmarkError):
+    """A load generator couldn't measure."""
+
+    exit_code = 1
+
+
+LoadTurn = Callable[[int, float], LoadFigures]
+"""Puts a number of callers on a server for a number of seconds; each caller waits for its answer."""
+
+
+class Load(Protocol):
+    """A load generator.
+
+    Attributes:
+        name: For the output.
+    """
+
+    name: str
+
+    def open(self, endpoint: Endpoint) -> contextlib.AbstractContextManager[LoadTurn]:
+        """Prepare load on an endpoint."""
+        ...
+
+
+class PythonClient:
+    """This project's generator: one client process over grpcio, which repeats one request."""
+
+    name = "benchmarks/load (grpcio)"
+
+    @contextlib.contextmanager
+    def open(self, endpoint: Endpoint) -> Iterator[LoadTurn]:
+        """Send a first request and start the client process.
+
+        Raises:
+            TargetError: The server doesn't have the model, or has no shared memory extension.
+            ClientError: The client process died.
+        """
+        with _request(endpoint) as request:
+            repeated = RepeatedRequest(
+                address=endpoint.address,
+                method=INFER_METHOD,
+                request=request.SerializeToString(),
+                timeout_s=TIMEOUT_S,
+            )
+            with ClientProcessPool(repeated, 1) as pool:
+                yield lambda callers, seconds: _run(pool, Level(callers=callers, seconds=seconds), endpoint)
+
+
+class PerfAnalyzer:
+    """NVIDIA's perf_analyzer. The wheel of tritonclient 2.41 has it."""
+
+    def __init__(self, program: pathlib.Path) -> None:
+        self.name = f"{program.name} of Triton"
+        self._program = program
+
+    @contextlib.contextmanager
+    def open(self, endpoint: Endpoint) -> Iterator[LoadTurn]:
+        """Return at once: each turn is a process of its own."""
+        yield lambda callers, seconds: self._measure(endpoint, callers, seconds)
+
+    def _measure(self, endpoint: Endpoint, callers: int, seconds: float) -> LoadFigures:
+        for times in LONGER:
+            found = self._try(endpoint, callers, seconds * times)
+            if isinstance(found, LoadFigures):
+                return found
+        raise LoadError(f"perf_analyzer failed on {endpoint.address}: {found}")
+
+    def _try(self, endpoint: Endpoint, callers: int, seconds: float) -> LoadFigures | str:
+        """Return the figures, or the last line of the output if it failed."""
+        shape = endpoint.shape[1:] if endpoint.batched else endpoint.shape
+        with tempfile.TemporaryDirectory(prefix="trtnode-load-") as folder:
+            table = pathlib.Path(folder) / "figures.csv"
+            options = {
+                "-m": endpoint.model,
+                "-u": endpoint.address,
+                "-i": "grpc",
+                "--concurrency-range": f"{callers}:{callers}",
+                "--shape": f"{endpoint.input}:{','.join(map(str, shape))}",
+                "--shared-memory": "system" if endpoint.shared_memory else "none",
+                "--output-shared-memory-size": str(4 * int(np.prod(endpoint.shape))),
+                "-p": str(round(1000 * seconds / WINDOWS)),
+                "-r": str(WINDOWS),
+                "-s": "999",  # any window counts as stable: the median over rounds decides
+                "-f": str(table),
+            }
+            command = [str(self._program), *(part for option in options.items() for part in option)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode or not table.exists():
+                return _last_line(done.stdout + done.stderr)
+            return read_figures(table)
+
+
+def read_figures(table: pathlib.Path) -> LoadFigures:
+    """Read the table of ``perf_analyzer -f``: a heading and one row, with latencies in microseconds."""
+    with table.open(encoding="utf-8", newline="") as file:
+        row = next(csv.DictReader(file))
+    return LoadFigures(throughput_per_s=float(row["Inferences/Second"]), p50_ms=float(row["p50 latency"]) / 1000)
+
+
+def find_perf_analyzer(given: pathlib.Path | None) -> PerfAnalyzer | str:
+    """Return perf_analyzer, or a sentence that says why there is none.
+
+    Args:
+        given: The program; None for the one beside this interpreter, where tritonclient 2.41 puts it.
+    """
+    program = given or pathlib.Path(sys.executable).with_name("perf_analyzer")
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"perf_analyzer is not installed ({program}: {error.strerror})"
+    if done.returncode and "Perf Analyzer" not in done.stdout + done.stderr:
+        return f"perf_analyzer doesn't run ({_last_line(done.stdout + done.stderr)})"
+    return PerfAnalyzer(program)
+
+
+@contextlib.contextmanager
+def _request(endpoint: Endpoint) -> Iterator[ModelInferRequest]:
+    x = np.random.default_rng(0).standard_normal(endpoint.shape, np.float32)
+    request = inference_request(endpoint.model, {endpoint.input: x})
+    if not endpoint.shared_memory:
+        yield request
+        return
+    with connect(endpoint.address) as channel:
+        found = find_target(channel, endpoint.address, endpoint.model)
+        response = found.call("ModelInfer", request)
+        with in_shared_memory(found, request, response, TIMEOUT_S) as moved:
+            yield moved
+
+
+def _run(pool: ClientProcessPool, level: Level, endpoint: Endpoint) -> LoadFigures:
+    samples = pool.run(level, lambda _answers: None)
+    if pool.interrupted:
+        raise KeyboardInterrupt
+    if samples.errors or not samples.requests:
+        message = next(iter(samples.messages.values()), "no request was answered")
+        raise LoadError(f"The server at {endpoint.address} doesn't answer under load: {message}")
+    return LoadFigures(
+        throughput_per_s=len(samples.latencies_ms) / samples.seconds, p50_ms=float(np.median(samples.latencies_ms))
+    )
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")

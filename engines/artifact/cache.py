@@ -1,0 +1,173 @@
+"""The cache of built engines, keyed by everything that decides what would be built now."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from engines.artifact.files import write_atomically
+from engines.artifact.refusal import Refusal
+from engines.artifact.trust import Trust
+from engines.errors import OutputFileError
+from partitioner import ReasonCode
+
+logger = logging.getLogger(__name__)
+
+LAYOUT_VERSION = "3"
+"""Part of every key. It is raised when a cached verdict no longer means what it meant."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CachedEngine:
+    """An engine that was built and checked."""
+
+    envelope: str
+    engine: bytes
+
+
+def engine_key(**parts: str) -> str:
+    """Hash named parts, each of which changes what is built.
+
+    Args:
+        **parts: For example the model's hash, options, backend, version, device.
+    """
+    digest = hashlib.sha256()
+    for name, part in sorted({**parts, "layout": LAYOUT_VERSION}.items()):
+        part_hash = hashlib.sha256(part.encode()).hexdigest()
+        logger.debug("Engine key part %s: %s", name, part_hash[:16])
+        digest.update(f"{name}={part_hash}\n".encode())
+    return digest.hexdigest()
+
+
+def _refusal(fields: Mapping[str, Any]) -> Refusal:
+    refusal = Refusal(code=ReasonCode(fields["code"]), detail=str(fields["detail"]), divisible=False)
+    culprits = tuple((int(position), str(detail)) for position, detail in fields.get("culprits", ()))
+    return dataclasses.replace(refusal, culprits=culprits)
+
+
+class EngineCache:
+    """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing.
+
+    Attributes:
+        trust: The engines that may run, including those built with this cache.
+    """
+
+    def __init__(self, directory: pathlib.Path, max_bytes: int, *, trust: Trust | None = None) -> None:
+        """Use a folder, which is made on the first write. The machine's key is in it.
+
+        Args:
+            directory: The folder.
+            max_bytes: The least recently used entries are dropped beyond this size.
+            trust: The engines that may run, besides those of this machine; None takes the defaults.
+        """
+        self.trust = (trust or Trust()).on_machine(directory)
+        self._directory = directory
+        self._max_bytes = max_bytes
+
+    def get(self, key: str) -> CachedEngine | Refusal | None:
+        """Look an engine up. None if it isn't there, or is damaged."""
+        fields = self.get_record(key)
+        if fields is None:
+            return None
+        try:
+            if "refusal" in fields:
+                return _refusal(fields["refusal"])
+            engine = (self._directory / f"{key}.engine").read_bytes()
+            if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
+                raise ValueError("its sha256 differs")
+            return CachedEngine(envelope=fields["envelope"], engine=engine)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", self._directory / f"{key}.json", error)
+            return None
+
+    def put(self, key: str, entry: CachedEngine | Refusal) -> None:
+        """Store an engine or a refusal. A cache that can't be written is a warning, not a failure."""
+        if isinstance(entry, Refusal):
+            self.put_record(key, {"refusal": {"code": entry.code, "detail": entry.detail, "culprits": entry.culprits}})
+        else:
+            fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
+            self.put_record(key, fields, engine=entry.engine)
+
+    def get_record(self, key: str) -> Mapping[str, Any] | None:
+        """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
+        record = self._directory / f"{key}.json"
+        try:
+            fields = json.loads(record.read_text(encoding="utf-8"))
+            with contextlib.suppress(OSError):  # a cache that is only read may still be used
+                os.utime(record)
+            return {**fields}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+            return None
+
+    def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | None = None) -> None:
+        """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if engine is not None:
+                write_atomically(self._directory / f"{key}.engine", engine)
+            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
+            self._evict()
+        except (OSError, OutputFileError) as error:
+            logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+
+    def timing_file(self, machine: str) -> pathlib.Path:
+        """Return the file in which builds share what they measured.
+
+        Args:
+            machine: The library, its version and the device; measurements hold for no other.
+        """
+        return self._directory / f"{hashlib.sha256(machine.encode()).hexdigest()[:32]}.timing"
+
+    def verdicts(self, key: str) -> dict[str, str]:
+        """Return a library's verdicts on nodes by the hash of their key; empty where it was never asked."""
+        record = self._directory / f"{key}.json"
+        try:
+            said = json.loads(record.read_text(encoding="utf-8"))["verdicts"]
+            return {str(signature): str(sentence) for signature, sentence in said.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+            return {}
+
+    def put_verdicts(self, key: str, said: Mapping[str, str]) -> None:
+        """Add to a library's verdicts. A cache that can't be written is a warning, not a failure."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            fields = {"verdicts": {**self.verdicts(key), **said}}
+            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
+        except (OSError, OutputFileError) as error:
+            logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+
+    def _evict(self) -> None:
+        sizes: dict[pathlib.Path, tuple[float, int]] = {}
+        for record in self._directory.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # another process may drop it at the same time
+                engine = record.with_suffix(".engine")
+                size = record.stat().st_size + (engine.stat().st_size if engine.exists() else 0)
+                sizes[record] = (record.stat().st_mtime, size)
+        total = 0
+        for record, (_, size) in sorted(sizes.items(), key=lambda item: -item[1][0]):
+            fits = size <= self._max_bytes  # what never fits takes no room from others
+            total += size * fits
+            if not fits or total > self._max_bytes:
+                record.unlink(missing_ok=True)
+                record.with_suffix(".engine").unlink(missing_ok=True)
+
+
+def builder_version() -> str:
+    """Return the version of this project."""
+    return importlib.metadata.version("trtnode")

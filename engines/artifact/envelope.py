@@ -1,0 +1,214 @@
+"""The envelope of an engine: its origin, and where it may run. It is checked before a library sees engine bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from engines.errors import EngineRejectedError
+from partitioner import TensorSpec
+
+FORMAT_VERSION = 1
+
+STRIPPED = "STRIP_PLAN"
+"""The option that engines without weights are built with, by TensorRT's name."""
+
+TARGETS = "TARGETS"
+"""The option that names the GPUs of an engine that was built for several, with commas between."""
+
+TEXT_FIELDS = (
+    "backend",
+    "backend_version",
+    "platform",
+    "precision_asked",
+    "precision_effective",
+    "engine_sha256",
+    "segment_sha256",
+    "builder_version",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """The processor that an engine is built for.
+
+    Attributes:
+        features: The instruction set or compute capability, which must be equal for the engine to run.
+        name: Marketing name; differs between machines that can share engines.
+    """
+
+    features: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A description that travels with engine bytes.
+
+    Attributes:
+        backend: Name of the library.
+        backend_version: Full version of the library.
+        platform: Operating system and machine.
+        device: Processor.
+        precision_asked: The precision that the user asked for.
+        precision_effective: The precision that the engine computes in.
+        options: Properties of the library, by name; they are set again at load.
+        inputs: Run-time inputs in binding order.
+        outputs: In binding order.
+        engine_sha256: Of the engine bytes.
+        segment_sha256: Of the segment's nodes and weights; see ``segment_hash``.
+        builder_version: Version of this project that built the engine.
+        calibration_sha256: Of the ranges that were used, if any.
+        node_precisions: The precision asked of each node, by node identity; none where all are float32.
+        profiles: Shape profiles; none for engines that take any shape their inputs declare.
+        format_version: Of the envelope itself.
+        signature: Over ``signed_bytes``, see ``engines.artifact.trust``; None for engines that nobody has signed.
+    """
+
+    backend: str
+    backend_version: str
+    platform: str
+    device: Device
+    precision_asked: str
+    precision_effective: str
+    options: Mapping[str, str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    engine_sha256: str
+    segment_sha256: str
+    builder_version: str
+    calibration_sha256: str = ""
+    node_precisions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    profiles: tuple[Mapping[str, Any], ...] = ()
+    format_version: int = FORMAT_VERSION
+    signature: str | None = None
+
+    @property
+    def is_stripped(self) -> bool:
+        """True if the engine holds no weights, and must be given those of the nodes that it replaces."""
+        return self.options.get(STRIPPED) == "1"
+
+    def to_json(self) -> str:
+        """Return canonical JSON: UTF-8, sorted keys, no spaces."""
+        return _canonical(self._fields())
+
+    def signed_bytes(self) -> bytes:
+        """Return the bytes that a signature covers: the canonical JSON without ``signature``."""
+        fields = self._fields()
+        del fields["signature"]
+        return _canonical(fields).encode("utf-8", "surrogatepass")
+
+    def _fields(self) -> dict[str, Any]:
+        fields = dataclasses.asdict(self)
+        fields["inputs"] = [_spec_to_json(s) for s in self.inputs]
+        fields["outputs"] = [_spec_to_json(s) for s in self.outputs]
+        return fields
+
+    @classmethod
+    def from_json(cls, text: str, segment: str) -> Envelope:
+        """Read an envelope.
+
+        Raises:
+            EngineRejectedError: The text is no envelope, or one of a newer format.
+        """
+        try:
+            fields = json.loads(text)
+            version = fields["format_version"]
+            if version != FORMAT_VERSION:
+                raise EngineRejectedError(segment, f"its envelope has format {version}, this program reads 1.")
+            _check_texts(fields, TEXT_FIELDS)
+            _check_texts(fields["device"], ("features", "name"))
+            for texts in (fields["options"], fields.get("node_precisions", {})):
+                _check_texts(texts, texts)
+            if fields.get("signature") is not None:
+                _check_texts(fields, ("signature",))
+            fields["device"] = Device(**fields["device"])
+            for key in ("inputs", "outputs"):
+                fields[key] = tuple(_spec_from_json(s) for s in fields[key])
+            fields["profiles"] = tuple(fields["profiles"])
+            return cls(**fields)
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise EngineRejectedError(segment, f"its envelope can't be read ({error}).") from error
+
+    def verify(self, engine: bytes, segment: str, *, version: str, device: Device) -> None:
+        """Refuse an engine that is damaged or was made for something else. The hash comes first.
+
+        Args:
+            engine: The engine bytes.
+            segment: For the message.
+            version: The library's version here.
+            device: The processor here.
+
+        Raises:
+            EngineRejectedError: Something differs.
+        """
+        if hashlib.sha256(engine).hexdigest() != self.engine_sha256:
+            raise EngineRejectedError(segment, "its bytes are damaged (sha256 differs).")
+        if not self._runs_on_later(version):
+            _compare(segment, f"{self.backend} version", self.backend_version, version)
+        _compare(segment, "platform", self.platform, current_platform())
+        if not self._runs_on_others(device):
+            _compare(segment, "processor", self.device.features, device.features)
+
+    def _runs_on_later(self, version: str) -> bool:
+        """Apply TensorRT's rule for version compatible engines: they run on later releases up to the next major one."""
+        if self.options.get("VERSION_COMPATIBLE") != "1":
+            return False
+        built, here = _numbers(self.backend_version), _numbers(version)
+        return built <= here and here[0] - built[0] <= 1
+
+    def _runs_on_others(self, device: Device) -> bool:
+        """Apply TensorRT's rules: of targets, and of hardware compatible engines, which run from 8.0 on."""
+        if device.features in self.options.get(TARGETS, "").split(","):
+            return True
+        on_ampere_or_later = (_numbers(one.features) >= [8, 0] for one in (self.device, device))
+        return self.options.get("HARDWARE_COMPATIBILITY_LEVEL") == "AMPERE_PLUS" and all(on_ampere_or_later)
+
+
+def current_platform() -> str:
+    """Return operating system and machine, for example ``linux-x86_64``."""
+    return f"{platform.system()}-{platform.machine()}".lower()
+
+
+def _canonical(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the parts of a version; a part that is no number counts as the oldest."""
+    return [int(part) if part.isdecimal() else -1 for part in version.split(".")]
+
+
+def _compare(segment: str, what: str, built: str, here: str) -> None:
+    if built != here:
+        raise EngineRejectedError(segment, f"it was built for {what} {built!r}; here it is {here!r}.")
+
+
+def _check_texts(fields: object, keys: Iterable[str]) -> None:
+    if not isinstance(fields, dict):
+        raise TypeError(f"{fields!r:.40} is no mapping")
+    for key in keys:
+        if not isinstance(fields[key], str):
+            raise TypeError(f"{key!r} is no text")
+
+
+def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype and spec.dtype.name, "shape": spec.shape and list(spec.shape)}
+
+
+def _spec_from_json(fields: Mapping[str, Any]) -> TensorSpec:
+    shape: Sequence[int | str | None] | None = fields["shape"]
+    _check_texts(fields, ("name",))
+    if not all(isinstance(d, int | str | None) for d in shape or ()):
+        raise TypeError(f"the shape of {fields['name']!r} is no list of sizes")
+    return TensorSpec(
+        name=fields["name"],
+        dtype=ir.DataType[fields["dtype"]] if fields["dtype"] else None,
+        shape=None if shape is None else tuple(shape),
+    )

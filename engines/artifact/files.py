@@ -1,0 +1,138 @@
+"""Writes files and models of any size so that a reader sees the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import uuid
+
+import onnx
+
+from engines.errors import OutputFileError, OverwriteError
+from partitioner.model import protobuf_walk
+from partitioner.model.loading import read_proto
+
+INLINE_LIMIT_BYTES = 3 * 2**29
+"""1.5 GiB. protobuf's own limit is 2 GiB; beyond this, engines and weights go to files beside the model."""
+
+
+def check_output(path: pathlib.Path, *sources: pathlib.Path) -> None:
+    """Refuse an output path before any work is done for it.
+
+    Args:
+        path: The output.
+        sources: The files that it is made from.
+
+    Raises:
+        OutputFileError: There is no such folder.
+        OverwriteError: It is one of the sources.
+    """
+    if not path.parent.is_dir():
+        raise OutputFileError(path, "there is no such folder")
+    if path.exists() and any(source.exists() and path.samefile(source) for source in sources):
+        raise OverwriteError(path)
+
+
+def write_atomically(path: pathlib.Path, data: bytes) -> None:
+    """Write a file under a temporary name, flush it to disk, and rename it into place.
+
+    Raises:
+        OutputFileError: The folder is missing or not writable, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise OutputFileError(path, error.strerror or str(error)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_model(model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> None:
+    """Write a model; where it is too large for one file, engines and weights go beside it. The model comes last.
+
+    Args:
+        model: The model. It is the same afterwards.
+        path: The file.
+        inline_limit_bytes: The largest file.
+
+    Raises:
+        OutputFileError: A file can't be written.
+    """
+    with contextlib.ExitStack() as put_back:  # copying the model instead would take its size in memory once more
+        if _content_bytes(model) > inline_limit_bytes:
+            _move_engines_out(model, path, put_back)
+            _move_weights_out(model, path, put_back)
+        write_atomically(path, model.SerializeToString(deterministic=True))
+
+
+def sha256_of_file(path: pathlib.Path) -> str:
+    """Hash a file without reading it whole."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_model(path: pathlib.Path) -> str:
+    """Hash an ONNX file together with the files that hold its external data; without any, as ``sha256_of_file``.
+
+    Raises:
+        ModelFileError: It can't be read.
+        ExternalDataError: A file beside it is missing.
+    """
+    outside = filter(onnx.external_data_helper.uses_external_data, protobuf_walk.tensors(read_proto(path)))
+    places = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
+    if not places:
+        return sha256_of_file(path)
+    digests = [sha256_of_file(file) for file in (path, *(path.parent / place for place in sorted(places)))]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _content_bytes(model: onnx.ModelProto) -> int:
+    engines = sum(len(a.t.raw_data) for n in protobuf_walk.nodes(model) for a in n.attribute if a.name == "engine")
+    return engines + sum(len(t.raw_data) or t.ByteSize() for t in model.graph.initializer)
+
+
+def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
+    for node in protobuf_walk.nodes(model):
+        for attribute in node.attribute:
+            if attribute.name == "engine" and attribute.HasField("t"):
+                data = attribute.t.raw_data
+                sidecar = f"{path.name}.{hashlib.sha256(data).hexdigest()[:32]}.engine"
+                write_atomically(path.parent / sidecar, data)
+                put_back.callback(attribute.CopyFrom, onnx.AttributeProto.FromString(attribute.SerializeToString()))
+                attribute.CopyFrom(onnx.helper.make_attribute("engine_file", sidecar))
+
+
+def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
+    digest = hashlib.sha256()
+    chunks: list[bytes] = []
+    offset = 0
+    moved = [t for t in model.graph.initializer if len(t.raw_data) >= 1024]
+    for tensor in moved:
+        data = tensor.raw_data
+        digest.update(data)
+        chunks.append(data)
+        put_back.callback(_put_back, tensor, data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": "", "offset": str(offset), "length": str(len(data))}
+        tensor.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in entries.items())
+        offset += len(data)
+    location = f"{path.name}.{digest.hexdigest()[:32]}.data"
+    for tensor in moved:
+        tensor.external_data[0].value = location
+    if chunks:
+        write_atomically(path.parent / location, b"".join(chunks))
+
+
+def _put_back(tensor: onnx.TensorProto, data: bytes) -> None:
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.raw_data = data

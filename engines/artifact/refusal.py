@@ -1,0 +1,28 @@
+"""A lasting answer of an engine library or of a check: this segment is not to be built."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A segment that a backend refused, or computed wrong.
+
+    Attributes:
+        code: Of the reason.
+        detail: The reason, in the library's words.
+        culprits: Positions in the segment of the nodes to blame, with the reason for each; empty blames all.
+        lasting: True if another build of the segment would be refused too. Only such a refusal is kept.
+        divisible: True if builds of parts of the segment could tell more.
+    """
+
+    code: str
+    detail: str
+    culprits: tuple[tuple[int, str], ...] = ()
+    lasting: bool = True
+    divisible: bool = dataclasses.field(default=True, compare=False)
+
+    def reasons(self, nodes: int) -> dict[int, str]:
+        """Return the reason for each node to blame, by position in a segment of so many nodes."""
+        return dict(self.culprits) or dict.fromkeys(range(nodes), self.detail)

@@ -1,0 +1,77 @@
+"""Signs the engines of a compiled model."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+
+import onnx
+import onnx_ir as ir
+
+from engines.artifact.envelope import Envelope
+from engines.artifact.files import write_atomically
+from engines.artifact.keys import read_private_key
+from engines.artifact.sidecars import engine_bytes
+from engines.artifact.trust import sign
+from engines.errors import EngineError, SigningError
+from partitioner import embedded_engine, is_trtnode, load_model, replaced_hash
+from partitioner.model import protobuf_walk
+from partitioner.model.loading import read_proto
+
+
+def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) -> int:
+    """Sign every envelope of a compiled model, those in subgraphs included, in place of the signature that it had.
+
+    Args:
+        source: The compiled model.
+        target: The file to write; may be the same. Files beside the model stay as they are.
+        key: File of an Ed25519 private key.
+
+    Returns:
+        The number of engines in the model.
+
+    Raises:
+        PartitionError: The file is no model.
+        KeyFileError: The key can't be used.
+        SigningError: The model has no engine, an engine is not what its envelope says, or the target is in another
+            folder than the files beside the model.
+        OutputFileError: The target can't be written.
+    """
+    private = read_private_key(key)
+    model = load_model(source)
+    signed: dict[str, str] = {}
+    for op in filter(is_trtnode, ir.traversal.RecursiveGraphIterator(model.graph)):
+        signed[op.overload] = sign(_checked(source, model, op), private).to_json()
+    if not signed:
+        raise SigningError(source, "no node of it has an engine, so there is nothing to sign. Compile it first.")
+    proto = read_proto(source)
+    if target.parent.resolve() != source.parent.resolve() and _has_files_beside(proto):
+        raise SigningError(target, "files beside the model hold a part of it. Write the signed model to its folder.")
+    for node in protobuf_walk.nodes(proto):
+        for attribute in node.attribute if node.overload in signed else ():
+            if attribute.name == "envelope":
+                attribute.s = signed[node.overload].encode()
+    write_atomically(target, proto.SerializeToString(deterministic=True))
+    return len(signed)
+
+
+def _checked(source: pathlib.Path, model: ir.Model, op: ir.Node) -> Envelope:
+    """Return the envelope of a TrtNode, which must describe its engine and nodes: a signature covers all of them."""
+    content = embedded_engine(op)
+    try:
+        envelope = Envelope.from_json(content.envelope, op.overload)
+        engine = engine_bytes(op.overload, content, source.parent)
+    except EngineError as error:
+        raise SigningError(source, str(error)) from error
+    if hashlib.sha256(engine).hexdigest() != envelope.engine_sha256:
+        raise SigningError(source, f"the engine of {op.overload} is damaged (sha256 differs). Compile the model again.")
+    if replaced_hash(model, op) not in (None, envelope.segment_sha256):
+        problem = f"the nodes or weights of {op.overload} were changed since its engine was built."
+        raise SigningError(source, f"{problem} Compile the model again.")
+    return envelope
+
+
+def _has_files_beside(proto: onnx.ModelProto) -> bool:
+    if any(attribute.name == "engine_file" for node in protobuf_walk.nodes(proto) for attribute in node.attribute):
+        return True
+    return any(onnx.external_data_helper.uses_external_data(tensor) for tensor in protobuf_walk.tensors(proto))

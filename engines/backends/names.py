@@ -1,0 +1,49 @@
+"""Names that users choose from: engines, precisions, calibration methods and allowances. Imports no library."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
+EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
+PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8"]
+AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
+
+TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
+
+AUTO: Literal["auto"] = "auto"
+"""Asks for the best engine here, or for the fastest precision inside the accuracy budget."""
+
+NATIVE: Literal["native"] = "native"
+"""Asks for no engine at all."""
+
+LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
+"""Engine libraries in the order in which ``auto`` tries them, the best first."""
+
+ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
+
+PRECISION_NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
+
+ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
+
+TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
+"""GPUs that engines are built for where the library can choose, by compute capability: sm86 is 8.6."""
+
+ONLY_ON_THE_GPU = frozenset({"sm70", "sm72", "sm87", "sm90", "sm100", "sm101", "sm103", "sm110"})
+"""Compute capabilities of GPUs that TensorRT alone builds for, on a machine that has one."""
+
+CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
+"""Built-in ones. Installed packages may add others."""
+
+ALLOWANCES = ("data-dependent", "narrow-double")
+"""Values of ``partitioner.Allowance``, which can't be imported without its libraries."""
+
+
+def target_problem(name: str) -> str | None:
+    """Return the reason for which there is no such target, with those that there are; None if there is one."""
+    if name in TARGET_NAMES:
+        return None
+    known = f"should be one of {', '.join(TARGET_NAMES)}"
+    if name in ONLY_ON_THE_GPU:
+        return f"{known} (engine tensorrt builds for {name}, on a machine that has it)"
+    return known

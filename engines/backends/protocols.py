@@ -1,0 +1,169 @@
+"""Protocols of a backend and of an engine, which every engine library implements."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import onnx
+
+from engines.artifact.envelope import Device, Envelope
+from engines.backends.build_options import BuildOptions
+from partitioner import Allowance, Node, TensorSpec, Verdict
+
+Buffer = np.ndarray
+"""Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
+
+Origin = Callable[[], onnx.ModelProto]
+"""Returns the model that an engine was built from."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionSupport:
+    """The precisions that a backend has on this device.
+
+    Attributes:
+        effective: The precision that it computes in, by the precision that is asked for, without those that it lacks.
+        typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
+        accelerated: Precisions that this device computes in hardware, faster than float32.
+        boundary_precisions: Precisions in which its engines hand tensors to each other without a conversion.
+    """
+
+    effective: Mapping[str, str]
+    typed: frozenset[str] = frozenset()
+    accelerated: frozenset[str] = frozenset()
+    boundary_precisions: frozenset[str] = frozenset()
+
+
+class Engine(Protocol):
+    """A built segment, ready to run. It runs one request at a time; ``fork`` makes another for concurrent requests.
+
+    Attributes:
+        inputs: In binding order.
+        outputs: In binding order.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Set the buffers of ``run``. They must live until the next ``bind``.
+
+        Args:
+            inputs: One buffer for each input.
+            outputs: One buffer for each output; None lets the engine allocate them, for shapes known after a run.
+        """
+        ...
+
+    def run(self) -> Sequence[Buffer]:
+        """Run once on the bound buffers.
+
+        Returns:
+            The outputs. Those that the engine allocated are valid until the next run.
+
+        Raises:
+            OutOfRangeError: The inputs hold values that this engine can't compute with.
+            ExecutionError: The library failed.
+        """
+        ...
+
+    def fork(self) -> Engine:
+        """Return an engine that shares the weights of this one and has bindings of its own."""
+        ...
+
+
+class Backend(Protocol):
+    """One engine library.
+
+    Attributes:
+        name: As in options and envelopes.
+        trusted_ops: Operators whose engines are used without a check where nothing else can compute them.
+        needs_shapes: True if engines run only on shapes that they were built for.
+        build_options: Names of the ``TensorRtOptions`` that its builder takes.
+        profiling_options: An engine that is loaded with these options in its envelope reports the times of its layers,
+            if the library has them (``engines.backends.layer_times``).
+    """
+
+    name: str
+    trusted_ops: frozenset[str]
+    needs_shapes: bool
+    build_options: frozenset[str]
+    profiling_options: Mapping[str, str]
+
+    def version(self) -> str:
+        """Return the version of the library that its engines are bound to; engines of another version are refused."""
+        ...
+
+    def device(self) -> Device:
+        """Return the device of this machine that engines run on."""
+        ...
+
+    def target_device(self, options: BuildOptions) -> Device:
+        """Return what engines are built for with these options: the device of this machine, or others like it."""
+        ...
+
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Return whether the library computes this node right, or as the user allows."""
+        ...
+
+    def unavailable_reason(self) -> str | None:
+        """Return why nothing can be built here, and how to mend that; None if it can.
+
+        An unavailable backend still labels nodes, by its tables alone.
+        """
+        ...
+
+    def cannot_run_reason(self, options: BuildOptions) -> str | None:
+        """Return in a few words why engines that are built with these options don't run here; None if they do."""
+        ...
+
+    def check_options(self, options: BuildOptions) -> None:
+        """Refuse options that can't be heeded and must not be ignored.
+
+        Raises:
+            BuildOptionError: There is one.
+        """
+        ...
+
+    def check_support(self, model: pathlib.Path) -> Verdict:
+        """Ask the library itself about every node of a model, without building anything.
+
+        Returns:
+            Its verdict, in its own words where it refuses a node.
+        """
+        ...
+
+    def precision_support(self) -> PrecisionSupport:
+        """Return the precisions that there are on this device."""
+        ...
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """Return the library's settings for these options, by its own names. They go into the envelope."""
+        ...
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Build the ONNX model in a file into engine bytes.
+
+        Raises:
+            BuildError: The library refuses the model, or changed its inputs or outputs.
+        """
+        ...
+
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> Engine:
+        """Load engine bytes that ``envelope.verify`` has accepted.
+
+        Args:
+            engine: As built.
+            envelope: Their envelope.
+            threads: Number of threads; None leaves it to the library.
+            origin: The source of weights for engines that hold none; None where there is no source.
+
+        Raises:
+            EngineRejectedError: The library refuses the bytes.
+        """
+        ...

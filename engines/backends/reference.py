@@ -1,0 +1,174 @@
+"""The reference backend, onnx.reference: slow, without a library beyond onnx, and exact to the specification.
+
+Its engine bytes are the segment's ONNX model. Tests compare every other backend with it, and run the code above a
+backend on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from engines.artifact.envelope import Device, Envelope
+from engines.backends.build_options import BuildOptions
+from engines.backends.protocols import Buffer, Origin, PrecisionSupport
+from engines.errors import BuildError, EngineRejectedError, ExecutionError
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
+
+Evaluator = Callable[[Mapping[str, np.ndarray]], Sequence[Any]]
+"""Computes a model's outputs, in its order, from arrays by input name. Several threads may call it."""
+
+
+class ReferenceBackend:
+    """Runs segments with the onnx package's own reference implementation."""
+
+    name = "reference"
+    trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = False
+    build_options: frozenset[str] = frozenset()
+    profiling_options: Mapping[str, str] = {}
+
+    def version(self) -> str:
+        """Return the version of the onnx package."""
+        return onnx.__version__
+
+    def device(self) -> Device:
+        """Return the device of Python, which runs anywhere."""
+        return Device(features="python", name="python")
+
+    def target_device(self, options: BuildOptions) -> Device:
+        """Return the device of this machine."""
+        return self.device()
+
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Accept nearly every operator; random ones have no single right answer."""
+        if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
+        return SUPPORTED
+
+    def unavailable_reason(self) -> str | None:
+        """Return None: the reference comes with onnx."""
+        return None
+
+    def cannot_run_reason(self, options: BuildOptions) -> str | None:
+        """Return None: it runs wherever it builds."""
+        return None
+
+    def check_options(self, options: BuildOptions) -> None:
+        """Accept all: there are none."""
+
+    def precision_support(self) -> PrecisionSupport:
+        """Return the types of models, none of which is faster than another."""
+        half = frozenset({"fp16"})
+        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=half, boundary_precisions=half)
+
+    def check_support(self, model: pathlib.Path) -> Verdict:
+        """Accept every node that ``label`` accepts."""
+        return SUPPORTED
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """Return nothing: the reference has no settings."""
+        return {}
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Check that the reference loads the model, and return the model itself.
+
+        Raises:
+            BuildError: The reference refuses it.
+        """
+        proto = onnx.load(model)
+        try:
+            ReferenceEvaluator(proto)
+        except Exception as error:
+            raise BuildError(str(error)) from error
+        return proto.SerializeToString(deterministic=True)
+
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> ReferenceEngine:
+        """Load the model again.
+
+        Raises:
+            EngineRejectedError: The bytes are no model.
+        """
+        try:
+            evaluate = functools.partial(_evaluate, ReferenceEvaluator(engine))
+            return ReferenceEngine(evaluate, envelope.inputs, envelope.outputs)
+        except Exception as error:
+            raise EngineRejectedError("onnx.reference", str(error)) from error
+
+
+class ReferenceSession:
+    """A whole model in onnx.reference, which checks engines where native execution refuses the model.
+
+    Attributes:
+        outputs: Names of the outputs.
+    """
+
+    def __init__(self, model: pathlib.Path) -> None:
+        """Load a model.
+
+        Raises:
+            BuildError: The reference refuses it.
+        """
+        proto = onnx.load(model)
+        try:
+            self._evaluator = ReferenceEvaluator(proto)
+        except Exception as error:
+            raise BuildError(f"onnx.reference: {error}") from error
+        self.outputs = tuple(v.name for v in proto.graph.output)
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Run on numpy arrays.
+
+        Raises:
+            ExecutionError: The reference failed.
+        """
+        return _evaluate(self._evaluator, feeds, outputs)
+
+
+class ReferenceEngine:
+    """A model that a function evaluates on NumPy arrays."""
+
+    def __init__(self, evaluator: Evaluator, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._evaluator = evaluator
+        self._inputs: Sequence[Buffer] = ()
+        self._outputs: Sequence[Buffer] | None = None
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Remember the buffers."""
+        self._inputs, self._outputs = inputs, outputs
+
+    def run(self) -> Sequence[Buffer]:
+        """Evaluate the model.
+
+        Raises:
+            ExecutionError: The evaluator failed.
+        """
+        results = self._evaluator({spec.name: buffer for spec, buffer in zip(self.inputs, self._inputs, strict=True)})
+        if self._outputs is None:
+            return [np.asarray(r, order="C") for r in results]
+        for buffer, result in zip(self._outputs, results, strict=True):
+            np.copyto(buffer, result)
+        return self._outputs
+
+    def fork(self) -> ReferenceEngine:
+        """Return another engine of the same evaluator, which keeps no state between runs."""
+        return ReferenceEngine(self._evaluator, self.inputs, self.outputs)
+
+
+def _evaluate(
+    evaluator: ReferenceEvaluator, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
+) -> list[Any]:
+    try:
+        return list(evaluator.run(outputs, dict(feeds)))
+    except Exception as error:
+        raise ExecutionError(f"onnx.reference: {error}") from error

@@ -1,0 +1,114 @@
+"""Finds a backend by name, and imports its library when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from engines.backends.build_options import BuildOptions
+from engines.backends.names import AUTO, ENGINE_NAMES, LIBRARY_NAMES, NATIVE
+from engines.backends.protocols import Backend
+from engines.errors import BackendMissingError, UnknownBackendError
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+BACKENDS: dict[str, tuple[str, ...]] = {
+    "onnxruntime": ("engines.onnxruntime.backend:OnnxRuntimeBackend",),
+    "openvino": ("engines.openvino.backend:OpenVinoBackend",),
+    "reference": ("engines.backends.reference:ReferenceBackend",),
+    "tensorrt": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT"),
+    "tensorrt-rtx": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT_RTX"),
+}
+"""The class of each backend, by name, and what it is made with; each as module and attribute."""
+
+
+def resolve_engine(name: str, options: BuildOptions | None = None) -> str:
+    """Turn ``auto`` into the name of the best backend whose engines run here.
+
+    Args:
+        name: The name that the user gave.
+        options: Of the builds; None for the defaults.
+
+    Raises:
+        UnknownBackendError: The name is no backend's.
+    """
+    if name == AUTO:
+        return next(name for name in LIBRARY_NAMES if _runs_here(name, options))
+    if name != NATIVE and name not in BACKENDS:
+        raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
+    return name
+
+
+def with_next_engine(asked: str, run: Callable[[str], R], options: BuildOptions | None = None) -> R:
+    """Run with the backend that a name stands for; where ``auto`` chose one that does not start, with the next one.
+
+    Args:
+        asked: The name that the user gave.
+        run: Takes the name of a backend.
+        options: As ``resolve_engine``.
+
+    Raises:
+        UnknownBackendError: The name is no backend's.
+        BackendMissingError: The backend does not start, and there is no other to take its place.
+    """
+    engine = resolve_engine(asked, options)
+    while True:
+        try:
+            return run(engine)
+        except BackendMissingError as problem:
+            other = _next_engine(asked, engine, options)
+            if other is None:
+                raise
+            logger.warning("%s Until then, %s is used.", problem, other)
+            engine = other
+
+
+def _next_engine(asked: str, engine: str, options: BuildOptions | None) -> str | None:
+    later = LIBRARY_NAMES[LIBRARY_NAMES.index(engine) + 1 :] if asked == AUTO else ()
+    return next((name for name in later if _runs_here(name, options)), None)
+
+
+def _runs_here(name: str, options: BuildOptions | None) -> bool:
+    backend = get_backend(name)
+    return backend.unavailable_reason() is None and backend.cannot_run_reason(options or BuildOptions()) is None
+
+
+def only_builds_reason(engine: str, options: BuildOptions) -> str | None:
+    """Return in a few words why an engine's library builds here and can't run; None if it runs, or is not here.
+
+    Args:
+        engine: Name of a backend, or ``native``.
+        options: Of the builds.
+    """
+    if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
+        return None
+    return get_backend(engine).cannot_run_reason(options)
+
+
+@functools.cache
+def get_backend(name: str) -> Backend:
+    """Import and make a backend; one instance a process.
+
+    Raises:
+        UnknownBackendError: The name is no backend's.
+    """
+    if name not in BACKENDS:
+        raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
+    make, *arguments = map(_imported, BACKENDS[name])
+    backend: Backend = make(*arguments)
+    return backend
+
+
+def build_options_of(engine: str) -> frozenset[str]:
+    """Names of the ``TensorRtOptions`` that an engine takes; none of ``native``."""
+    return frozenset() if engine == NATIVE else get_backend(engine).build_options
+
+
+def _imported(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,61 @@
+"""Ranges of shapes that engines are built for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+
+_FORM = re.compile(r"\d+(x\d+)*|")
+
+
+Sizes = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeRange:
+    """Shapes of one input that an engine runs on: ``low <= best <= high`` in each dimension."""
+
+    low: Sizes
+    best: Sizes
+    """The shape that kernels are chosen for."""
+    high: Sizes
+
+    @classmethod
+    def parse(cls, text: str) -> ShapeRange:
+        """Read ``1x3x224x224``, or three such shapes with commas between: least, best, most.
+
+        Raises:
+            ValueError: The text has another form, or the shapes are not in order.
+        """
+        parts = text.split(",")
+        if len(parts) not in (1, 3) or not all(map(_FORM.fullmatch, parts)):
+            raise ValueError(f"{text!r} should be one shape, such as 1x3x224x224, or three of them: MIN,OPT,MAX")
+        shapes = [tuple(int(size) for size in part.split("x") if size) for part in parts]
+        low, best, high = shapes * (3 // len(shapes))
+        shape_range = cls(low=low, best=best, high=high)
+        for _, problem in shape_range.problems():
+            raise ValueError(f"{text!r}: {problem}")
+        return shape_range
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield each point at fault with its problem: first of rank, then of order."""
+        for name, least, most in (("best", self.low, self.best), ("high", self.best, self.high)):
+            if len(least) != len(most):
+                yield name, f"{shown(most)} should have {len(least)} dimensions, like {shown(least)}"
+            elif any(a > b for a, b in zip(least, most, strict=True)):
+                yield name, f"{shown(most)} is less than {shown(least)} somewhere; min <= opt <= max must hold"
+
+
+Profile = Mapping[str, ShapeRange]
+"""The shapes of each input by name, or its elements where it ``holds_sizes``."""
+
+
+def profile_as_json(profile: Profile) -> dict[str, dict[str, Sizes]]:
+    """Return a profile in the words of servable.yaml."""
+    return {name: {"min": one.low, "opt": one.best, "max": one.high} for name, one in profile.items()}
+
+
+def shown(sizes: Sizes) -> str:
+    """Write sizes as users give them, e.g. ``1x3x224x224``."""
+    return "x".join(map(str, sizes)) or "a scalar"

@@ -1,0 +1,104 @@
+"""Finds the nodes for which a segment is refused, so that they run natively and the rest of it keeps its engine.
+
+Slices of a segment in topological order are tried one after the other. A segment is convex: every path between two of
+its nodes stays inside and follows that order. So every slice is convex too and can be built by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from engines.artifact.refusal import Refusal
+from partitioner import Graph, Segment
+from partitioner.cut.segments import values_leaving, values_read
+
+Trial = Callable[[Segment, float], Refusal | None]
+"""Tries a slice within some seconds. Gives None where it is accepted, else the refusal."""
+
+TRIAL_SHARE = 0.25
+"""Share of the time left that one trial may take. A slice that never ends thus leaves time for the others."""
+
+
+@dataclasses.dataclass(slots=True)
+class Budget:
+    """The most that all searches of one compilation may cost together. Restarts of a crashed child count."""
+
+    trials: int = 64
+    seconds: float = 120.0
+
+    @property
+    def is_spent(self) -> bool:
+        """True if nothing is left for another trial."""
+        return self.trials <= 0 or self.seconds <= 0
+
+
+def find_culprits(graph: Graph, segment: Segment, refusal: Refusal, trial: Trial, budget: Budget) -> Refusal:
+    """Search a refused segment for the nodes that are to blame.
+
+    Args:
+        graph: Where the segment is.
+        segment: The refused segment.
+        refusal: The reason.
+        trial: Tries a slice of the segment in the same way.
+        budget: The search is charged to it. Once it is spent, an undivided slice is blamed as a whole.
+
+    Returns:
+        The refusal, with its culprits. It is lasting if every refusal on the way was.
+    """
+    search = _Search(graph, segment, trial, budget)
+    culprits = search.blame(0, len(segment.nodes), refusal.detail)
+    lasting = refusal.lasting and search.lasting
+    return dataclasses.replace(refusal, culprits=tuple(sorted(culprits.items())), lasting=lasting)
+
+
+class _Search:
+    def __init__(self, graph: Graph, segment: Segment, trial: Trial, budget: Budget) -> None:
+        self.lasting = True
+        self._graph = graph
+        self._segment = segment
+        self._trial = trial
+        self._budget = budget
+
+    def blame(self, start: int, stop: int, words: str) -> dict[int, str]:
+        """Return the culprits in a refused slice: the reason for each, by position in the segment."""
+        if stop - start == 1:
+            return {start: words}
+        if self._budget.is_spent:
+            self.lasting = False  # a machine with more time may find more
+            return dict.fromkeys(range(start, stop), _unsearched(words, stop - start))
+        middle = (start + stop) // 2
+        halves = ((start, middle), (middle, stop))
+        refusals = [self._try(*half) for half in halves]
+        if refusals == [None, None]:
+            return dict.fromkeys(range(start, middle), _apart(words, middle - start, stop - middle))
+        found: dict[int, str] = {}
+        for half, refused in zip(halves, refusals, strict=True):
+            if refused is not None:
+                found.update(self.blame(*half, refused.detail))
+        return found
+
+    def _try(self, start: int, stop: int) -> Refusal | None:
+        part = self._slice(start, stop)
+        if not part.inputs:
+            return None  # it computes from constants alone, and libraries refuse any model without inputs
+        began = time.monotonic()
+        refusal = self._trial(part, self._budget.seconds * TRIAL_SHARE)
+        self._budget.trials -= 1
+        self._budget.seconds -= time.monotonic() - began
+        self.lasting &= refusal is None or refusal.lasting
+        return refusal
+
+    def _slice(self, start: int, stop: int) -> Segment:
+        nodes = self._segment.nodes[start:stop]
+        outputs = values_leaving(self._graph, nodes)
+        return dataclasses.replace(self._segment, nodes=nodes, inputs=values_read(nodes), outputs=outputs)
+
+
+def _apart(words: str, smaller: int, larger: int) -> str:
+    return f"It is in the smaller of two parts ({smaller} and {larger} nodes) that stand apart but not as one: {words}"
+
+
+def _unsearched(words: str, nodes: int) -> str:
+    return f"{words} Which of {nodes} nodes is to blame was not searched any further."

@@ -1,0 +1,182 @@
+"""Finds engines in the cache, or builds them in the worker process, and remembers what became of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Iterable
+
+from engines.artifact.cache import CachedEngine
+from engines.artifact.files import write_model
+from engines.artifact.refusal import Refusal
+from engines.backends.registry import get_backend
+from engines.build import jobs
+from engines.build.checker import EngineFile, fits
+from engines.build.context import CompileContext
+from engines.build.order import BuildOrder, BuildOrders
+from engines.errors import BuildError, WorkerError
+from engines.precision.rewriting import FLOAT32, Setting, Transformed
+from engines.runtime.engine_loading import ORIGIN_SUFFIX
+from partitioner import Graph, ReasonCode, Segment
+
+logger = logging.getLogger(__name__)
+
+NATIVE_ENGINE = "onnxruntime"
+"""The backend that runs models of engines where those can't run."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltEngine(EngineFile):
+    """An engine on disk.
+
+    Attributes:
+        key: Its key in the cache.
+        cached: True if it comes from there.
+    """
+
+    key: str
+    cached: bool
+
+
+class EngineBuilder:
+    """The engines of one compilation, kept by the content of their segment, so that cutting again reuses them.
+
+    Attributes:
+        refusals: Reasons why segments got no engine, by key.
+        built_now: Number of engines that were built rather than found.
+    """
+
+    def __init__(self, context: CompileContext) -> None:
+        self.refusals: dict[str, Refusal] = {}
+        self.built_now = 0
+        self._context = context
+        self._cache = context.cache
+        self._orders = BuildOrders(context)
+        self._engines: dict[str, BuiltEngine] = {}
+        self._made: dict[str, BuildOrder] = {}
+
+    def find_or_build(
+        self, graph: Graph, segment: Segment, setting: Setting = FLOAT32, *, timeout_s: float | None = None
+    ) -> BuiltEngine | Refusal:
+        """Find or build the engine of one segment.
+
+        Args:
+            graph: The cleaned model.
+            segment: Its nodes.
+            setting: The precisions that they compute in.
+            timeout_s: Longest time that the build may take; None takes that of the options.
+
+        Returns:
+            The engine, not checked if it is new; or the refusal, without a search for culprits if it is new.
+        """
+        try:
+            order = self._orders.make(graph, segment, setting)
+        except BuildError as error:
+            return Refusal(code=ReasonCode.DYNAMIC_SHAPE, detail=str(error), lasting=False, divisible=False)
+        key = order.key
+        self._made[key] = order
+        if key in self._engines or key in self.refusals:
+            return self._engines.get(key) or self.refusals[key]
+        cached = self._find(key, order)
+        if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
+            return cached
+        if isinstance(cached, CachedEngine):
+            return self._take(key, order, cached)
+        return self._build(key, order, self._context.options.build_timeout_s if timeout_s is None else timeout_s)
+
+    def rewritten(self, engine: BuiltEngine) -> BuiltEngine:
+        """Return the model that an engine was built from, as an engine of ONNX Runtime, which runs anywhere."""
+        order, backend = self._made[engine.key], get_backend(NATIVE_ENGINE)
+        transformed = order.transformed()
+        path = self._path(f"{engine.key}-rewritten")
+        write_model(transformed.model, path)
+        envelope = dataclasses.replace(
+            order.envelope(path, transformed),
+            backend=backend.name,
+            backend_version=backend.version(),
+            device=backend.device(),
+            options={},
+        )
+        return BuiltEngine(path=path, envelope=envelope.to_json(), key=engine.key, cached=engine.cached)
+
+    def refuse_segment(self, graph: Graph, segment: Segment, refusal: Refusal) -> Refusal:
+        """Remember why a segment gets no float32 engine, for as long as the refusal lasts."""
+        return self.refuse(self._orders.make(graph, segment, FLOAT32).key, refusal, lasting=refusal.lasting)
+
+    def refuse(self, key: str, refusal: Refusal, *, lasting: bool) -> Refusal:
+        """Remember a refusal; for good only where the library itself would say the same again."""
+        self.refusals[key] = dataclasses.replace(refusal, lasting=lasting)
+        self._engines.pop(key, None)
+        if lasting and self._cache:
+            self._cache.put(key, refusal)
+        return self.refusals[key]
+
+    def remember(self, engines: Iterable[BuiltEngine]) -> None:
+        """Keep engines that passed every check for the next compilation."""
+        for built in engines:
+            if self._cache and not built.cached:
+                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
+
+    def _find(self, key: str, order: BuildOrder) -> CachedEngine | Refusal | None:
+        found = self._cache.get(key) if self._cache else None
+        if self._cache and isinstance(found, CachedEngine):
+            return found if fits(found, order, self._cache.trust) else None
+        return found
+
+    def _take(self, key: str, order: BuildOrder, cached: CachedEngine) -> BuiltEngine:
+        """Write an engine of the cache where jobs find it."""
+        path = self._path(key)
+        path.write_bytes(cached.engine)
+        if order.is_stripped:
+            write_model(order.transformed().model, path.with_suffix(ORIGIN_SUFFIX))
+        self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
+        return self._engines[key]
+
+    def _build(self, key: str, order: BuildOrder, timeout_s: float) -> BuiltEngine | Refusal:
+        path = self._path(key)
+        outcome = self._build_into(path, order, timeout_s)
+        if isinstance(outcome, Refusal):
+            self.refusals[key] = outcome
+            return outcome
+        envelope = order.envelope(path, outcome)
+        if self._cache:
+            envelope = self._cache.trust.mark(envelope)
+        self._engines[key] = BuiltEngine(path=path, envelope=envelope.to_json(), key=key, cached=False)
+        return self._engines[key]
+
+    def _build_into(self, path: pathlib.Path, order: BuildOrder, timeout_s: float) -> Transformed | Refusal:
+        transformed = order.transformed()
+        if not order.is_float32 and transformed.is_float32 and not order.keeps_weights:
+            return self._copy_float32(path, order, transformed, timeout_s)
+        context, segment = self._context, order.segment
+        logger.info("Building %s with %s (%d nodes)", segment.name, context.engine, len(segment.nodes))
+        if order.keeps_weights:
+            logger.warning(
+                "The engine of %s holds its weights: they follow from ranges, which the file doesn't.", segment.name
+            )
+        model = path.with_suffix(ORIGIN_SUFFIX) if order.is_stripped else context.folder / "segment.onnx"
+        write_model(transformed.model, model)
+        try:
+            options = order.options_for(transformed)
+            context.worker.call(jobs.build, timeout_s, context.engine, model, path, options)
+        except (BuildError, WorkerError) as error:
+            lasting = isinstance(error, BuildError)
+            return Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
+        self.built_now += 1
+        return transformed
+
+    def _copy_float32(
+        self, path: pathlib.Path, order: BuildOrder, transformed: Transformed, timeout_s: float
+    ) -> Transformed | Refusal:
+        """Take over the float32 engine where the setting changes nothing in the segment."""
+        exact = self.find_or_build(order.graph, order.segment, timeout_s=timeout_s)
+        if isinstance(exact, Refusal):
+            return exact
+        path.write_bytes(exact.path.read_bytes())
+        if order.is_stripped:
+            write_model(transformed.model, path.with_suffix(ORIGIN_SUFFIX))
+        return transformed
+
+    def _path(self, key: str) -> pathlib.Path:
+        return self._context.folder / f"{key}.engine"

@@ -1,0 +1,32 @@
+"""A partition with the engines of its segments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import onnx
+
+from engines.build.builder import BuiltEngine
+from partitioner import EmbeddedEngine, Partition, embed_engines
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltPartition:
+    """A partition whose segments have engines that were built and checked.
+
+    Attributes:
+        partition: Labels and segments.
+        engines: By segment name.
+    """
+
+    partition: Partition
+    engines: Mapping[str, BuiltEngine]
+
+    def embed(self) -> onnx.ModelProto:
+        """Write the graph with its engines as TrtNodes."""
+        contents = {
+            name: EmbeddedEngine(envelope=engine.envelope, engine=engine.path.read_bytes())
+            for name, engine in self.engines.items()
+        }
+        return embed_engines(self.partition.graph, self.partition.segments, contents)

@@ -1,0 +1,121 @@
+"""Compares engines with native execution in the worker process, and refuses those that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from engines.artifact.cache import CachedEngine
+from engines.artifact.envelope import Envelope
+from engines.artifact.files import write_model
+from engines.artifact.refusal import Refusal
+from engines.artifact.trust import Trust
+from engines.backends.registry import get_backend
+from engines.build import jobs
+from engines.build.context import CompileContext
+from engines.build.order import BuildOrder
+from engines.build.tolerance import accumulates_quantized
+from engines.errors import EngineError, ModelLoadError, WorkerError
+from partitioner import Graph, ReasonCode, Segment, extract_model
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFile:
+    """An engine on disk."""
+
+    path: pathlib.Path
+    envelope: str
+
+
+class Checker:
+    """Compares engines with native execution, or with onnx.reference where ONNX Runtime refuses the model."""
+
+    def __init__(self, context: CompileContext) -> None:
+        self._context = context
+
+    def check(
+        self,
+        graph: Graph,
+        segments: Sequence[Segment],
+        engines: Mapping[str, EngineFile],
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Refusal]:
+        """Run engines once on the values that they would get inside the model.
+
+        Args:
+            graph: The cleaned model.
+            segments: Segments to check.
+            engines: Their engines, by segment name.
+            timeout_s: The child is stopped after this many seconds.
+
+        Returns:
+            The refusals, by segment name. Where the child crashes on several segments, each is checked alone, so that
+            only the one that crashes it is refused.
+
+        Raises:
+            InvalidInputError: The model does not run on the given inputs.
+        """
+        try:
+            return self._check_together(graph, segments, engines, timeout_s)
+        except ModelLoadError as error:
+            refusal = Refusal(code=ReasonCode.INACCURATE, detail=str(error), lasting=False, divisible=False)
+            return {s.name: refusal for s in segments}
+        except WorkerError as error:
+            if len(segments) == 1:
+                refusal = Refusal(code=ReasonCode.INACCURATE, detail=str(error), lasting=False)
+                return {segments[0].name: refusal}
+        refusals: dict[str, Refusal] = {}
+        for segment in segments:
+            refusals.update(self.check(graph, [segment], engines, timeout_s=timeout_s))
+        return refusals
+
+    def _check_together(
+        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], timeout_s: float
+    ) -> dict[str, Refusal]:
+        context, given = self._context, self._context.options.samples
+        model = context.folder / "observed.onnx"
+        boundary = list(dict.fromkeys(v for s in segments for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
+        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
+        built = [_described(segment, engines[segment.name]) for segment in segments]
+        check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference
+        problems = context.worker.call(check, timeout_s, model, context.sampled_inputs(graph), built, given)
+        return {name: _refusal(problem, lasting=given is None) for name, problem in problems.items()}
+
+
+def fits(cached: CachedEngine, order: BuildOrder, trust: Trust) -> bool:
+    """Return whether a cache entry is what its key says, and may be used."""
+    backend = order.backend
+    try:
+        envelope = Envelope.from_json(cached.envelope, "a segment")
+        envelope.verify(
+            cached.engine, "a segment", version=backend.version(), device=backend.target_device(order.options)
+        )
+        trust.check(envelope, "a segment")
+    except EngineError as error:
+        logger.warning("Ignoring a cache entry, so its engine is built again: %s", error)
+        return False
+    return envelope.backend == backend.name and envelope.segment_sha256 == order.segment_sha256
+
+
+def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:
+    backend = get_backend(Envelope.from_json(engine.envelope, segment.name).backend)
+    return jobs.BuiltSegment(
+        name=segment.name,
+        engine=engine.path,
+        envelope=engine.envelope,
+        quantized=accumulates_quantized(node.op_type for node in segment.nodes),
+        trusted=backend.trusted_ops.issuperset(node.op_type for node in segment.nodes),
+    )
+
+
+def _refusal(problem: str, *, lasting: bool) -> Refusal:
+    """Return the refusal of a segment. It may last only where the inputs are the same each time."""
+    checked = problem != jobs.UNCHECKED
+    return Refusal(code=ReasonCode.INACCURATE, detail=problem, lasting=checked and lasting, divisible=checked)

@@ -1,0 +1,47 @@
+"""Starts fresh interpreters that talk to this process over a socket pair.
+
+A child is never a fork: threads of gRPC and of the engine libraries do not survive one. Only the two processes hold an
+end of the pair, so sending Python objects is safe.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+
+def start_interpreter(
+    code: str, *, files: Sequence[int] = (), stdout: int | None = None
+) -> tuple[subprocess.Popen[bytes], Connection]:
+    """Start a process that runs a piece of Python, with the import path of this one.
+
+    Args:
+        code: Reads the descriptor of its connection from ``sys.argv[1]``, and those of ``files`` after it.
+        files: Descriptors that it inherits under the same numbers.
+        stdout: Where its output goes; None for where that of this process goes.
+
+    Returns:
+        The process, and this end of the connection to it.
+
+    Raises:
+        OSError: The system has no process or no file left.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        inherited = [theirs.fileno(), *files]
+        try:
+            process = subprocess.Popen(  # noqa: S603  (this interpreter, and our own code)
+                [sys.executable, "-c", code, *map(str, inherited)],
+                pass_fds=inherited,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(place or "." for place in sys.path)},
+            )
+        except OSError:
+            ours.close()
+            raise
+    return process, Connection(ours.detach())

@@ -1,0 +1,245 @@
+"""Jobs of the worker process: they run a library on a model that it has not run yet.
+
+Each job is a function of plain values, so that it can be sent to another process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engines.backends.build_options import BuildOptions
+from engines.backends.reference import ReferenceSession
+from engines.backends.registry import get_backend
+from engines.build.tolerance import accumulates_quantized, find_difference
+from engines.errors import BuildError, EngineError, ModelLoadError
+from engines.inputs.samples import Feeds, Runner, find_samples
+from engines.onnxruntime.session import NativeSession
+from engines.runtime.buffers import input_buffer
+from engines.runtime.engine_loading import load_engine_file
+from engines.runtime.executor import Executable, open_executable
+from partitioner import TensorSpec, Verdict, load_model
+
+logger = logging.getLogger(__name__)
+
+UNCHECKED = (
+    "It could not be compared with native execution: the model runs on no generated input. "
+    "Give inputs that it runs on (compile --inputs IN.npz)."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltSegment:
+    """An engine on disk that is to be checked.
+
+    Attributes:
+        name: Name of the segment.
+        engine: File of the engine bytes.
+        envelope: Their envelope, as JSON.
+        quantized: True if the segment quantizes sums (``tolerance.accumulates_quantized``).
+        trusted: True if the engine is used even where nothing can check it.
+    """
+
+    name: str
+    engine: pathlib.Path
+    envelope: str
+    quantized: bool
+    trusted: bool = False
+
+
+def output_types(model: pathlib.Path) -> dict[str, tuple[str, Sequence[int | str | None]]]:
+    """Load a model natively and return the type and shape of its outputs.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return NativeSession(model, name=str(model)).value_types()
+
+
+def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: BuildOptions) -> None:
+    """Build the model in one file into the engine bytes of another.
+
+    Raises:
+        BuildError: The library refuses the model.
+    """
+    engine.write_bytes(get_backend(backend).build(model, options))
+
+
+def check_support(backend: str, model: pathlib.Path) -> Verdict:
+    """Return the verdict of a library on the nodes of the model in a file."""
+    return get_backend(backend).check_support(model)
+
+
+def check_segments(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
+    """Run each engine once on the values that it would get inside the model, and compare with native execution.
+
+    Args:
+        model: The cleaned model, with every boundary tensor as an output.
+        inputs: The model's inputs.
+        segments: Engines to check.
+        given: The user's own inputs, if any.
+
+    Returns:
+        A sentence for each segment that differs, by segment name.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+        InvalidInputError: The model does not run on the given inputs.
+    """
+    return _compare(open_observed(model), inputs, segments, given)
+
+
+def check_by_reference(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
+    """Check as ``check_segments`` does, with onnx.reference, for a model that native execution refuses.
+
+    Where the reference doesn't run it either, only segments of trusted operators are accepted.
+    """
+    try:
+        problems = _compare(ReferenceSession(model), inputs, segments, given)
+    except BuildError as error:
+        logger.info("The reference can't check engines: %s", error)
+        problems = {segment.name: UNCHECKED for segment in segments}
+    trusted = {segment.name for segment in segments if segment.trusted}
+    return {name: problem for name, problem in problems.items() if problem != UNCHECKED or name not in trusted}
+
+
+def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:
+    """Load and run a compiled file whose nodes don't all run natively, to see that its engines answer.
+
+    Returns:
+        None if they do, else a sentence.
+    """
+    try:
+        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
+        ran = bool(find_samples(_AsRunner(executable), inputs, given))
+    except EngineError as error:
+        return str(error)
+    return "; ".join(executable.description["rejected"]) or (None if ran else "its engines run on no generated input")
+
+
+class _AsRunner:
+    def __init__(self, executable: Executable) -> None:
+        self.outputs = tuple(s.name for s in executable.outputs)
+        self._executable = executable
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        return list(self._executable.run(feeds, outputs).values())
+
+
+def _compare(
+    session: Runner, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+) -> dict[str, str]:
+    samples = find_samples(session, inputs, given)
+    if not samples:
+        return {segment.name: UNCHECKED for segment in segments}
+    values = [{**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))} for feeds in samples]
+    problems = {segment.name: _check_segment(segment, values) for segment in segments}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def check_compiled(
+    compiled: pathlib.Path, source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+) -> str | None:
+    """Load a compiled file in plain ONNX Runtime and with its engines, run both, and compare with its source.
+
+    Returns:
+        None if all agree, else a sentence.
+    """
+    answers = _steady_answers(source, inputs, given)
+    return _problem_of_plain(compiled, answers) or _problem_of_engines(compiled, answers)
+
+
+def check_without_engines(
+    compiled: pathlib.Path, source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+) -> str | None:
+    """Load a compiled file in plain ONNX Runtime alone, run it, and compare with its source.
+
+    Returns:
+        None if both agree, else a sentence.
+    """
+    return _problem_of_plain(compiled, _steady_answers(source, inputs, given))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A sample, and the native outputs that are the same each time; ``quantized`` as in ``find_difference``."""
+
+    feeds: Feeds
+    outputs: Mapping[str, Any]
+    quantized: bool
+
+
+def _steady_answers(
+    source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+) -> Sequence[_Answer]:
+    native = NativeSession(source, name=str(source))
+    quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
+    answers = []
+    for feeds in find_samples(native, inputs, given):
+        expected = dict(zip(native.outputs, native.run(feeds), strict=True))
+        repeated = dict(zip(native.outputs, native.run(feeds), strict=True))
+        steady = {n: v for n, v in expected.items() if find_difference(v, repeated[n]) is None}
+        answers.append(_Answer(feeds=feeds, outputs=steady, quantized=quantized))
+    return answers
+
+
+def _problem_of_plain(compiled: pathlib.Path, answers: Sequence[_Answer]) -> str | None:
+    try:
+        plain = NativeSession(compiled, name="the compiled model")
+        return _first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), answers)
+    except EngineError as error:
+        return str(error)
+
+
+def _problem_of_engines(compiled: pathlib.Path, answers: Sequence[_Answer]) -> str | None:
+    fallbacks: list[str] = []
+    try:
+        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
+        if not executable.description["segments"]:
+            return "; ".join(executable.description["rejected"])
+        executable.on_fallback = fallbacks.append
+        problem = _first_difference(executable.run, answers)
+    except EngineError as error:
+        return str(error)
+    return problem or (f"its engines refuse sample inputs ({fallbacks[0]})" if fallbacks else None)
+
+
+def _first_difference(run: Callable[[Feeds], Mapping[str, Any]], answers: Sequence[_Answer]) -> str | None:
+    for answer in answers:
+        actual = run(answer.feeds)
+        for name, expected in answer.outputs.items():
+            problem = find_difference(expected, actual[name], quantized=answer.quantized)
+            if problem:
+                return f"output {name!r}: {problem}"
+    return None
+
+
+def open_observed(model: pathlib.Path) -> NativeSession:
+    """Load a model with many outputs, without fusions if need be: some of ONNX Runtime's remove an output."""
+    try:
+        return NativeSession(model, name="the cleaned model")
+    except ModelLoadError:
+        return NativeSession(model, name="the cleaned model", optimize=False)
+
+
+def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarray]]) -> str | None:
+    try:
+        engine = load_engine_file(segment.name, segment.engine, segment.envelope)
+        for sample in values:
+            engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
+            for spec, actual in zip(engine.outputs, engine.run(), strict=True):
+                problem = find_difference(sample[spec.name], actual, quantized=segment.quantized)
+                if problem:
+                    return f"{spec.name!r} is not what native execution gives: {problem}."
+    except EngineError as error:
+        return str(error)
+    return None

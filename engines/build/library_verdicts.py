@@ -1,0 +1,123 @@
+"""Asks an engine library about the nodes that our own table accepts, once for each node key.
+
+The table lists the operators that a library computes right. The library alone knows which of them it converts. Its
+verdicts are kept in the engine cache, so that the same operators cost nothing in the next model.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import pathlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+
+from engines.artifact.cache import EngineCache, engine_key
+from engines.artifact.files import write_model
+from engines.backends.build_environment import build_environment
+from engines.backends.protocols import Backend
+from engines.build import jobs
+from engines.build.subprocess_worker import SubprocessWorker
+from engines.errors import WorkerError
+from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.graph.extraction import sampler_model
+from partitioner.model.values import subgraphs
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 120.0
+
+TAKEN = ""
+"""The record of a node that the library takes. Another one's is the reason code, ``SEPARATOR`` and the sentence."""
+
+SEPARATOR = ": "
+
+NO_ANSWER = "The library could not be asked about it"
+"""Begins the answer about a node whose question crashed the library. Such an answer is not kept."""
+
+_known: dict[str, dict[str, str]] = {}
+"""Answers that libraries have given to this process, by the library's key and the node key's hash."""
+
+
+def ask_library(
+    backend: Backend, graph: Graph, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
+) -> Predicate:
+    """Refine a backend's label by its library's verdicts on the nodes of a graph.
+
+    Args:
+        backend: The library.
+        graph: The graph that will be labelled.
+        options: The user's options. Nodes that they exclude are not asked about.
+        cache: Place where answers are looked up and kept.
+        worker: Process in which the library is asked: a question may crash it.
+
+    Returns:
+        The backend's rule, and then the library's answer.
+    """
+    table = functools.partial(backend.label, allow=options.allow)
+    key = engine_key(purpose="verdicts", **build_environment(backend))
+    said = _known.setdefault(key, {})
+    if cache:
+        said.update(cache.verdicts(key))
+    labels = label_nodes(graph, table, options)
+    new = {
+        _hash(node): node
+        for node in graph.nodes
+        if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said
+    }
+    if new:
+        with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
+            ask = functools.partial(_ask, worker, backend.name, pathlib.Path(folder) / "nodes.onnx")
+            answers = dict.fromkeys(new, TAKEN) | _refusals(list(new.items()), ask)
+        logger.info("%s was asked about %d kinds of nodes", backend.name, len(new))
+        said.update(answers)
+        if cache:
+            cache.put_verdicts(key, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
+    return _refined(table, said)
+
+
+def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:
+    def rule(node: Node) -> Verdict:
+        verdict = label(node)
+        if verdict.supported and (answer := said.get(_hash(node), TAKEN)):
+            return _read_answer(answer)
+        return verdict
+
+    return rule
+
+
+def _read_answer(answer: str) -> Verdict:
+    code, separator, detail = answer.partition(SEPARATOR)
+    if separator and code in ReasonCode.__members__:
+        return Verdict(ReasonCode(code), detail)
+    return Verdict(ReasonCode.UNSUPPORTED_OP, answer)
+
+
+def _refusals(nodes: Sequence[tuple[str, Node]], ask: Callable[[Sequence[Node]], str | None]) -> dict[str, str]:
+    """Find the nodes that the library refuses, by asking about halves of what it refuses together."""
+    sentence = ask([node for _, node in nodes])
+    if sentence is None:
+        return {}
+    if len(nodes) == 1:
+        return {nodes[0][0]: sentence}
+    middle = len(nodes) // 2
+    return _refusals(nodes[:middle], ask) | _refusals(nodes[middle:], ask)
+
+
+def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequence[Node]) -> str | None:
+    write_model(sampler_model(nodes), path)
+    try:
+        verdict = worker.call(jobs.check_support, TIMEOUT_S, backend, path)
+        return f"{verdict.code}{SEPARATOR}{verdict.detail}" if verdict.code else None
+    except WorkerError as error:
+        return f"{NO_ANSWER}: {error}"
+
+
+def _can_stand_alone(graph: Graph, node: Node) -> bool:
+    """Return whether a node means the same outside its graph: subgraphs capture values, shape arithmetic folds."""
+    return not any(True for _ in subgraphs(node.op)) and graph.shape_arithmetic.isdisjoint(node.reads)
+
+
+def _hash(node: Node) -> str:
+    return hashlib.sha256(repr(node.key.parts).encode()).hexdigest()

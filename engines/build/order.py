@@ -1,0 +1,158 @@
+"""The order of one engine: everything that its model, its key and its envelope follow from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+from engines.artifact.cache import builder_version, engine_key
+from engines.artifact.envelope import STRIPPED, Envelope, current_platform
+from engines.artifact.files import sha256_of_file
+from engines.backends.build_environment import build_environment
+from engines.backends.build_options import BuildOptions
+from engines.backends.protocols import Backend
+from engines.backends.shape_range import Profile, profile_as_json
+from engines.build.context import CompileContext
+from engines.errors import BuildError
+from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile
+from engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
+from partitioner import Graph, Segment, extract_model, segment_hash
+from partitioner.graph.view import specs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOrder:
+    """One engine to find or to build.
+
+    Attributes:
+        graph: The cleaned model.
+        segment: Its nodes that the engine runs.
+        setting: The precisions that they compute in.
+        backend: The engine library.
+        options: Options of the build.
+        segment_sha256: Hash of the segment without its name. The name changes when another segment is demoted, and the
+            engine stays the same.
+        keeps_weights: True if the engine holds its weights although engines without weights were asked for.
+        checked_by: ``native`` or ``reference``, by what the engine is compared with; ``nobody`` where none can run.
+    """
+
+    graph: Graph
+    segment: Segment
+    setting: Setting
+    backend: Backend
+    options: BuildOptions
+    segment_sha256: str
+    keeps_weights: bool
+    checked_by: str
+
+    @property
+    def key(self) -> str:
+        """Key of the engine in the cache."""
+        bindings = specs((*self.segment.inputs, *self.segment.outputs))
+        properties = self.backend.build_properties(self.options)
+        return engine_key(
+            segment=self.segment_sha256,
+            shapes=repr([(s.name, s.dtype, s.shape) for s in bindings]),
+            options=json.dumps([self.options.precision, properties], sort_keys=True),
+            profiles=json.dumps([profile_as_json(profile) for profile in self.options.profiles], sort_keys=True),
+            precision=self.setting.key,
+            judge=self.checked_by,  # the parts' names are hashed as well: a new name would miss every cached engine
+            **build_environment(self.backend, self.options),
+        )
+
+    @property
+    def is_float32(self) -> bool:
+        """True if the engine is the segment's first one, which computes in float32."""
+        return self.setting == FLOAT32
+
+    @property
+    def is_stripped(self) -> bool:
+        """True if the engine is built without weights. Its model must then be at hand wherever it is loaded."""
+        return STRIPPED in self.backend.build_properties(self.options)
+
+    def transformed(self) -> Transformed:
+        """Return the segment's model in its precisions."""
+        segment = self.segment
+        extracted = extract_model(self.graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
+        return transform(extracted, segment, self.setting, self.backend)
+
+    def options_for(self, transformed: Transformed) -> BuildOptions:
+        """Return the options with the precision that the library computes the transformed model's floats in."""
+        return dataclasses.replace(self.options, precision=transformed.floats)
+
+    def envelope(self, engine: pathlib.Path, transformed: Transformed) -> Envelope:
+        """Return the envelope of the built engine, not signed.
+
+        Args:
+            engine: File of the engine bytes.
+            transformed: The model that it was built from.
+        """
+        backend, segment, setting = self.backend, self.segment, self.setting
+        return Envelope(
+            backend=backend.name,
+            backend_version=backend.version(),
+            platform=current_platform(),
+            device=backend.target_device(self.options),
+            precision_asked=setting.asked,
+            precision_effective=transformed.effective,
+            options=backend.build_properties(self.options_for(transformed)),
+            inputs=setting.bindings(segment.inputs),
+            outputs=setting.bindings(segment.outputs),
+            engine_sha256=sha256_of_file(engine),
+            segment_sha256=self.segment_sha256,
+            builder_version=builder_version(),
+            calibration_sha256=setting.ranges_sha256,
+            node_precisions=setting.by_node(segment),
+            profiles=tuple(map(profile_as_json, self.options.profiles)),
+        )
+
+
+class BuildOrders:
+    """Makes the orders of one compilation."""
+
+    def __init__(self, context: CompileContext) -> None:
+        self._context = context
+        self._known_shapes: dict[Graph, list[PropagatedShapes]] = {}
+
+    def make(self, graph: Graph, segment: Segment, setting: Setting) -> BuildOrder:
+        """Make the order of one engine.
+
+        Raises:
+            BuildError: The library builds for given shapes, and they are not known.
+        """
+        context, backend = self._context, self._context.backend
+        options = dataclasses.replace(context.options.build, profiles=self._profiles(graph, segment))
+        keeps_weights = STRIPPED in backend.build_properties(options) and bool(setting.ranges_sha256)
+        if keeps_weights:
+            options = options.with_weights()
+        if context.cache:
+            file = context.cache.timing_file(
+                f"{backend.name}-{backend.version()}-{backend.target_device(options).name}"
+            )
+            options = dataclasses.replace(options, timing_cache=file)
+        return BuildOrder(
+            graph=graph,
+            segment=segment,
+            setting=setting,
+            backend=backend,
+            options=options,
+            segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
+            keeps_weights=keeps_weights,
+            checked_by=context.checked_by,
+        )
+
+    def _profiles(self, graph: Graph, segment: Segment) -> tuple[Profile, ...]:
+        """Shapes of a segment's inputs to build for; none where the library needs none."""
+        backend, shapes = self._context.backend, self._context.options.shapes
+        if not backend.needs_shapes:
+            return ()
+        dynamic = [spec.name for spec in specs(segment.inputs) if spec.static_shape is None]
+        if dynamic and not shapes:
+            raise BuildError(
+                f"{backend.name} builds for given shapes, and that of {dynamic[0]!r} is not fixed. Give those of the "
+                "model's inputs: --shape NAME:MIN,OPT,MAX, or shapes in servable.yaml."
+            )
+        if graph not in self._known_shapes:
+            self._known_shapes[graph] = [follow(graph, profile) for profile in shapes]
+        return tuple(segment_profile(segment, known, n) for n, known in enumerate(self._known_shapes[graph]))

@@ -1,0 +1,97 @@
+"""Builds and checks the float32 engines of a partition, and finds the nodes for which segments are refused."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping
+
+from engines.artifact.refusal import Refusal
+from engines.build.bisection import Budget, Trial, find_culprits
+from engines.build.builder import BuiltEngine, EngineBuilder
+from engines.build.checker import Checker
+from engines.build.context import CompileContext
+from partitioner import Graph, Partition, ReasonCode, Segment, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionBuilder:
+    """The float32 engines of the partitions that one compilation attempts.
+
+    All searches for culprits of the compilation share one budget.
+    """
+
+    def __init__(self, context: CompileContext, builder: EngineBuilder) -> None:
+        self._options = context.options
+        self._builder = builder
+        self._checker = Checker(context)
+        self._checked: set[str] = set()
+        self._budget = Budget()
+
+    def build(self, partition: Partition) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
+        """Find or build the engine of each segment.
+
+        Returns:
+            The engines by segment name, and the nodes that get none, with the reason.
+        """
+        engines: dict[str, BuiltEngine] = {}
+        refused: dict[str, Verdict] = {}
+        for segment in partition.segments:
+            outcome = self._builder.find_or_build(partition.graph, segment)
+            if isinstance(outcome, Refusal):
+                trial = self._try_check if outcome.code == ReasonCode.INACCURATE else self._try_build
+                outcome = self._search(partition.graph, segment, outcome, functools.partial(trial, partition.graph))
+                refused.update(verdicts(segment, outcome))
+            else:
+                engines[segment.name] = outcome
+        return engines, refused
+
+    def check(self, partition: Partition, engines: Mapping[str, BuiltEngine]) -> dict[str, Verdict]:
+        """Compare engines with native execution: those built just now, or all on the user's own inputs.
+
+        Returns:
+            The nodes of the engines that differ, with the reason.
+        """
+        graph = partition.graph
+        given = self._options.samples is not None
+        keys = {s.name: engines[s.name].key for s in partition.segments if given or not engines[s.name].cached}
+        new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
+        refusals = self._checker.check(graph, new, engines) if new else {}
+        refused: dict[str, Verdict] = {}
+        for segment in new:
+            refusal = refusals.get(segment.name)
+            if refusal is None:
+                self._checked.add(keys[segment.name])
+                continue
+            self._builder.refuse(keys[segment.name], refusal, lasting=False)
+            refusal = self._search(graph, segment, refusal, functools.partial(self._try_check, graph))
+            refused.update(verdicts(segment, refusal))
+        return refused
+
+    def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
+        """Find the nodes of a refused segment that are to blame, and remember them."""
+        if refusal.culprits or not refusal.divisible:
+            return refusal
+        logger.info("%s is refused; trying parts of it: %s", segment.name, refusal.detail)
+        found = find_culprits(graph, segment, refusal, trial, self._budget)
+        return self._builder.refuse_segment(graph, segment, found)
+
+    def _try_build(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
+        outcome = self._build_part(graph, part, timeout_s)
+        return outcome if isinstance(outcome, Refusal) else None
+
+    def _try_check(self, graph: Graph, part: Segment, timeout_s: float) -> Refusal | None:
+        built = self._build_part(graph, part, timeout_s)
+        if isinstance(built, Refusal):
+            return None  # it has no engine that could compute wrong
+        return self._checker.check(graph, [part], {part.name: built}, timeout_s=timeout_s).get(part.name)
+
+    def _build_part(self, graph: Graph, part: Segment, timeout_s: float) -> BuiltEngine | Refusal:
+        return self._builder.find_or_build(graph, part, timeout_s=min(timeout_s, self._options.build_timeout_s))
+
+
+def verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:
+    """Return the reason why each node of a refused segment runs natively, by node name."""
+    reasons = refusal.reasons(len(segment.nodes))
+    return {segment.nodes[i].name: Verdict(ReasonCode(refusal.code), detail) for i, detail in reasons.items()}

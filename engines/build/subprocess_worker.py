@@ -1,0 +1,179 @@
+"""One reusable child process for work that may crash or never end: building and checking engines.
+
+The child ends with its parent: a thread of the child waits for the parent's end of the pipe to close. A stopped server
+thus leaves no build behind, which could take another hour. Progress comes through the same pipe before the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from engines.backends.progress import Progress, listening, report
+from engines.build.interpreter import start_interpreter
+from engines.errors import EngineError, WorkerError
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STOP_SECONDS = 5.0
+
+CHILD = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "from engines.build.subprocess_worker import serve; serve(int(sys.argv[1]))"
+)
+"""Ctrl-C in a terminal reaches the child as well, which then ends without a traceback."""
+
+
+class SubprocessWorker:
+    """Runs functions in a child process, which is started on first use and again after a crash.
+
+    The child is a fresh interpreter, see ``engines.build.interpreter``. Only this process talks to it.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> SubprocessWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, function: Callable[P, R], timeout_s: float, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a module-level function in the child.
+
+        Args:
+            function: The function. Its arguments and result are sent as they are.
+            timeout_s: The child is killed after this many seconds.
+            *args: Arguments of the function.
+            **kwargs: Arguments of the function.
+
+        Raises:
+            WorkerError: The child crashed, or was killed because it took too long.
+            KeyboardInterrupt: Ctrl-C ended the child.
+            EngineError: The function raised it, or a subclass.
+        """
+        with self._lock:
+            connection = self._start()
+            try:
+                connection.send((function, args, kwargs))
+                succeeded, result = self._answer(connection, function.__name__, timeout_s)
+            except (EOFError, OSError) as error:
+                code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
+                if code == -signal.SIGINT and threading.current_thread() is threading.main_thread():
+                    raise KeyboardInterrupt from error  # it reached the child first
+                raise WorkerError(f"The process that ran {function.__name__} crashed (exit code {code}).") from error
+            except KeyboardInterrupt:
+                self._kill()  # its answer would be taken for the next call's
+                raise
+        if succeeded:
+            answer: R = result
+            return answer
+        raise result if isinstance(result, EngineError) else WorkerError(f"{function.__name__} failed: {result}")
+
+    def _answer(self, connection: Connection, name: str, timeout_s: float) -> tuple[bool, Any]:
+        """Wait for the outcome of a call, and pass its progress on."""
+        deadline = time.monotonic() + timeout_s
+        while connection.poll(max(0.0, deadline - time.monotonic())):
+            message = connection.recv()
+            if not isinstance(message, Progress):
+                answer: tuple[bool, Any] = message
+                return answer
+            report(message)
+        self._kill()
+        raise WorkerError(f"{name} took longer than {timeout_s:g} s and was stopped.")
+
+    def close(self) -> None:
+        """Stop the child, if there is one."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(STOP_SECONDS)
+            self._kill()
+
+    def _start(self) -> Connection:
+        if self._connection is not None and self._process is not None and self._process.poll() is None:
+            return self._connection
+        stdout = sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL
+        self._process, self._connection = start_interpreter(CHILD, stdout=stdout)
+        logger.debug("Started worker process %d", self._process.pid)
+        return self._connection
+
+    def _kill(self, patience_s: float = 0.0) -> int | None:
+        process, self._process, self._connection = self._process, None, None
+        if process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(patience_s)
+        process.kill()
+        return process.wait()
+
+
+def serve(descriptor: int) -> None:
+    """Answer calls until the parent closes the pipe, and exit at once if it does so during a call."""
+    connection = Connection(descriptor)
+    threading.Thread(target=_end_with_parent, args=(descriptor,), daemon=True).start()
+    sending = threading.Lock()  # libraries report their progress from threads of their own
+
+    def send(message: object) -> None:
+        with sending:
+            connection.send(message)
+
+    with listening(send):
+        _answer_calls(connection, send)
+
+
+def _end_with_parent(descriptor: int) -> None:
+    """Exit when the parent closes its end of the pipe, or is killed."""
+    hang_up = select.poll()
+    hang_up.register(descriptor, select.POLLRDHUP)
+    hang_up.poll()
+    os._exit(1)
+
+
+def _answer_calls(connection: Connection, send: Callable[[object], None]) -> None:
+    while True:
+        try:
+            function, args, kwargs = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            answer: tuple[bool, Any] = (True, function(*args, **kwargs))
+        except EngineError as error:
+            answer = (False, error)
+        except Exception as error:
+            logger.debug("%s failed", function.__name__, exc_info=True)
+            answer = (False, f"{type(error).__name__}: {error}")
+        try:
+            send(answer)
+        except ConnectionError:
+            return
+        except Exception as error:  # nothing has been sent: an object is pickled as a whole first
+            send((False, f"its result can't be sent ({error})"))
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        return bool(stream.fileno() >= 0)
+    except (AttributeError, OSError, ValueError):
+        return False

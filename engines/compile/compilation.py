@@ -1,0 +1,193 @@
+"""One compilation: the steps from a partition to a compiled model, each from value to value."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from engines.artifact.compiled_model import CompiledModel
+from engines.artifact.refusal import Refusal
+from engines.build import jobs
+from engines.build.builder import BuiltEngine, EngineBuilder
+from engines.build.built_partition import BuiltPartition
+from engines.build.checker import TIMEOUT_S
+from engines.build.context import CompileContext
+from engines.build.partition_builder import PartitionBuilder, verdicts
+from engines.compile.embedding import embed, with_tuning, without_engines
+from engines.compile.partitioning import partition_source
+from engines.errors import WorkerError
+from engines.inputs.samples import read_given
+from engines.runtime.executor import signature_of
+from engines.tuning.precision_stage import PrecisionStage
+from engines.tuning.tuner import Tuner
+from partitioner import Partition, ReasonCode, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A partition on its way to a compiled model.
+
+    Attributes:
+        partition: Its segments are to run in engines.
+        began: Time on ``time.perf_counter`` at which the first attempt began.
+        demoted: Nodes that earlier attempts have taken out of engines, and why.
+        engines: Float32 engines by segment name.
+        built: The partition with engines of their final precisions; None before that step.
+        compiled: The model with its engines; None before they are embedded.
+        refused: Nodes that this attempt takes out of engines, and why. It then ends, and the next one is cut anew.
+    """
+
+    partition: Partition
+    began: float
+    demoted: Mapping[str, Verdict] = dataclasses.field(default_factory=dict)
+    engines: Mapping[str, BuiltEngine] = dataclasses.field(default_factory=dict)
+    built: BuiltPartition | None = None
+    compiled: CompiledModel | None = None
+    refused: Mapping[str, Verdict] = dataclasses.field(default_factory=dict)
+
+    @property
+    def exact(self) -> BuiltPartition:
+        """The partition with its float32 engines."""
+        return BuiltPartition(partition=self.partition, engines=self.engines)
+
+    def without_refused(self) -> Attempt:
+        """Return the next attempt, cut without the nodes that this one has refused."""
+        return Attempt(
+            partition=self.partition.demote(self.refused),
+            began=self.began,
+            demoted={**self.demoted, **self.refused},
+        )
+
+
+class Compilation:
+    """The steps of one compilation, and their order."""
+
+    def __init__(self, context: CompileContext) -> None:
+        self._context = context
+        self._builder = EngineBuilder(context)
+        self._partition_builder = PartitionBuilder(context, self._builder)
+        self._precision = PrecisionStage(context, self._builder)
+        self._tuner = Tuner(context)
+
+    def run(self) -> CompiledModel:
+        """Partition the model, then attempt its segments until every step accepts them or no segment is left.
+
+        Raises:
+            EngineError: See ``compile_model``.
+            PartitionError: See ``compile_model``.
+        """
+        partition = partition_source(self._context)
+        graph = partition.graph
+        if self._context.options.samples is not None:
+            read_given(self._context.options.samples, signature_of(graph))
+        self._precision.prepare(graph)
+        attempt = Attempt(partition=self._tuner.recall(partition), began=time.perf_counter())
+        while attempt.partition.segments:
+            attempt = self._take_steps(attempt)
+            if not attempt.refused:
+                return self._finish(attempt)
+            attempt = attempt.without_refused()
+        return self._all_native(attempt)
+
+    def _take_steps(self, attempt: Attempt) -> Attempt:
+        steps: tuple[Callable[[Attempt], Attempt], ...] = (
+            self._build,
+            self._check_engines,
+            self._embed,
+            self._check_file,
+            self._choose_precision,
+            self._tune,
+        )
+        for step in steps:
+            attempt = step(attempt)
+            if attempt.refused:
+                break
+        return attempt
+
+    def _build(self, attempt: Attempt) -> Attempt:
+        engines, refused = self._partition_builder.build(attempt.partition)
+        return dataclasses.replace(attempt, engines=engines, refused=refused)
+
+    def _check_engines(self, attempt: Attempt) -> Attempt:
+        if self._context.unchecked:
+            return attempt
+        return dataclasses.replace(attempt, refused=self._partition_builder.check(attempt.partition, attempt.engines))
+
+    def _embed(self, attempt: Attempt) -> Attempt:
+        seconds = {**attempt.partition.seconds, "build": time.perf_counter() - attempt.began}
+        attempt = dataclasses.replace(attempt, partition=dataclasses.replace(attempt.partition, seconds=seconds))
+        return dataclasses.replace(attempt, compiled=self._written(attempt.exact))
+
+    def _check_file(self, attempt: Attempt) -> Attempt:
+        """Refuse all segments where the compiled file as a whole can't be loaded, or answers something else."""
+        assert attempt.compiled is not None
+        given = self._context.options.samples
+        if given is None and all(engine.cached for engine in attempt.engines.values()):
+            return attempt
+        try:
+            problem, lasting = self._find_problem(attempt.compiled, attempt.partition), given is None
+        except WorkerError as error:
+            problem, lasting = str(error), False
+        if problem is None:
+            return attempt
+        logger.warning("The compiled model is not usable, so all nodes run natively: %s", problem)
+        refusal = Refusal(code=ReasonCode.INACCURATE, detail=f"The compiled model as a whole fails: {problem}")
+        for engine in attempt.engines.values():
+            self._builder.refuse(engine.key, refusal, lasting=lasting)
+        refused = {name: v for s in attempt.partition.segments for name, v in verdicts(s, refusal).items()}
+        return dataclasses.replace(attempt, refused=refused)
+
+    def _choose_precision(self, attempt: Attempt) -> Attempt:
+        if self._precision.is_float32:
+            return dataclasses.replace(attempt, built=attempt.exact)
+        built = self._precision.rebuild(attempt.exact, self._written)
+        return dataclasses.replace(attempt, built=built, compiled=self._written(built))
+
+    def _tune(self, attempt: Attempt) -> Attempt:
+        assert attempt.compiled is not None
+        if not self._context.source.runs_natively:
+            return attempt
+        return dataclasses.replace(attempt, refused=self._tuner.find_slow_nodes(attempt.partition, attempt.compiled))
+
+    def _finish(self, attempt: Attempt) -> CompiledModel:
+        """Remember the engines and decisions of an accepted attempt for the next compilation."""
+        assert attempt.compiled is not None
+        assert attempt.built is not None
+        self._builder.remember({*attempt.engines.values(), *attempt.built.engines.values()})
+        self._precision.remember()
+        return self._with_tuning(attempt, attempt.compiled)
+
+    def _all_native(self, attempt: Attempt) -> CompiledModel:
+        context = self._context
+        context.worker.call(jobs.output_types, TIMEOUT_S, context.source.path)
+        compiled = without_engines(context, attempt.partition, built_now=self._builder.built_now)
+        return self._with_tuning(attempt, compiled)
+
+    def _with_tuning(self, attempt: Attempt, compiled: CompiledModel) -> CompiledModel:
+        if self._tuner.figures is None:
+            return compiled
+        if all(refusal.lasting for refusal in self._builder.refusals.values()):
+            self._tuner.remember(attempt.demoted)
+        return with_tuning(compiled, self._context.source, self._tuner.figures)
+
+    def _written(self, built: BuiltPartition) -> CompiledModel:
+        return embed(self._context, built, precision=self._precision.figures, built_now=self._builder.built_now)
+
+    def _find_problem(self, compiled: CompiledModel, partition: Partition) -> str | None:
+        """Load and run the whole compiled file once, natively and with its engines; None where the results agree.
+
+        Raises:
+            WorkerError: The child process died of it.
+        """
+        context = self._context
+        source, given = context.source, context.options.samples
+        path, inputs = context.folder / "compiled.onnx", context.sampled_inputs(partition.graph)
+        compiled.save(path)
+        if source.runs_natively:
+            check = jobs.check_without_engines if context.unchecked else jobs.check_compiled
+            return context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given)
+        return context.worker.call(jobs.check_engines_alone, TIMEOUT_S, path, inputs, given)

@@ -1,0 +1,151 @@
+"""Compiles an ONNX file: checked engines for the nodes that a library takes, and a native form of all nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import pathlib
+import tempfile
+
+from engines.artifact.cache import EngineCache
+from engines.artifact.compiled_model import CompiledModel
+from engines.backends.names import NATIVE
+from engines.backends.registry import build_options_of, get_backend, only_builds_reason, with_next_engine
+from engines.build import jobs
+from engines.build.checker import TIMEOUT_S
+from engines.build.context import CompileContext
+from engines.build.options import CompileOptions
+from engines.build.subprocess_worker import SubprocessWorker
+from engines.compile.compilation import Compilation
+from engines.compile.embedding import without_engines
+from engines.compile.partitioning import partition_model
+from engines.errors import BackendMissingError, ModelLoadError, NotRunHereError, OutputFileError
+from engines.inputs.source import SourceModel
+from engines.onnxruntime.compatibility import write_native_form
+from engines.tuning.precision_stage import check_engine
+
+logger = logging.getLogger(__name__)
+
+
+def compile_model(
+    source: pathlib.Path,
+    options: CompileOptions,
+    *,
+    cache: EngineCache | None = None,
+    worker: SubprocessWorker | None = None,
+) -> CompiledModel:
+    """Compile an ONNX file.
+
+    Args:
+        source: The model.
+        options: Options of the compilation.
+        cache: Place where engines are looked up and kept.
+        worker: Child process to build and check in; None makes a temporary one.
+
+    Returns:
+        The compiled model. Segments run natively if they can't be built, or if their engine computes something else
+        than native execution; the report says why. A model that ONNX Runtime refuses is compiled in its native form.
+        Where it has none, engines that onnx.reference confirms make a model without a native fallback.
+
+    Raises:
+        PartitionError: The file is no model, or an option doesn't fit it.
+        ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
+        UnknownBackendError: There is no such engine.
+        BackendMissingError: Its library is not installed, or does not run here.
+        BuildOptionError: The library can't heed an option of the build.
+        NotRunHereError: Engines are to be measured or judged, and are only built here.
+        InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
+        PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
+        InputShapesError: Shapes to build for don't fit the model.
+        OutputFileError: The folder for temporary files is full.
+    """
+    run = functools.partial(_compile_with, source, options, cache, worker)
+    return with_next_engine(options.engine, run, options.build)
+
+
+def _compile_with(
+    source: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    worker: SubprocessWorker | None,
+    engine: str,
+) -> CompiledModel:
+    _check_library(engine, options)
+    try:
+        with (
+            contextlib.nullcontext(worker) if worker else SubprocessWorker() as child,
+            tempfile.TemporaryDirectory(prefix="trtnode-") as name,
+        ):
+            context = CompileContext(
+                source=SourceModel(path=source, origin=source),
+                options=options,
+                engine=engine,
+                cache=cache,
+                worker=child,
+                folder=pathlib.Path(name),
+            )
+            return _compile_in_some_form(context)
+    except OSError as error:
+        place = pathlib.Path(error.filename or "the folder for temporary files")
+        raise OutputFileError(place, error.strerror or str(error)) from error
+
+
+def _check_library(engine: str, options: CompileOptions) -> None:
+    """Refuse options that the engine's library can't meet, before anything else is done.
+
+    Raises:
+        BackendMissingError: It is not installed, or does not run here.
+        BuildOptionError: It can't heed an option.
+        NotRunHereError: Its engines would have to run here.
+        PrecisionError: It lacks a precision.
+    """
+    if engine != NATIVE:
+        get_backend(engine).check_options(options.build)
+    taken = build_options_of(engine)
+    idle = [name for name in options.build.tensorrt.chosen() if name not in taken]
+    if idle:
+        logger.warning("Engine %s lacks these options, so they have no effect: %s", engine, ", ".join(idle))
+    if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
+        raise BackendMissingError(problem)
+    _check_runs_here(engine, options)
+    check_engine(engine, options)
+
+
+def _check_runs_here(engine: str, options: CompileOptions) -> None:
+    """Refuse what needs engines to run, where they are only built.
+
+    Raises:
+        NotRunHereError: Engines would be measured, or their accuracy judged.
+    """
+    precisions = {options.precision.asked, *(rule.precision for rule in options.precision.rules)}
+    judged = sorted(precisions & {"auto", "bf16"})  # ONNX Runtime could not stand in: it computes no bfloat16
+    wishes = ["--tune"] * options.tune + [f"--precision {name}" for name in judged]
+    if wishes and (reason := only_builds_reason(engine, options.build)):
+        raise NotRunHereError(wishes[0], engine, reason)
+
+
+def _compile_in_some_form(context: CompileContext) -> CompiledModel:
+    """Compile the model as it is. Where ONNX Runtime refuses it, compile its native form, or for engines alone."""
+    try:
+        return _compile(context)
+    except ModelLoadError as refusal:
+        source, rewritten = context.source, context.folder / "native.onnx"
+        try:
+            context.worker.call(write_native_form, TIMEOUT_S, source.path, rewritten, refusal)
+        except ModelLoadError:
+            if context.unchecked:  # nothing here could run the model, so nothing could judge its engines
+                raise refusal from None
+            logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
+            alone = dataclasses.replace(source, runs_natively=False)
+            return _compile(dataclasses.replace(context, source=alone))
+        return _compile(dataclasses.replace(context, source=dataclasses.replace(source, path=rewritten)))
+
+
+def _compile(context: CompileContext) -> CompiledModel:
+    if context.engine != NATIVE:
+        return Compilation(context).run()
+    partition, _ = partition_model(context.source.path, context.options)
+    context.worker.call(jobs.output_types, TIMEOUT_S, context.source.path)
+    return without_engines(context, partition, built_now=0)

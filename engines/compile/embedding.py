@@ -1,0 +1,95 @@
+"""Writes the compiled model of a partition: engines, report and properties in one ONNX model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+
+from engines.artifact.cache import builder_version
+from engines.artifact.compiled_model import NATIVE_FALLBACK, CompiledModel
+from engines.artifact.envelope import Envelope
+from engines.artifact.files import sha256_of_file
+from engines.backends.names import NATIVE
+from engines.build.built_partition import BuiltPartition
+from engines.build.context import CompileContext
+from engines.inputs.source import SourceModel
+from engines.tuning.precision_search import effective_precision
+from partitioner import Partition, Report
+from partitioner.model import protobuf_walk
+from partitioner.model.external_data import take_data_inside
+from partitioner.model.loading import read_proto
+
+
+def embed(
+    context: CompileContext, built: BuiltPartition, *, precision: Mapping[str, Any] | None, built_now: int
+) -> CompiledModel:
+    """Write a model with its engines.
+
+    Args:
+        context: The compilation.
+        built: The model's partition, with the engines.
+        precision: Figures of the precision stage, for the report.
+        built_now: Number of engines that this compilation has built so far.
+    """
+    source = context.source
+    report = built.partition.report(model=source.origin.name, engine=context.engine)
+    report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked)
+    engines = built.engines.values()
+    return CompiledModel(
+        model=_stamped(built.embed(), source, report),
+        report=report,
+        engine=context.engine,
+        precision_effective=effective_precision(engines),
+        engines_built=built_now,
+        engines_cached=sum(engine.cached for engine in engines),
+        engine_bytes=sum(engine.path.stat().st_size for engine in engines),
+        engines_stripped=sum(Envelope.from_json(e.envelope, e.key).is_stripped for e in engines),
+        native_fallback=source.runs_natively,
+    )
+
+
+def without_engines(context: CompileContext, partition: Partition, *, built_now: int) -> CompiledModel:
+    """Write the model as it is, with the report of a partition that has no segments.
+
+    Args:
+        context: The compilation.
+        partition: Labels of the model's nodes.
+        built_now: Number of engines that this compilation has built.
+    """
+    source = context.source
+    model = read_proto(source.path)
+    take_data_inside(source.path, protobuf_walk.tensors(model))
+    report = partition.report(model=source.origin.name, engine=context.engine)
+    return CompiledModel(
+        model=_stamped(model, source, report),
+        report=report,
+        engine=NATIVE,
+        precision_effective="fp32",
+        engines_built=built_now,
+        engines_cached=0,
+        engine_bytes=0,
+    )
+
+
+def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[str, Any] | None) -> CompiledModel:
+    """Put the measurements of tuning into the report of a compiled model; figures of None leave it as it is."""
+    if figures is None:
+        return compiled
+    report = dataclasses.replace(compiled.report, tuning=figures)
+    return dataclasses.replace(compiled, report=report, model=_stamped(compiled.model, source, report))
+
+
+def _stamped(model: onnx.ModelProto, source: SourceModel, report: Report) -> onnx.ModelProto:
+    properties = {p.key: p.value for p in model.metadata_props}
+    properties["trtnode.version"] = builder_version()
+    properties["trtnode.source_sha256"] = sha256_of_file(source.origin)
+    if not source.runs_natively:
+        properties[NATIVE_FALLBACK] = "none"
+    properties["trtnode.report"] = json.dumps(report.as_json(), separators=(",", ":"))
+    del model.metadata_props[:]
+    model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())
+    return model

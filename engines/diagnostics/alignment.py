@@ -1,0 +1,228 @@
+"""Finds where a compiled model leaves its reference: runs both, and compares them value by value."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engines.artifact.envelope import Envelope
+from engines.artifact.trust import Trust
+from engines.build.subprocess_worker import SubprocessWorker
+from engines.diagnostics.observation import Values, run_compiled, run_inside, run_natively
+from engines.errors import EngineError
+from engines.inputs.samples import only_inputs
+from engines.precision.accuracy_budget import AccuracyBudget, Comparison
+from engines.runtime.executor import signature_of
+from engines.runtime.plan import PlanStage, plan_stages
+from partitioner import Graph, embedded_engine, load_model
+
+logger = logging.getLogger(__name__)
+
+MIN_SQNR_DB: Mapping[str, float] = {"fp32": 60.0, "fp16": 40.0, "bf16": 25.0, "int8": 10.0}
+"""A value whose signal-to-quantization-noise ratio is lower differs by more than rounding, by precision."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AlignedValue:
+    """One value that both models compute.
+
+    Attributes:
+        name: ONNX value name.
+        stage: The stage of the compiled model that makes it: an engine, or nodes that run natively.
+        node: The node that makes it; None for an output of an engine.
+        cosine: Cosine similarity of both.
+        max_abs: Largest difference of any element.
+        sqnr_db: Signal-to-quantization-noise ratio in decibels, 10 log10(sum(reference^2) / sum(difference^2));
+            infinite where both are equal.
+        diverges: True if the ratio is less than the limit.
+    """
+
+    name: str
+    stage: str
+    node: str | None
+    cosine: float
+    max_abs: float
+    sqnr_db: float
+    diverges: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON values, which have no infinity."""
+        fields = dataclasses.asdict(self).items()
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """The result of a comparison.
+
+    Attributes:
+        values: In the order in which the compiled model computes them.
+        missing: Names of values that the reference lacks.
+        unobserved: The reason for which the inside of an engine can't be observed, by stage.
+        min_sqnr_db: The limit below which a value diverges.
+    """
+
+    values: tuple[AlignedValue, ...]
+    missing: tuple[str, ...]
+    unobserved: Mapping[str, str]
+    min_sqnr_db: float
+
+    @property
+    def first(self) -> AlignedValue | None:
+        """The first value that diverges. Its stage or node is at fault, because its inputs are right."""
+        return next((value for value in self.values if value.diverges), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "aligned": self.first is None,
+            "first": self.first.as_json() if self.first else None,
+            "min_sqnr_db": self.min_sqnr_db,
+            "values": [value.as_json() for value in self.values],
+            "missing": list(self.missing),
+            "unobserved": dict(self.unobserved),
+        }
+
+
+def align(
+    model: pathlib.Path,
+    reference: pathlib.Path,
+    feeds: Values,
+    *,
+    deep: bool = False,
+    min_sqnr_db: float | None = None,
+    trust: Trust | None = None,
+) -> Alignment:
+    """Run a compiled model and a reference on the same inputs, and compare every value that leaves a stage.
+
+    Args:
+        model: A compiled model.
+        reference: The model that it was made from, or another with the same value names. ONNX Runtime runs it.
+        feeds: An array for each input; others are left out.
+        deep: Compare the result of every node. Engines are built again for that, in their own precision, with all of
+            these values as outputs.
+        min_sqnr_db: The limit below which a value diverges; by default the ratio that the engines' precision leaves.
+        trust: The engines that may run; None takes the defaults.
+
+    Raises:
+        PartitionError: A file is no model.
+        InvalidInputError: The inputs do not fit the model.
+        EngineError: The reference is compiled, the model isn't, or one of them does not run on these inputs.
+    """
+    graph = Graph.of(load_model(model))
+    signature = signature_of(graph)
+    feeds = signature.check(only_inputs(feeds, signature.inputs), None)
+    stages = plan_stages(graph, dict.fromkeys(graph.names, True))
+    if not any(stage.is_engine for stage in stages):
+        raise EngineError(f"{model}: no node of it has an engine, so there is nothing to align. Compile it first.")
+    if min_sqnr_db is None:
+        min_sqnr_db = min(_least_sqnr_db(stage) for stage in stages if stage.is_engine)
+    makers = {stage.name: _makers(graph, stage) if deep else {} for stage in stages}
+    names = {v.name or "" for s in stages for v in s.outputs} | {n for made in makers.values() for n in made}
+    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
+        folder = pathlib.Path(name)
+        expected = run_natively(reference, names, feeds, folder)
+        actual = run_compiled(model, names, feeds, trust or Trust())
+        inside, unobserved = _look_inside(graph, stages if deep else (), {**feeds, **actual}, expected, folder)
+    values = tuple(
+        _compare(name, stage, node, expected[name], computed[name], min_sqnr_db)
+        for stage in stages
+        for computed, made in _views(stage, makers[stage.name], actual, inside)
+        for name, node in made.items()
+        if name in expected and name in computed
+    )
+    missing = tuple(sorted(names - expected.keys()))
+    return Alignment(values=values, missing=missing, unobserved=unobserved, min_sqnr_db=min_sqnr_db)
+
+
+def _least_sqnr_db(stage: PlanStage) -> float:
+    """Return the ratio that the least exact precision of an engine leaves."""
+    envelope = Envelope.from_json(embedded_engine(stage.nodes[0].op).envelope, stage.name)
+    return min(MIN_SQNR_DB[precision] for precision in envelope.precision_effective.split("+"))
+
+
+def _makers(graph: Graph, stage: PlanStage) -> dict[str, str]:
+    """Return the node that makes each value of a stage, by the value's name."""
+    nodes = graph.model.functions[stage.nodes[0].op.op_identifier()] if stage.is_engine else [n.op for n in stage.nodes]
+    return {v.name or "": node.name or node.op_type for node in nodes for v in node.outputs if v.name}
+
+
+def _views(
+    stage: PlanStage, makers: Mapping[str, str], actual: Values, inside: Mapping[str, Values]
+) -> Iterator[tuple[Values, Mapping[str, str | None]]]:
+    """Yield values of a stage with the nodes that make them: those inside, then its outputs."""
+    if stage.is_engine:
+        yield inside.get(stage.name, {}), dict(makers)
+        yield actual, {v.name or "": None for v in stage.outputs}
+    else:
+        yield actual, makers or {v.name or "": _producer(v) for v in stage.outputs}
+
+
+def _producer(value: Any) -> str | None:
+    node = value.producer()
+    return None if node is None else node.name or node.op_type
+
+
+def _look_inside(
+    graph: Graph, stages: Sequence[PlanStage], known: Values, expected: Values, folder: pathlib.Path
+) -> tuple[dict[str, Values], dict[str, str]]:
+    inside: dict[str, Values] = {}
+    unobserved: dict[str, str] = {}
+    if not stages:
+        return inside, unobserved
+    with SubprocessWorker() as worker:
+        for stage in stages:
+            if stage.is_engine:
+                op = stage.nodes[0].op
+                try:
+                    inside[stage.name] = run_inside(graph.model, op, known, expected, worker=worker, folder=folder)
+                except EngineError as error:
+                    logger.warning("The inside of %s can't be seen: %s", stage.name, error)
+                    unobserved[stage.name] = str(error)
+    return inside, unobserved
+
+
+def _compare(
+    name: str, stage: PlanStage, node: str | None, expected: np.ndarray, actual: np.ndarray, min_sqnr_db: float
+) -> AlignedValue:
+    comparison = Comparison(AccuracyBudget())
+    comparison.add({name: expected}, {name: actual})
+    figures = comparison.figures()
+    sqnr_db = signal_to_noise_db(expected, actual)
+    return AlignedValue(
+        name=name,
+        stage=stage.name,
+        node=node,
+        cosine=figures.cosine,
+        max_abs=figures.max_abs,
+        sqnr_db=sqnr_db,
+        diverges=not sqnr_db >= min_sqnr_db,
+    )
+
+
+def signal_to_noise_db(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Return the signal-to-quantization-noise ratio of one value, in decibels.
+
+    Returns:
+        Infinity where both are equal; minus infinity where shapes differ, or what is finite, or what is no number.
+    """
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return -math.inf
+    if expected.dtype.kind in "OUSb":
+        return math.inf if np.array_equal(expected, actual) else -math.inf
+    signal, noise = expected.astype(np.float64), actual.astype(np.float64)
+    same = (signal == noise) | (np.isnan(signal) & np.isnan(noise))
+    if same.all():
+        return math.inf
+    error = noise[~same] - signal[~same]
+    power = float(np.square(signal[np.isfinite(signal)]).sum())
+    if not np.isfinite(error).all() or power == 0:
+        return -math.inf
+    return 10 * math.log10(power / float(np.square(error).sum()))

@@ -1,0 +1,127 @@
+"""Runs models so that the values between their nodes can be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from engines.artifact.envelope import Envelope
+from engines.artifact.files import write_model
+from engines.artifact.trust import Trust
+from engines.backends.build_options import BuildOptions
+from engines.backends.registry import get_backend
+from engines.build import jobs
+from engines.build.subprocess_worker import SubprocessWorker
+from engines.errors import BuildError, EngineError, ExecutionError
+from engines.runtime.buffers import input_buffer
+from engines.runtime.executor import open_executable
+from partitioner import Graph, TensorSpec, embedded_engine, extract_model, is_compiled, load_model, replaced_model
+from partitioner.model.values import is_constant
+
+BUILD_TIMEOUT_S = 600.0
+
+Values = Mapping[str, np.ndarray]
+"""Arrays by value name."""
+
+
+def run_natively(path: pathlib.Path, names: Collection[str], feeds: Values, folder: pathlib.Path) -> Values:
+    """Run a model in ONNX Runtime and return its values of some names, without names that it lacks.
+
+    Args:
+        path: A model that isn't compiled.
+        names: Of values.
+        feeds: An array for each input.
+        folder: For files.
+
+    Raises:
+        PartitionError: The file is no model.
+        EngineError: The model is compiled, or does not run on these inputs.
+    """
+    graph = Graph.of(load_model(path))
+    if is_compiled(graph.model):
+        raise EngineError(f"{path}: a compiled model can't be the reference. Give the model that it was made from.")
+    observed = [value for value in graph.tensors if value.name in names and value.producer() is not None]
+    model = folder / "reference.onnx"
+    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
+    session = jobs.open_observed(model)
+    return _arrays(dict(zip(session.outputs, session.run(feeds), strict=True)))
+
+
+def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values, trust: Trust) -> Values:
+    """Run a compiled model with its engines, and return its values of some names outside of the engines.
+
+    Raises:
+        EngineError: An engine can't be used here, or refuses these inputs.
+    """
+    model = load_model(path)
+    present = {value.name for value in model.graph.outputs}
+    values = (value for node in model.graph for value in node.outputs)
+    model.graph.outputs.extend(v for v in values if v.name in names and v.name not in present)
+    executable = open_executable(model, path, folder=path.parent, shares_cores=True, trust=trust)
+    if executable.description["rejected"]:
+        raise EngineError(executable.description["rejected"][0])
+    refusals: list[str] = []
+    executable.on_fallback = refusals.append
+    results = executable.run(feeds)
+    if refusals:
+        raise ExecutionError(f"{path}: an engine refuses these inputs ({refusals[0]}). Give others.")
+    return _arrays(results)
+
+
+def run_inside(
+    model: ir.Model, op: ir.Node, known: Values, wanted: Values, *, worker: SubprocessWorker, folder: pathlib.Path
+) -> Values:
+    """Build the engine of a TrtNode again with values inside it as outputs, and run it.
+
+    Args:
+        model: The compiled model.
+        op: The TrtNode.
+        known: At least its inputs.
+        wanted: Arrays of the type and shape of the values to see, by name.
+        worker: The process to build in.
+        folder: For files.
+
+    Returns:
+        The wanted values of the nodes that the TrtNode replaced.
+
+    Raises:
+        BuildError: The library refuses to build this.
+        EngineError: The engine does not run.
+    """
+    envelope = Envelope.from_json(embedded_engine(op).envelope, op.name or "")
+    backend = get_backend(envelope.backend)
+    inner = [value for node in model.functions[op.op_identifier()] for value in node.outputs if value.name in wanted]
+    outputs = [_typed(value, wanted[value.name or ""]) for value in inner]
+    source, target = folder / "inside.onnx", folder / "inside.engine"
+    write_model(replaced_model(model, op, outputs=outputs), source)
+    if envelope.precision_effective == "int8":
+        raise BuildError(f"{op.name} is quantized by ranges that the file doesn't hold, so it can't be built again.")
+    options = BuildOptions(precision=envelope.precision_effective)
+    worker.call(jobs.build, BUILD_TIMEOUT_S, backend.name, source, target, options)
+    inputs = [v for v in op.inputs if v is not None and not is_constant(v)]
+    bindings = dataclasses.replace(
+        envelope,
+        inputs=_described(inputs),
+        outputs=_described(outputs),
+        options=backend.build_properties(options),
+    )
+    engine = backend.load(target.read_bytes(), bindings)
+    engine.bind([input_buffer(known, spec) for spec in engine.inputs], None)
+    return {spec.name: np.array(value) for spec, value in zip(engine.outputs, engine.run(), strict=True)}
+
+
+def _described(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec.of(value) for value in values)
+
+
+def _typed(value: ir.Value, array: np.ndarray) -> ir.Value:
+    kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+    return ir.Value(name=value.name, type=kind, shape=ir.Shape(array.shape))
+
+
+def _arrays(results: Mapping[str, object]) -> Values:
+    return {name: value for name, value in results.items() if isinstance(value, np.ndarray)}

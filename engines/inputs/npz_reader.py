@@ -1,0 +1,66 @@
+"""Reads .npy and .npz files a few rows at a time, so that a file may be larger than memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import pathlib
+import zipfile
+from collections.abc import Iterator
+from typing import IO
+
+import numpy as np
+
+READ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+"""Exceptions of reading a damaged file."""
+
+
+class ArrayStream:
+    """An array in a file, read from its first row to its last.
+
+    Attributes:
+        shape: Of the whole array.
+        dtype: Of its elements.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """Read the header.
+
+        Raises:
+            ValueError: The file holds no plain array of rows.
+        """
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, columns_first, self.dtype = read(file)
+        if columns_first or self.dtype.hasobject or not self.shape:
+            raise ValueError("an array of Python objects, in Fortran order, or without axes can't be read row by row")
+        self._file = file
+
+    def read(self, rows: int) -> np.ndarray:
+        """Read the next rows, ``dtype[rows, ...]``.
+
+        Raises:
+            EOFError: The file ends before.
+        """
+        shape = (rows, *self.shape[1:])
+        wanted = math.prod(shape) * self.dtype.itemsize
+        data = self._file.read(wanted)
+        if len(data) < wanted:
+            raise EOFError("the file is cut short")
+        return np.frombuffer(data, self.dtype).reshape(shape)
+
+
+@contextlib.contextmanager
+def open_arrays(path: pathlib.Path) -> Iterator[dict[str, ArrayStream]]:
+    """Open the arrays of an .npz by name, or the one of an .npy under the name of the file.
+
+    Raises:
+        OSError, ValueError, EOFError, BadZipFile: The file is missing, or no such file.
+    """
+    with contextlib.ExitStack() as stack:
+        if path.suffix == ".npy":
+            yield {path.stem: ArrayStream(stack.enter_context(path.open("rb")))}
+            return
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        members = [name for name in archive.namelist() if name.endswith(".npy")]
+        yield {name.removesuffix(".npy"): ArrayStream(stack.enter_context(archive.open(name))) for name in members}

@@ -1,0 +1,143 @@
+"""Checks shape profiles against a model, and infers the profiles of its segments.
+
+Engines of some libraries run only on shapes inside a range that they were built for, and fastest on one of them. A
+profile is such a range for each input. The user gives profiles of the model's inputs. Shape inference gives those of
+the tensors between its nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
+from engines.errors import BuildError, InputShapesError
+from engines.inputs.samples import SampledSizes
+from partitioner import Graph, Segment, TensorSpec
+from partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
+
+POINTS = ("low", "best", "high")
+
+
+def holds_sizes(spec: TensorSpec) -> bool:
+    """Return whether shapes may be computed from a tensor, which holds a few integers."""
+    integers = spec.dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    return integers and spec.static_shape is not None and len(spec.static_shape) < 2
+
+
+def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> None:
+    """Check a user's profiles of the inputs of a model.
+
+    Raises:
+        InputShapesError: An input is unknown or missing, or a shape contradicts what the model declares.
+    """
+    for number, profile in enumerate(profiles):
+        declared = {spec.name: spec for spec in inputs}
+        for name, shapes in profile.items():
+            if name not in declared:
+                raise InputShapesError(number, name, f"the model has no such input; it has {', '.join(declared)}")
+            if (problem := _contradiction(declared[name], shapes)) is not None:
+                raise InputShapesError(number, name, problem)
+        for name, spec in declared.items():
+            tensor = spec.dtype is not None  # sequences and the like have no shape
+            if name not in profile and tensor and spec.static_shape is None and not spec.optional:
+                raise InputShapesError(number, name, "its shape is not fixed, so it needs one here too")
+
+
+def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
+    if spec.shape is None:
+        return None
+    if holds_sizes(spec):
+        elements = (spec.shape or (1,))[0]
+        return None if len(shapes.low) == elements else f"it has {elements} elements, not {len(shapes.low)}"
+    fits = len(shapes.low) == len(spec.shape) and all(
+        not isinstance(declared, int) or declared == low == high
+        for declared, low, high in zip(spec.shape, shapes.low, shapes.high, strict=True)
+    )
+    declared = " x ".join("?" if size is None else str(size) for size in spec.shape)
+    given = " to ".join(dict.fromkeys((shown(shapes.low), shown(shapes.high))))
+    return None if fits else f"{given} does not fit the model's, which is {declared}"
+
+
+def sampled(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> tuple[TensorSpec, ...]:
+    """Return inputs with the best shapes of the first profile, which samples for engines must have."""
+    best = {name: one.best for name, one in profiles[0].items()} if profiles else {}
+    return tuple(_sampled(spec, best[spec.name]) if spec.name in best else spec for spec in inputs)
+
+
+def _sampled(spec: TensorSpec, best: Sizes) -> TensorSpec:
+    if holds_sizes(spec):
+        return SampledSizes(name=spec.name, dtype=spec.dtype, shape=spec.shape, optional=spec.optional, elements=best)
+    return dataclasses.replace(spec, shape=best)
+
+
+def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:
+    """Declare in place the one shape that all profiles give an input; other inputs stay as they are."""
+    for value in model.graph.inputs:
+        ranges = [profile[value.name or ""] for profile in profiles if value.name in profile]
+        shapes = {shape for one in ranges for shape in (one.low, one.high)}
+        if len(shapes) == 1 and not holds_sizes(TensorSpec.of(value)):
+            value.shape = ir.Shape(shapes.pop())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PropagatedShapes:
+    """A profile of all tensors of a graph, by name.
+
+    Attributes:
+        shapes: Of tensors with known dimensions.
+        elements: Of known integer tensors of rank 0 or 1.
+    """
+
+    shapes: Mapping[str, ShapeRange]
+    elements: Mapping[str, ShapeRange]
+
+
+def follow(graph: Graph, profile: Profile) -> PropagatedShapes:
+    """Infer the profile of all tensors of a graph from that of its inputs."""
+    sizes = {spec.name for spec in map(TensorSpec.of, graph.inputs) if holds_sizes(spec)}
+    worlds = []
+    for point in POINTS:
+        given = {name: getattr(one, point) for name, one in profile.items()}
+        values = {name: given[name] for name in given.keys() & sizes}
+        worlds.append(concrete_model(graph.model, {n: s for n, s in given.items() if n not in sizes}, values))
+    return PropagatedShapes(
+        shapes=_joined([known_shapes(world) for world in worlds]),
+        elements=_joined([known_integers(world) for world in worlds]),
+    )
+
+
+def segment_profile(segment: Segment, known: PropagatedShapes, number: int) -> Profile:
+    """Return the profile that the engine of a segment is built for.
+
+    Args:
+        segment: The segment.
+        known: The profile of all tensors of its graph.
+        number: Number of the profile, for the message.
+
+    Raises:
+        BuildError: The shape of an input does not follow from those of the model's inputs.
+    """
+    profile: dict[str, ShapeRange] = {}
+    for spec in map(TensorSpec.of, segment.inputs):
+        if holds_sizes(spec) and spec.name in known.elements:
+            profile[spec.name] = known.elements[spec.name]
+        elif spec.static_shape is None and spec.name not in known.shapes:
+            raise BuildError(f"The shape of {spec.name!r} does not follow from the inputs' shapes in profile {number}.")
+        elif spec.static_shape is None:
+            profile[spec.name] = known.shapes[spec.name]
+    return profile
+
+
+def _joined(found: Sequence[Mapping[str, Sizes]]) -> dict[str, ShapeRange]:
+    """Join the sizes that are known at all three points with one rank; a size may fall where another rises."""
+    low, best, high = found
+    joined = {}
+    for name, middle in best.items():
+        sizes = [low.get(name, ()), middle, high.get(name, ())]
+        if name in low and name in high and len({len(s) for s in sizes}) == 1:
+            columns = list(zip(*sizes, strict=True))
+            joined[name] = ShapeRange(low=tuple(map(min, columns)), best=middle, high=tuple(map(max, columns)))
+    return joined

@@ -1,0 +1,51 @@
+"""The model to compile: its file, and its simplified graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from engines.backends.shape_range import Profile
+from engines.errors import AlreadyCompiledError
+from engines.inputs.shape_profiles import check_profiles, fix_shapes
+from partitioner import Graph, clean_up, is_compiled, load_model
+from partitioner.graph.view import specs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SourceModel:
+    """The model to compile.
+
+    Attributes:
+        path: Its file.
+        origin: The user's file, from which ``path`` may have been rewritten.
+        runs_natively: True if ONNX Runtime runs it.
+    """
+
+    path: pathlib.Path
+    origin: pathlib.Path
+    runs_natively: bool = True
+
+
+def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, as_if_fixed: bool = False) -> Graph:
+    """Load a model and simplify its graph.
+
+    Args:
+        source: The model.
+        shapes: To build engines for.
+        as_if_fixed: Declare the one shape that an input is given.
+
+    Raises:
+        AlreadyCompiledError: It is a compiled model.
+        InputShapesError: The shapes don't fit the model.
+        PartitionError: It can't be loaded.
+    """
+    model = load_model(source)
+    check_profiles(specs(tuple(model.graph.inputs)), shapes)
+    if as_if_fixed:
+        fix_shapes(model, shapes)
+    graph = clean_up(model)
+    if is_compiled(graph.model):
+        raise AlreadyCompiledError(source)
+    return graph

@@ -1,0 +1,43 @@
+"""ONNX Runtime in place of an engine library: it runs the models that engines are built from, as engines would run.
+
+Precisions of engines that can't run on a machine are evaluated with it. No user can choose it. It computes float16 in
+float32 where it has no kernel, and then rounds less often than an engine may.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from engines.artifact.envelope import Envelope
+from engines.backends.protocols import Origin
+from engines.backends.reference import ReferenceBackend, ReferenceEngine
+from engines.errors import EngineError, EngineRejectedError
+from engines.onnxruntime.limits import native_version
+from engines.onnxruntime.session import NativeSession
+
+
+class OnnxRuntimeBackend(ReferenceBackend):
+    """Runs segments in ONNX Runtime. Like the reference's, its engine bytes are the segment's ONNX model."""
+
+    name = "onnxruntime"
+
+    def version(self) -> str:
+        """Return the version of ONNX Runtime."""
+        return native_version()
+
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> ReferenceEngine:
+        """Load the model.
+
+        Raises:
+            EngineRejectedError: ONNX Runtime refuses it.
+        """
+        try:
+            model = onnx.ModelProto.FromString(engine)
+            # Optimized, some recurrent float16 models crash ONNX Runtime 1.31.
+            session = NativeSession(model, threads=threads, optimize=False, name="a rewritten segment")
+        except EngineError as error:
+            raise EngineRejectedError("ONNX Runtime", str(error)) from error
+        outputs = [spec.name for spec in envelope.outputs]
+        return ReferenceEngine(lambda feeds: session.run(feeds, outputs), envelope.inputs, envelope.outputs)

@@ -1,0 +1,243 @@
+"""Sessions of ONNX Runtime, which runs every node that no engine takes, and whole models where engines can't answer.
+
+Runs call the raw binding (``InferenceSession._sess``), because the public wrapper costs more than a small model's run.
+No other file calls it.
+Idle threads of ONNX Runtime spin after a run and starve the next engine for milliseconds.
+``session.force_spinning_stop`` ends that wherever something else computes on the same cores.
+A model that runs natively and alone lets them spin, because waking threads costs half of a small model's run. ``tune``
+measures the setting that is served.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
+
+from engines.errors import ExecutionError, ModelLoadError
+from engines.onnxruntime.installation import warn_of_overlay
+from partitioner import TensorSpec
+
+TensorValue = Any
+"""A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
+
+onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
+
+
+class NativeSession:
+    """One model, or one native stage of a model, in ONNX Runtime. Safe for concurrent runs."""
+
+    def __init__(
+        self,
+        model: pathlib.Path | onnx.ModelProto,
+        *,
+        threads: int | None = None,
+        shares_cores: bool = True,
+        optimize: bool = True,
+        profile_to: pathlib.Path | None = None,
+        name: str = "model",
+    ) -> None:
+        """Load a model.
+
+        Args:
+            model: A file, or a model small enough for one protobuf message.
+            threads: Threads within an operator; None leaves it to the library.
+            shares_cores: Stop the session's threads after a run, because something else computes on their cores.
+            optimize: Let ONNX Runtime rewrite the graph. Convolutions are several times slower without.
+            profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
+            name: For messages.
+
+        Raises:
+            ModelLoadError: ONNX Runtime refuses the model.
+        """
+        warn_of_overlay()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        if not optimize:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if shares_cores:
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        if profile_to is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
+        source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
+        try:
+            session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the binding has a class of its own for each status code
+            raise ModelLoadError(name, clean_message(error)) from error
+        self._session = session
+        self._raw = session._sess
+        types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
+        self._converts = any(t in SMALL_FLOATS_BY_TYPE for t in types)
+        self.inputs: tuple[str, ...] = tuple(v.name for v in session.get_inputs())
+        self.outputs: tuple[str, ...] = tuple(v.name for v in session.get_outputs())
+
+    def value_types(self) -> dict[str, tuple[str, Sequence[int | str | None]]]:
+        """Return the type (for example ``tensor(float)``) and shape of every output, as ONNX Runtime infers them."""
+        return {v.name: (v.type, v.shape) for v in self._session.get_outputs()}
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Run on numpy arrays, and lists or None for sequences and optionals.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        wanted = self.outputs if outputs is None else outputs
+        try:
+            if self._converts:
+                return self._run_small_floats(feeds, wanted)
+            result: list[Any] = self._raw.run(wanted, feeds, None)
+        except Exception as error:
+            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+        return result
+
+    def run_objects(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run as ``run`` does, on Python objects and results of ``run_tensors``."""
+        return self.run({n: onnxruntime.OrtValue(v) if isinstance(v, ort_c.OrtValue) else v for n, v in feeds.items()})
+
+    def run_tensors(self, feeds: Mapping[str, TensorValue]) -> list[Any]:
+        """Run without copies, on arrays or ``OrtValue``s, and return ``OrtValue``s.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        values, _owners = _wrapped(feeds)
+        try:
+            return list(self._raw.run_with_ort_values(values, self.outputs, None))
+        except Exception as error:
+            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+
+    def _run_small_floats(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
+        """Run on bfloat16 and 8-bit floats, whose numpy types the binding's own ``run`` doesn't know."""
+        values, _owners = _wrapped(feeds)
+        return [as_array(value).copy() for value in self._raw.run_with_ort_values(values, outputs, None)]
+
+    def end_profiling(self) -> pathlib.Path:
+        """Write the times of all runs, as JSON in Chrome's trace format."""
+        return pathlib.Path(self._session.end_profiling())
+
+    def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
+        """Bind this session to fixed buffers, among which are all its inputs and outputs."""
+        return BoundSession(self._session, self._raw, buffers)
+
+
+class BoundSession:
+    """A session's runs on fixed buffers.
+
+    Attributes:
+        outputs: Names of the outputs.
+    """
+
+    def __init__(self, session: Any, raw: Any, buffers: Mapping[str, np.ndarray]) -> None:
+        self.outputs = [v.name for v in session.get_outputs()]
+        self._binding = session.io_binding()
+        self._raw = raw
+        self._raw_binding = self._binding._iobinding
+        self._buffers: dict[str, np.ndarray] = {}  # the binding holds bare addresses
+        for name in (v.name for v in session.get_inputs()):
+            self._bind(self._binding.bind_input, name, buffers[name])
+        self.write_to(buffers)
+
+    def write_to(self, buffers: Mapping[str, np.ndarray]) -> None:
+        """Bind outputs to these buffers; others stay bound."""
+        for name in self.outputs:
+            if name in buffers:
+                self._bind(self._binding.bind_output, name, buffers[name])
+
+    def run(self) -> None:
+        """Run on the bound buffers.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        try:
+            self._raw.run_with_iobinding(self._raw_binding, None)
+        except Exception as error:
+            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+
+    def _bind(self, bind: Callable[..., None], name: str, buffer: np.ndarray) -> None:
+        bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
+        self._buffers[name] = buffer
+
+
+def _wrapped(feeds: Mapping[str, TensorValue]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return ``OrtValue``s of feeds, and the arrays whose memory they use, which must outlive them."""
+    arrays = {n: np.asarray(v, order="C") for n, v in feeds.items() if isinstance(v, np.ndarray)}  # stays 0-d
+    return {n: as_ort_value(v) for n, v in {**feeds, **arrays}.items()}, list(arrays.values())
+
+
+def as_ort_value(value: TensorValue) -> Any:
+    """Wrap a contiguous array without copying it; an ``OrtValue`` stays as it is. The array must outlive the result."""
+    if isinstance(value, np.ndarray):
+        if value.dtype in _SMALL_FLOATS:
+            bits = value.view(f"u{value.dtype.itemsize}")
+            return ort_c.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _SMALL_FLOATS[value.dtype])
+        return ort_c.OrtValue.ortvalue_from_numpy(value, _CPU)
+    return value
+
+
+def as_array(value: TensorValue) -> np.ndarray:
+    """View an ``OrtValue`` as an array without copying it; an array stays as it is."""
+    if isinstance(value, np.ndarray):
+        return value
+    dtype = SMALL_FLOATS_BY_TYPE.get(value.data_type())
+    if dtype is None:
+        shared: np.ndarray = value.numpy()
+        return shared
+    memory = (ctypes.c_uint8 * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+    return np.frombuffer(memory, dtype.numpy()).reshape(value.shape()).copy()
+
+
+def runs_as_array(spec: TensorSpec) -> bool:
+    """Return whether ONNX Runtime's Python binding can share a value's memory with numpy."""
+    return spec.dtype is not None and spec.dtype in _NUMERIC
+
+
+def clean_message(error: Exception) -> str:
+    """Return ONNX Runtime's message without source paths, function names and its own prefix."""
+    text = str(error).split("Stacktrace:")[0]
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"Load model from .*? failed:\s*", "", text)
+    text = re.sub(r"/\S+\.(?:cc|h):\d+ [^\n]*?\) (?:const )?", "", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines)[:500] or type(error).__name__
+
+
+SMALL_FLOATS_BY_TYPE = {
+    "tensor(bfloat16)": ir.DataType.BFLOAT16,
+    "tensor(float8e4m3fn)": ir.DataType.FLOAT8E4M3FN,
+    "tensor(float8e4m3fnuz)": ir.DataType.FLOAT8E4M3FNUZ,
+    "tensor(float8e5m2)": ir.DataType.FLOAT8E5M2,
+    "tensor(float8e5m2fnuz)": ir.DataType.FLOAT8E5M2FNUZ,
+}
+"""Types that numpy knows through ml_dtypes, and ONNX Runtime's binding not at all."""
+
+_SMALL_FLOATS = {dtype.numpy(): int(dtype) for dtype in SMALL_FLOATS_BY_TYPE.values()}
+
+_CPU = ort_c.OrtDevice(ort_c.OrtDevice.cpu(), ort_c.OrtDevice.default_memory(), 0)
+
+_NUMERIC = frozenset(
+    {
+        ir.DataType.BOOL,
+        ir.DataType.DOUBLE,
+        ir.DataType.FLOAT,
+        ir.DataType.FLOAT16,
+        ir.DataType.INT8,
+        ir.DataType.INT16,
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+        ir.DataType.UINT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT32,
+        ir.DataType.UINT64,
+    }
+)

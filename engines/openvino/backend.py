@@ -1,0 +1,167 @@
+"""The backend of OpenVINO's CPU plugin, for machines without a GPU."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import pathlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from engines.artifact.envelope import Device, Envelope
+from engines.backends.build_options import BuildOptions
+from engines.backends.protocols import Origin, PrecisionSupport
+from engines.errors import BuildError, EngineRejectedError
+from engines.openvino import labels
+from engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
+from engines.openvino.library import ov
+from engines.openvino.operators import TRUSTED_OPS
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
+
+logger = logging.getLogger(__name__)
+
+DEVICE = "CPU"
+HEADER_BYTES = 512
+INFERENCE_PRECISIONS = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
+"""Values of the property that fixes the precision. OpenVINO's own choice is bfloat16 where the processor has it."""
+
+CAPABILITIES = {"FP16": "fp16", "BF16": "bf16", "INT8": "int8"}
+"""OpenVINO's names for precisions that the processor computes."""
+
+
+class OpenVinoBackend:
+    """Builds engines with OpenVINO's CPU plugin."""
+
+    name = "openvino"
+    trusted_ops = TRUSTED_OPS
+    needs_shapes = False
+    build_options: frozenset[str] = frozenset()
+    profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
+
+    def version(self) -> str:
+        """Return the full version of the openvino package."""
+        return str(ov.get_version())
+
+    @functools.cache  # noqa: B019  (one backend a process)
+    def device(self) -> Device:
+        """Return the instruction set as OpenVINO names it in each exported engine, and the processor's name."""
+        return Device(features=_instruction_set(), name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
+
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Label a node by the tables; see ``engines.openvino.labels``."""
+        return labels.label(node)
+
+    def target_device(self, options: BuildOptions) -> Device:
+        """Return the device of this machine."""
+        return self.device()
+
+    def cannot_run_reason(self, options: BuildOptions) -> str | None:
+        """Return None: it runs wherever it builds."""
+        return None
+
+    def check_options(self, options: BuildOptions) -> None:
+        """Accept all: those of other libraries have no effect."""
+
+    def unavailable_reason(self) -> str | None:
+        """Return None: OpenVINO comes with this project and needs no device."""
+        return None
+
+    def check_support(self, model: pathlib.Path) -> Verdict:
+        """Convert a model and query the CPU plugin for each of its operations."""
+        try:
+            source = _core().read_model(str(model))
+            taken = _core().query_model(source, DEVICE)
+        except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO: {first_line(error)}")
+        refused = [op.get_type_name() for op in source.get_ops() if op.get_friendly_name() not in taken]
+        if not refused:
+            return SUPPORTED
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO's CPU plugin has no {refused[0]}.")
+
+    @functools.cache  # noqa: B019  (one backend a process)
+    def precision_support(self) -> PrecisionSupport:
+        """Ask compiled models: without float16 in hardware, they compute in bfloat16 or float32 instead."""
+        told = {precision: _inference_precision(hint) for precision, hint in INFERENCE_PRECISIONS.items()}
+        capabilities = _core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        return PrecisionSupport(
+            effective={**told, "int8": "int8"},
+            accelerated=frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES),
+            boundary_precisions=frozenset({"fp16"} if told["fp16"] == "fp16" else ()),
+        )
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """Return OpenVINO properties for these options. An engine doesn't keep them, so they are set again at load."""
+        return {
+            "INFERENCE_PRECISION_HINT": INFERENCE_PRECISIONS[options.precision],
+            "NUM_STREAMS": "1",
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Compile an ONNX file for this processor and export the result.
+
+        Raises:
+            BuildError: OpenVINO refuses the model, or changed the number or types of its inputs or outputs.
+        """
+        try:
+            source = _core().read_model(str(model))
+            compiled = _core().compile_model(source, DEVICE, self.build_properties(options))
+            exported = compiled.export_model()
+        except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            raise BuildError(first_line(error)) from error
+        return bytes(exported.getbuffer())
+
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> OpenVinoEngine:
+        """Import engine bytes.
+
+        Args:
+            engine: As exported.
+            envelope: Already verified.
+            threads: Number of threads; None leaves it to the library.
+            origin: Not used: engines hold their weights.
+
+        Raises:
+            EngineRejectedError: OpenVINO refuses the bytes, or their bindings are not the envelope's.
+        """
+        properties: dict[str, Any] = dict(envelope.options)
+        if threads is not None:
+            properties["INFERENCE_NUM_THREADS"] = threads
+        # Importing from a shared tensor saves a copy, but aliases memory that the engine does not keep alive.
+        blob = np.frombuffer(engine, dtype=np.uint8).copy()
+        try:
+            compiled = _core().import_model(ov.Tensor(blob, shared_memory=True), DEVICE, properties)
+        except Exception as error:  # a damaged header raises anything, UnicodeDecodeError included
+            raise EngineRejectedError("OpenVINO", first_line(error)) from error
+        check_bindings("inputs", compiled.inputs, envelope.inputs)
+        check_bindings("outputs", compiled.outputs, envelope.outputs)
+        return OpenVinoEngine(compiled, envelope.inputs, envelope.outputs, blob)
+
+
+@functools.cache
+def _core() -> ov.Core:
+    return ov.Core()
+
+
+def _compile_probe(**properties: str) -> ov.CompiledModel:
+    parameter = ov.opset13.parameter([1], np.float32)
+    tiny = ov.Model([ov.opset13.relu(parameter)], [parameter], "probe")
+    return _core().compile_model(tiny, DEVICE, properties)
+
+
+def _inference_precision(hint: str) -> str:
+    """Return the precision that a model with a hint computes in, by this program's name."""
+    told = _compile_probe(INFERENCE_PRECISION_HINT=hint).get_property("INFERENCE_PRECISION_HINT")
+    return {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}[told.get_type_name()]
+
+
+@functools.cache
+def _instruction_set() -> str:
+    """Return the ``isa`` field of an exported engine's header, which OpenVINO itself compares at import."""
+    header = bytes(_compile_probe().export_model().getbuffer()[:HEADER_BYTES])
+    start = header.find(b"isa=")
+    end = min((i for i in (header.find(b"\x00", start), header.find(b";", start)) if i > 0), default=-1)
+    return header[start + 4 : end].rstrip(b"0123456789 ").decode("ascii", "replace") if start >= 0 else "unknown"

@@ -1,0 +1,134 @@
+"""A loaded engine of OpenVINO.
+
+Runs call the base class of ``InferRequest``, because the public wrapper costs more than a small model's run. No other
+file calls it.
+int64 inputs of each request are checked to fit 32 bits. A value beyond them raises ``OutOfRangeError``, and the
+executor answers natively.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from engines.backends.layer_times import LayerTime, precision_name
+from engines.backends.protocols import Buffer
+from engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
+from engines.openvino.library import RawInferRequest, ov
+from partitioner import TensorSpec
+
+HEADINGS = (
+    "Exception from src/",
+    "Check '",
+    "FrontEnd API failed with",
+    "Model wasn't fully converted",
+    "While validating",
+    "Summary:",
+)
+"""Beginnings of lines in OpenVINO's messages that name places in its source."""
+
+
+class OpenVinoEngine:
+    """One inference request of a compiled model."""
+
+    def __init__(
+        self, compiled: ov.CompiledModel, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], blob: Buffer
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._compiled = compiled
+        self._blob = blob
+        self._request = compiled.create_infer_request()
+        # The public infer() wraps every output in an ordered dictionary; the base class does not.
+        self._infer = functools.partial(
+            RawInferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False
+        )
+        self._wide = [index for index, spec in enumerate(inputs) if spec.dtype == ir.DataType.INT64]
+        self._wide_buffers: list[Buffer] = []
+        self._bound_inputs: list[Buffer | None] = [None] * len(inputs)
+        self._bound_outputs: Sequence[Buffer] | None = None
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Bind the request to buffers. A buffer that is bound already costs nothing.
+
+        Raises:
+            ExecutionError: A buffer does not fit what the engine was built for.
+        """
+        try:
+            for index, buffer in enumerate(inputs):
+                if buffer is not self._bound_inputs[index]:
+                    self._request.set_input_tensor(index, ov.Tensor(buffer, shared_memory=True))
+                    self._bound_inputs[index] = buffer
+            for index, buffer in enumerate(outputs or ()):
+                self._request.set_output_tensor(index, ov.Tensor(buffer, shared_memory=True))
+        except RuntimeError as error:
+            raise ExecutionError(f"OpenVINO: {first_line(error)}") from error
+        self._bound_outputs = outputs
+        self._wide_buffers = [inputs[index] for index in self._wide]
+
+    def run(self) -> Sequence[Buffer]:
+        """Run on the bound buffers.
+
+        Raises:
+            OutOfRangeError: An int64 input holds a value beyond 32 bits, which OpenVINO would cut off.
+            ExecutionError: OpenVINO failed.
+        """
+        for buffer in self._wide_buffers:
+            if not np.array_equal(buffer.astype(np.int32), buffer):
+                raise OutOfRangeError("int64_range", "An int64 input holds a value that does not fit into 32 bits.")
+        try:
+            self._infer()
+        except RuntimeError as error:
+            raise ExecutionError(f"OpenVINO: {first_line(error)}") from error
+        if self._bound_outputs is not None:
+            return self._bound_outputs
+        return [self._request.get_output_tensor(index).data for index in range(len(self.outputs))]
+
+    def layer_times(self) -> list[LayerTime]:
+        """Return the times of the last run; none where the engine was loaded without ``PERF_COUNT``."""
+        executed = [i for i in self._request.get_profiling_info() if i.status == ov.ProfilingInfo.Status.EXECUTED]
+        return [_layer_time(info, self._originals.get(info.node_name, "")) for info in executed]
+
+    @functools.cached_property
+    def _originals(self) -> dict[str, str]:
+        """The names of the ONNX nodes that each layer computes, joined by commas."""
+        layers = self._compiled.get_runtime_model().get_ordered_ops()
+        return {op.get_friendly_name(): op.get_rt_info()["originalLayersNames"].astype(str) for op in layers}
+
+    def fork(self) -> OpenVinoEngine:
+        """Return another request of the same compiled model."""
+        return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob)
+
+
+def _layer_time(info: Any, originals: str) -> LayerTime:
+    kernel, _, precision = info.exec_type.rpartition("_")
+    return LayerTime(
+        name=info.node_name,
+        nodes=tuple(filter(None, originals.split(","))),
+        kind=info.node_type,
+        precision=precision_name(precision),
+        kernel=kernel,
+        us=info.real_time / datetime.timedelta(microseconds=1),
+    )
+
+
+def check_bindings(kind: str, ports: Sequence[Any], specs: Sequence[TensorSpec]) -> None:
+    """Compare bindings by position, count and type: OpenVINO drops unused inputs and renames others."""
+    if len(ports) != len(specs):
+        raise EngineRejectedError("OpenVINO", f"it has {len(ports)} {kind}, its envelope {len(specs)}.")
+    for port, spec in zip(ports, specs, strict=True):
+        built = np.dtype(port.get_element_type().to_dtype())
+        if spec.dtype is None or built != spec.dtype.numpy():
+            raise EngineRejectedError("OpenVINO", f"{kind[:-1]} {spec.name!r} is {built}, not {spec.dtype}.")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an OpenVINO error that names no place in its source."""
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(HEADINGS) and not line.endswith("with a message:")]
+    return (told or lines or [type(error).__name__])[0][:300]

@@ -1,0 +1,44 @@
+"""Options of precision: the one asked for, its calibration and its accuracy budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from engines.precision.accuracy_budget import AccuracyBudget, DefaultBudget
+from engines.precision.rules import PrecisionRule
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Source of ranges, and samples to measure accuracy on."""
+
+    data: str | None = None
+    """Samples of the inputs: an .npz file, a folder of them, or ``module:function``."""
+    ranges: pathlib.Path | None = None
+    """A table that ``trtnode calibrate`` wrote; without one, ranges are learnt from the data."""
+    method: str = "minmax"
+    """Method by which ranges follow from samples."""
+    percentile: float = 99.99
+    """Share of values to keep, in percent, for the method of this name."""
+    samples: int | None = 200
+    """Most samples to learn from; None for all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionOptions:
+    """Precision that engines are to compute in, and the limits of its cost."""
+
+    asked: str = "fp32"
+    """``fp32``, ``fp16``, ``bf16``, ``int8``, or ``auto`` for the fastest measured one of each segment."""
+    rules: tuple[PrecisionRule, ...] = ()
+    """Other precisions for some nodes; the first rule that fits a node counts."""
+    calibration: Calibration = dataclasses.field(default_factory=Calibration)
+    """Source of ranges."""
+    budget: AccuracyBudget = dataclasses.field(default_factory=DefaultBudget)
+    """Limits of accuracy. A precision that exceeds them is given up."""
+
+    @property
+    def is_float32(self) -> bool:
+        """True if only float32 is asked for."""
+        return {self.asked, *(rule.precision for rule in self.rules)} == {"fp32"}

@@ -1,0 +1,196 @@
+"""Rewrites a segment's model so that its nodes compute in the precisions of a setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from engines.backends.protocols import Backend, PrecisionSupport
+from engines.errors import PrecisionError
+from engines.precision.boundary_types import typed
+from engines.precision.float16 import captured_names, half_interface, to_half
+from engines.precision.rules import EXACTNESS, PRECISIONS
+from engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
+from engines.quantization.table import CalibrationTable
+from partitioner import Segment, TensorSpec
+from partitioner.graph.view import specs
+
+BOUNDARY_PRECISION = "fp16"
+"""The precision that boundary tensors between two engines may have."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Precisions of one segment.
+
+    Attributes:
+        asked: The precision that the user asked for.
+        nodes: Precision of each of its nodes, in order; none for all float32.
+        table: Ranges of tensors that are quantized, or may leave float16's range.
+        fp16_boundaries: Names of inputs and outputs that are float16, because other engines hold them so as well.
+    """
+
+    asked: str = "fp32"
+    nodes: tuple[str, ...] = ()
+    table: CalibrationTable | None = None
+    fp16_boundaries: frozenset[str] = frozenset()
+
+    @property
+    def is_float32(self) -> bool:
+        """True if there is nothing to transform."""
+        return set(self.nodes) <= {"fp32"}
+
+    @property
+    def ranges_sha256(self) -> str:
+        """Hash of the ranges and means that it uses; empty where it uses none."""
+        if self.is_float32 or self.table is None:
+            return ""
+        learnt = [dict(self.table.ranges), dict(self.table.means)]
+        return hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def key(self) -> str:
+        """Tells settings apart where engines are kept."""
+        nodes = [] if self.is_float32 else self.nodes
+        return json.dumps([self.asked, nodes, self.ranges_sha256, sorted(self.fp16_boundaries)])
+
+    def bindings(self, values: tuple[ir.Value, ...]) -> tuple[TensorSpec, ...]:
+        """Return inputs or outputs of a segment, with the types that its engine has there."""
+        return typed(specs(values), dict.fromkeys(self.fp16_boundaries, ir.DataType.FLOAT16))
+
+    def by_node(self, segment: Segment) -> dict[str, str]:
+        """Return the precision of each node by identity; empty where all are float32."""
+        if self.is_float32:
+            return {}
+        return {node.name: precision for node, precision in zip(segment.nodes, self.nodes, strict=True)}
+
+
+FLOAT32 = Setting()
+"""The setting that every segment is built and checked in first."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Transformed:
+    """A segment's model, ready to build.
+
+    Attributes:
+        model: The model with the types, and the Quantize and Dequantize operators, of its setting.
+        floats: Precision to ask the library for, of nodes that aren't quantized.
+        effective: The precision that the engine will compute in.
+        is_float32: True if nothing has changed.
+    """
+
+    model: onnx.ModelProto
+    floats: str
+    effective: str
+    is_float32: bool = False
+
+
+def check_available(backend: Backend, precisions: Iterable[str]) -> None:
+    """Refuse precisions that a backend doesn't have.
+
+    Raises:
+        PrecisionError: The backend lacks one; the message names it and those that there are.
+    """
+    effective = backend.precision_support().effective
+    for precision in precisions:
+        if precision not in effective:
+            known = ", ".join(sorted(effective, key=PRECISIONS.index))
+            raise PrecisionError(f"The engine {backend.name} has no {precision}; it has {known}. Ask for one of these.")
+
+
+def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> Transformed:
+    """Rewrite a segment's model so that its nodes compute as a setting says.
+
+    Args:
+        model: The segment, in float32.
+        segment: Its nodes.
+        setting: A precision for each node.
+        backend: The library that will build it.
+
+    Returns:
+        The model for the library. A segment that is quantized already keeps its own Quantize and Dequantize operators.
+        Where a library takes floats in one precision an engine, that is the most exact one that a node asks for.
+    """
+    if setting.is_float32:
+        return Transformed(model=model, floats="fp32", effective="fp32", is_float32=True)
+    support = backend.precision_support()
+    by_node = setting.by_node(segment)
+    result = _quantized(model, segment, setting, backend)
+    for precision in sorted(_floats(by_node) & support.typed):
+        keep, ranges = _others(segment, by_node, precision), _ranges(setting)
+        boundary = setting.fp16_boundaries if precision == BOUNDARY_PRECISION else ()
+        result = to_half(result, precision, keep=keep, ranges=ranges, boundary=boundary)
+    floats_in = _hint(by_node, support)
+    if setting.fp16_boundaries and floats_in == BOUNDARY_PRECISION:
+        keep = _others(segment, {}, BOUNDARY_PRECISION)
+        result = to_half(result, BOUNDARY_PRECISION, keep=keep, boundary=setting.fp16_boundaries)
+    typed = min(_floats(by_node) & support.typed, key=EXACTNESS.__getitem__, default=floats_in)
+    return Transformed(
+        model=result,
+        floats=floats_in,
+        effective="int8" if is_quantized(result) and "int8" in by_node.values() else typed,
+        is_float32=result is model and floats_in == "fp32",
+    )
+
+
+def computed_in_half(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> frozenset[str]:
+    """Find the inputs and outputs of a segment that its engine computes with in float16.
+
+    Args:
+        model: The segment, in float32.
+        segment: Its nodes.
+        setting: A precision for each node.
+        backend: The library that will build it.
+
+    Returns:
+        Names that ``Setting.fp16_boundaries`` may have; none where engines of this library take float32 alone.
+    """
+    support = backend.precision_support()
+    by_node = setting.by_node(segment)
+    if BOUNDARY_PRECISION not in support.boundary_precisions or BOUNDARY_PRECISION not in by_node.values():
+        return frozenset()
+    if BOUNDARY_PRECISION not in support.typed:
+        interface = (*segment.inputs, *segment.outputs) if _hint(by_node, support) == BOUNDARY_PRECISION else ()
+        floats = frozenset(v.name or "" for v in interface if v.dtype == ir.DataType.FLOAT)
+        return floats.difference(captured_names(model.graph.node))
+    quantized = _quantized(model, segment, setting, backend)
+    return half_interface(
+        quantized, BOUNDARY_PRECISION, keep=_others(segment, by_node, BOUNDARY_PRECISION), ranges=_ranges(setting)
+    )
+
+
+def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> onnx.ModelProto:
+    """Return the model with Quantize and Dequantize operators around int8 nodes; itself where there are none."""
+    by_node = setting.by_node(segment)
+    if "int8" not in by_node.values() or setting.table is None or is_quantized(model):
+        return model
+    floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
+    names = {name for node in floats for name in (node.name, node.op.name or node.name)}
+    return quantize(model, setting.table, scheme_for(backend.name), keep=names)
+
+
+def _floats(by_node: Mapping[str, str]) -> set[str]:
+    """Return the precisions of nodes that aren't quantized."""
+    return {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
+
+
+def _hint(by_node: Mapping[str, str], support: PrecisionSupport) -> str:
+    """Return the precision in which a library computes floats that it takes in one precision an engine."""
+    left = _floats(by_node)
+    asked = max(left - support.typed, key=EXACTNESS.__getitem__, default="fp32")
+    return "fp32" if left & support.typed else support.effective[asked]
+
+
+def _others(segment: Segment, by_node: Mapping[str, str], precision: str) -> list[str]:
+    """Return the first outputs of the nodes that are not of a precision."""
+    return [n.op.outputs[0].name or "" for n in segment.nodes if by_node.get(n.name) != precision]
+
+
+def _ranges(setting: Setting) -> Mapping[str, tuple[float, float]] | None:
+    return None if setting.table is None else setting.table.ranges

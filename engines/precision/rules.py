@@ -1,0 +1,81 @@
+"""Assigns a precision to each node: one for all, and rules for some."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+
+from partitioner import Graph, Node, UnknownOptionError
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = ("int8", "fp16", "bf16", "fp32")
+"""The least exact one first."""
+
+EXACTNESS = {"int8": 0, "fp16": 1, "bf16": 1, "fp32": 2}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionRule:
+    """Another precision for some nodes: those whose identity fits a glob, or those of an operator."""
+
+    precision: str
+    node: str | None = None
+    op: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> PrecisionRule:
+        """Read ``node=GLOB:PRECISION`` or ``op=TYPE:PRECISION``.
+
+        Raises:
+            ValueError: The text has another form.
+        """
+        selector, _, precision = text.rpartition(":")
+        kind, _, pattern = selector.partition("=")
+        if kind not in ("node", "op") or not pattern or precision not in PRECISIONS:
+            forms = "node=GLOB:PRECISION or op=TYPE:PRECISION, with one of " + ", ".join(PRECISIONS)
+            raise ValueError(f"{text!r} should be {forms}")
+        return cls(precision=precision, **{kind: pattern})
+
+    def fits(self, node: Node) -> bool:
+        """Return whether the rule applies to a node."""
+        if self.op is not None and self.op != node.op_type:
+            return False
+        return self.node is None or fnmatch.fnmatchcase(node.name, self.node)
+
+    def __str__(self) -> str:
+        selectors = (f"{kind}={value}" for kind, value in (("node", self.node), ("op", self.op)) if value is not None)
+        return f"{' '.join(selectors)}:{self.precision}"
+
+
+def join_precisions(precisions: Iterable[str]) -> str:
+    """Join the precisions of several engines to one word, the least exact first: such as ``int8+fp32``."""
+    return "+".join(sorted(set(precisions), key=PRECISIONS.index))
+
+
+def assign(nodes: Iterable[Node], precision: str, rules: Sequence[PrecisionRule]) -> dict[str, str]:
+    """Return the precision of each node by identity: that of the first rule that fits it, else the given one."""
+    return {node.name: next((rule.precision for rule in rules if rule.fits(node)), precision) for node in nodes}
+
+
+def at_least(plan: Mapping[str, str], precision: str) -> dict[str, str]:
+    """Return the plan with nothing less exact than a precision."""
+    return {name: max(precision, one, key=EXACTNESS.__getitem__) for name, one in plan.items()}
+
+
+def check_rules(graph: Graph, rules: Sequence[PrecisionRule]) -> None:
+    """Warn about rules that fit no node.
+
+    Raises:
+        UnknownOptionError: A rule names an operator that neither the model nor ONNX has.
+    """
+    for rule in rules:
+        if rule.op is not None and rule.op not in graph.op_types and not onnx.defs.has(rule.op):
+            known = ", ".join(sorted(graph.op_types)) or "(none)"
+            raise UnknownOptionError("precision rule", rule.op, f"the operators {known}")
+        if not any(rule.fits(node) for node in graph.nodes):
+            logger.warning("The precision rule %s fits no node of the model, so it has no effect", rule)

@@ -1,0 +1,73 @@
+"""Folds BatchNormalization into the convolution before it, as engines do, so that the final weights are quantized."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.model.values import is_constant
+
+CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
+"""Axis of the weights that counts output channels, by operator."""
+
+
+def fold_batch_norms(graph: ir.Graph) -> None:
+    """Scale weights and bias of convolutions whose only reader is a BatchNormalization of constants, in place.
+
+    The convolution then makes the value that the BatchNormalization made, under its name.
+    """
+    for norm in [op for op in graph if op.op_type == "BatchNormalization" and not op.domain]:
+        conv = norm.inputs[0].producer() if norm.inputs[0] is not None else None
+        if conv is not None and _may_fold(conv, norm):
+            _fold(graph, conv, norm)
+
+
+def _may_fold(conv: ir.Node, norm: ir.Node) -> bool:
+    between = conv.outputs[0]
+    grouped = conv.op_type == "ConvTranspose" and conv.attributes.get_int("group", 1) != 1
+    return (
+        conv.op_type in CHANNEL_AXES
+        and not conv.domain
+        and not grouped
+        and len(between.uses()) == 1
+        and not between.is_graph_output()
+        and len([v for v in norm.outputs if v.name]) == 1
+        and not norm.attributes.get_int("training_mode", 0)
+        and all(v is not None and is_constant(v) for v in (*conv.inputs[1:], *norm.inputs[1:]))
+    )
+
+
+def _fold(graph: ir.Graph, conv: ir.Node, norm: ir.Node) -> None:
+    scale, shift, mean, variance = (_float64(v) for v in norm.inputs[1:])
+    factor = scale / np.sqrt(variance + norm.attributes.get_float("epsilon", 1e-5))
+    weight, result = conv.inputs[1], norm.outputs[0]
+    assert weight is not None
+    dtype = weight.dtype
+    values = _float64(weight)
+    shape = [1] * values.ndim
+    shape[CHANNEL_AXES[conv.op_type]] = -1
+    bias = _float64(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2] is not None else 0.0
+    conv.resize_inputs(3)
+    conv.replace_input_with(
+        1, add_constant(graph, f"{result.name}_folded_weight", values * factor.reshape(shape), dtype)
+    )
+    conv.replace_input_with(2, add_constant(graph, f"{result.name}_folded_bias", (bias - mean) * factor + shift, dtype))
+    ir.convenience.replace_all_uses_with(result, conv.outputs[0], replace_graph_outputs=True)
+    graph.remove(norm, safe=True)
+    made = conv.outputs[0]
+    made.name, made.type, made.shape = result.name, result.type, result.shape
+
+
+def add_constant(graph: ir.Graph, name: str, values: np.ndarray, dtype: ir.DataType | None = None) -> ir.Value:
+    """Add an initializer of a type to a graph; without one, of the array's."""
+    array = values if dtype is None else values.astype(dtype.numpy())
+    tensor = ir.Tensor(array, name=name)
+    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
+def _float64(value: ir.Value | None) -> np.ndarray:
+    assert value is not None
+    assert value.const_value is not None
+    return value.const_value.numpy().astype(np.float64)

@@ -1,0 +1,47 @@
+"""Instruction sets of the processor that the choice of a precision depends on."""
+
+from __future__ import annotations
+
+import pathlib
+
+CPUINFO = pathlib.Path("/proc/cpuinfo")
+
+INT8_FLAGS = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
+"""Dot products of 8-bit integers: VNNI and AMX of x86, dot product and matrix multiplication of Arm."""
+
+BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+
+SIGNS_OF_X86 = frozenset({"fpu", "sse2"})
+
+
+def processor_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
+    """Read the instruction sets of the first processor, by Linux's names; None where they are not listed."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((frozenset(v.split()) for k, _, v in (line.partition(":") for line in lines) if _is_list(k)), None)
+
+
+def needs_reduced_range(flags: frozenset[str] | None) -> bool:
+    """Return whether large 8-bit weights overflow: x86 without VNNI or AMX adds pairs of byte products in 16 bits."""
+    return flags is not None and flags >= SIGNS_OF_X86 and flags.isdisjoint(INT8_FLAGS)
+
+
+def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str]:
+    """Return warnings to a user who asks for a precision that gains little on a processor."""
+    if flags is None:
+        return []
+    if precision == "int8" and flags.isdisjoint(INT8_FLAGS):
+        narrow = "; weights get 7 to 8 bits, by what fits its 16-bit sums" if needs_reduced_range(flags) else ""
+        return [
+            "This processor has no 8-bit dot products (VNNI or AMX), so int8 gains less than it does with them"
+            f"{narrow}."
+        ]
+    if precision == "bf16" and flags.isdisjoint(BF16_FLAGS):
+        return ["This processor has no bfloat16 instructions, so bf16 will not be faster than fp32 here."]
+    return []
+
+
+def _is_list(key: str) -> bool:
+    return key.strip() in ("flags", "Features")

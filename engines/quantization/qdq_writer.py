@@ -1,0 +1,265 @@
+"""Writes INT8 models: QuantizeLinear and DequantizeLinear where a target's engine library looks for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from engines.errors import QuantizationError
+from engines.quantization.batch_norm_folding import add_constant, fold_batch_norms
+from engines.quantization.bias_correction import expected_shift
+from engines.quantization.cpu_features import needs_reduced_range, processor_flags
+from engines.quantization.planner import QuantizationPlan, Weight, plan_quantization
+from engines.quantization.schemes import SCHEMES, QuantizationScheme
+from engines.quantization.table import CalibrationTable
+from engines.quantization.weight_scales import channel_rows, weight_step
+from partitioner import Graph
+from partitioner.model.values import is_constant
+
+logger = logging.getLogger(__name__)
+
+LOWEST_OPSET = 13
+"""The first in which scales belong to an axis."""
+
+LOWEST_IR_VERSION = 7
+"""Of that opset."""
+
+INT32_LIMIT = 2**31 - 2**8
+"""The largest quantized bias, less what float32 may round."""
+
+
+def scheme_for(backend: str) -> QuantizationScheme:
+    """Return a backend's scheme for this machine: smaller weights where its processor would overflow."""
+    scheme = SCHEMES[backend]
+    return scheme.reduced() if scheme.on_processor and needs_reduced_range(processor_flags()) else scheme
+
+
+def is_quantized(model: onnx.ModelProto) -> bool:
+    """Return whether a model computes with quantized tensors already, as after quantization-aware training."""
+    ops = {node.op_type for node in model.graph.node}
+    return any(op.startswith(("QLinear", "Quantize", "Dequantize")) or op.endswith("Integer") for op in ops)
+
+
+def quantize(
+    model: onnx.ModelProto, table: CalibrationTable, scheme: QuantizationScheme, *, keep: Collection[str] = ()
+) -> onnx.ModelProto:
+    """Quantize a model, or one segment of it, by the ranges of the whole model.
+
+    Weights are stored as symmetric int8 behind a DequantizeLinear, with one scale an output channel, or one a matrix
+    without channels. Activations pass a QuantizeLinear and a DequantizeLinear. BatchNormalization is folded before, and
+    an older opset is raised to 13. The mean error of rounded weights is taken from biases where the table has means.
+
+    Args:
+        model: Constants as initializers, nodes in topological order. It is not changed.
+        table: Ranges by value name.
+        scheme: The target's form of quantized model.
+        keep: Identities of nodes that stay float.
+
+    Returns:
+        The quantized model, with the same inputs and outputs; the model itself if it is quantized already.
+
+    Raises:
+        QuantizationError: ONNX's converter can't raise the model's opset.
+    """
+    if is_quantized(model):
+        return model
+    work, names = prepare(model)
+    plan = plan_quantization(work.graph, names, table, scheme, keep)
+    for name, reason in plan.kept.items():
+        logger.info("%s stays float: %s", name, reason)
+    _Writer(work.graph, plan, scheme, table.means).write()
+    common.RemoveUnusedNodesPass()(work)
+    common.TopologicalSortPass()(work)
+    return ir.to_proto(work)
+
+
+def prepare(model: onnx.ModelProto) -> tuple[ir.Model, dict[ir.Node, str]]:
+    """Copy a model to an opset with per-channel scales, and fold its batch normalization.
+
+    Returns:
+        The copy, and the identities of its nodes.
+
+    Raises:
+        QuantizationError: ONNX's converter can't raise the model's opset.
+    """
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), LOWEST_OPSET)
+    if opset < LOWEST_OPSET:
+        model = _raise_opset(model, opset)
+    work = ir.from_proto(model)
+    work.ir_version = max(work.ir_version, LOWEST_IR_VERSION)
+    names = {node.op: node.name for node in Graph.of(work).nodes}
+    fold_batch_norms(work.graph)
+    return work, names
+
+
+def _raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, LOWEST_OPSET)
+    except Exception as error:  # its C++ part raises RuntimeError and others
+        message = str(error).strip().splitlines()[0].rstrip(".")
+        raise QuantizationError(
+            f"The model can't be raised from opset {opset} to {LOWEST_OPSET}, the first with per-channel scales: "
+            f"{message}. Export it at opset {LOWEST_OPSET} or newer."
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Scale:
+    """Scale of a tensor: value = step * (quantized - zero point).
+
+    Attributes:
+        inputs: The values that hold step and zero point.
+        step: float32, of no or of one dimension.
+        axis: Of the steps; None if there is one for the tensor.
+    """
+
+    inputs: tuple[ir.Value, ir.Value]
+    step: np.ndarray
+    axis: int | None = None
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        return {} if self.axis is None else {"axis": self.axis}
+
+
+class _Writer:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        plan: QuantizationPlan,
+        scheme: QuantizationScheme,
+        means: Mapping[str, tuple[float, ...]],
+    ) -> None:
+        self._graph = graph
+        self._plan = plan
+        self._scheme = scheme
+        self._means = means
+        self._errors: dict[tuple[ir.Value, int], np.ndarray] = {}
+        self._scales: dict[ir.Value, _Scale] = {}
+        self._dequantized: dict[tuple[ir.Value, int | None], ir.Value] = {}
+
+    def write(self) -> None:
+        inputs = {(node, index): node.inputs[index] for node, index in self._plan.readers}
+        for value in self._plan.results:
+            inputs.update({(use.node, use.idx): value for use in value.uses()})
+        for (node, index), activation in inputs.items():
+            assert activation is not None
+            node.replace_input_with(index, self._behind_pair(activation))
+        for weight in self._plan.weights:
+            source = weight.node.inputs[weight.index]
+            assert source is not None
+            weight.node.replace_input_with(weight.index, self._as_integers(source, weight))
+            activation = inputs.get((weight.node, 0))
+            if activation is not None:
+                self._correct_bias(weight, activation, source)
+                if self._scheme.integer_bias:
+                    self._quantize_bias(weight.node, activation, source)
+        for value in self._plan.results:
+            if value.is_graph_output():
+                self._give_out(value)
+
+    def _behind_pair(self, value: ir.Value) -> ir.Value:
+        """An activation behind QuantizeLinear and DequantizeLinear, which all its readers share."""
+        if (value, None) not in self._dequantized:
+            self._scales[value] = self._activation_scale(value)
+            quantized = self._add("QuantizeLinear", value, value.name, self._scales[value])
+            self._dequantized[value, None] = self._add("DequantizeLinear", quantized, value.name, self._scales[value])
+        return self._dequantized[value, None]
+
+    def _activation_scale(self, value: ir.Value) -> _Scale:
+        low, high = self._plan.ranges[value]
+        if self._scheme.signed:
+            step, zero = max(abs(low), abs(high)) / 127, np.zeros((), np.int8)
+        else:
+            low, high = min(low, 0.0), max(high, 0.0)
+            step = (high - low) / 255
+            zero = np.array(round(-low / step), np.uint8)
+        return self._scale(value, np.array(step, np.float32), zero)
+
+    def _as_integers(self, source: ir.Value, weight: Weight) -> ir.Value:
+        """A constant as int8 behind a DequantizeLinear."""
+        axis = weight.axis
+        if (source, axis) not in self._dequantized:
+            values = _numbers(source)
+            step = weight_step(values, axis, short_sums=self._scheme.short_sums, grouped=weight.grouped)
+            self._scales[source] = self._scale(source, step, np.zeros(step.shape, np.int8), axis)
+            steps = _along(step, axis, values.ndim)
+            integers = np.rint(values / steps).clip(-127, 127).astype(np.int8)
+            if axis is not None:
+                self._errors[source, axis] = channel_rows(integers * steps - values, axis)
+            constant = add_constant(self._graph, f"{source.name}_int8", integers)
+            self._dequantized[source, axis] = self._add("DequantizeLinear", constant, source.name, self._scales[source])
+        return self._dequantized[source, axis]
+
+    def _correct_bias(self, weight: Weight, activation: ir.Value, source: ir.Value) -> None:
+        """Take the mean error of the rounded weights from a bias."""
+        node, bias, means = weight.node, _constant_bias(weight.node), self._means.get(activation.name or "")
+        if bias is None or means is None or weight.axis is None or node.attributes.get_int("transA", 0) != 0:
+            return
+        errors = self._errors[source, weight.axis]
+        if len(means) == errors.shape[2] * node.attributes.get_int("group", 1) and bias.shape == (len(errors),):
+            corrected = _numbers(bias) - expected_shift(errors, np.array(means))
+            name = f"{node.outputs[0].name}_corrected_bias"
+            node.replace_input_with(2, add_constant(self._graph, name, corrected.astype(np.float32)))
+
+    def _quantize_bias(self, node: ir.Node, activation: ir.Value, weight: ir.Value) -> None:
+        """Store a bias as int32, in steps of activation times weight, as integer kernels add it up."""
+        bias = _constant_bias(node)
+        if bias is None:
+            return
+        values, step = _numbers(bias), self._scales[activation].step * self._scales[weight].step
+        if values.shape != step.shape or np.any(np.abs(values) > INT32_LIMIT * step):
+            return
+        scale = self._scale(bias, step, np.zeros(step.shape, np.int32), axis=0)
+        constant = add_constant(self._graph, f"{scale.inputs[0].name}_int32", np.rint(values / step).astype(np.int32))
+        node.replace_input_with(2, self._add("DequantizeLinear", constant, constant.name, scale))
+
+    def _scale(self, value: ir.Value, step: np.ndarray, zero_point: np.ndarray, axis: int | None = None) -> _Scale:
+        inputs = (
+            add_constant(self._graph, f"{value.name}_int8_step", step),
+            add_constant(self._graph, f"{value.name}_int8_zero_point", zero_point),
+        )
+        return _Scale(inputs, step, axis)
+
+    def _add(self, op_type: str, value: ir.Value, name: str | None, scale: _Scale) -> ir.Value:
+        dtype = scale.inputs[1].dtype if op_type == "QuantizeLinear" else ir.DataType.FLOAT
+        assert dtype is not None
+        result = ir.Value(name=f"{name}_{op_type}", type=ir.TensorType(dtype), shape=value.shape)
+        self._graph.append(
+            ir.node(op_type, [value, *scale.inputs], scale.attributes, name=f"{name}/{op_type}", outputs=[result])
+        )
+        return result
+
+    def _give_out(self, value: ir.Value) -> None:
+        """Make the dequantized form of a value the output of the graph, under the value's name."""
+        name, dequantized = value.name, self._behind_pair(value)
+        value.name = f"{name}_float"
+        dequantized.name = name
+        for index, output in enumerate(self._graph.outputs):
+            if output is value:
+                self._graph.outputs[index] = dequantized
+
+
+def _numbers(value: ir.Value) -> np.ndarray:
+    assert value.const_value is not None
+    return value.const_value.numpy().astype(np.float32)
+
+
+def _along(step: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
+    """Steps in a shape that broadcasts over the channels of a tensor."""
+    return step if axis is None else step.reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
+def _constant_bias(node: ir.Node) -> ir.Value | None:
+    """The constant that a node adds to its results just as it is."""
+    scaled = node.attributes.get_float("alpha", 1.0) != 1 or node.attributes.get_float("beta", 1.0) != 1
+    if node.op_type not in ("Conv", "Gemm") or scaled or len(node.inputs) < 3:
+        return None
+    bias = node.inputs[2]
+    return bias if bias is not None and is_constant(bias) else None

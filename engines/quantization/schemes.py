@@ -1,0 +1,63 @@
+"""The tensors that each engine library takes in eight bits, and how."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+WEIGHT_AXES = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+"""Axis of the second input that counts output channels, where it is constant; Gemm's is 0 if it is transposed."""
+
+MOVING = frozenset("Flatten MaxPool Reshape Squeeze Transpose Unsqueeze".split())
+"""Their result holds values of their first input, so both have one scale."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationScheme:
+    """The form of quantized model that an engine library computes fastest.
+
+    Attributes:
+        name: Name of the backend.
+        signed: True if activations are int8 around zero; else they are uint8 with a zero point.
+        weighted: Operators whose inputs are quantized, constant ones for each output channel.
+        followers: Operators whose inputs are quantized too where all of them come from quantized nodes.
+        quantized_results: Operators whose results are quantized for all readers, not only for quantized ones.
+        residual_only: True if an Add is quantized only on the input that is not computed with it in one kernel.
+        integer_bias: True if biases are int32.
+        on_processor: True if the library computes on the processor, not on an accelerator.
+        short_sums: True if the processor adds two products at a time in 16 bits, with saturation.
+    """
+
+    name: str
+    signed: bool = False
+    weighted: frozenset[str] = frozenset(WEIGHT_AXES)
+    followers: frozenset[str] = frozenset()
+    quantized_results: frozenset[str] = frozenset()
+    residual_only: bool = False
+    integer_bias: bool = False
+    on_processor: bool = True
+    short_sums: bool = False
+
+    def reduced(self) -> QuantizationScheme:
+        """Return the scheme for processors without VNNI, where VPMADDUBSW adds two products in 16 bits."""
+        return dataclasses.replace(self, short_sums=True)
+
+
+SCHEMES: Mapping[str, QuantizationScheme] = {
+    # Q/DQ on the inputs of what computes, and on the residual branch; zero points are 0 and biases float
+    # (TensorRT developer guide, "Working with Quantized Types").
+    "tensorrt": QuantizationScheme(name="tensorrt", signed=True, residual_only=True, on_processor=False),
+    "tensorrt-rtx": QuantizationScheme(name="tensorrt-rtx", signed=True, residual_only=True, on_processor=False),
+    # Never signed: OpenVINO 2026.4 computes a Concat of int8 with unequal scales wrong. Never AveragePool: it pads
+    # uint8 with 0 instead of the zero point.
+    "openvino": QuantizationScheme(name="openvino", followers=frozenset({"Add", "Concat"}) | MOVING),
+    # A kernel for integers replaces a node only where all its inputs and its result are quantized.
+    "onnxruntime": QuantizationScheme(
+        name="onnxruntime",
+        weighted=frozenset({"Conv", "Gemm", "MatMul"}),
+        followers=frozenset({"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul"}) | MOVING,
+        quantized_results=frozenset({"Add", "AveragePool", "Concat", "Conv", "GlobalAveragePool", "Mul"}) | MOVING,
+        integer_bias=True,
+    ),
+}
+"""The scheme of each target, by name of the backend."""

@@ -1,0 +1,134 @@
+"""Loads engines, once they are known to be whole, made for this machine, and trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+
+import onnx
+
+from engines.artifact.envelope import Envelope
+from engines.artifact.sidecars import engine_bytes
+from engines.artifact.trust import Trust
+from engines.backends.protocols import Backend, Engine, Origin
+from engines.backends.registry import get_backend
+from engines.errors import BackendMissingError, EngineRejectedError
+from engines.precision.boundary_types import may_hold
+from engines.runtime.refit_source import origin_of
+from partitioner import Graph, Node, describe, embedded_engine, replaced_hash
+from partitioner.graph.view import specs
+
+ORIGIN_SUFFIX = ".onnx"
+"""Suffix of the model that an engine was built from."""
+
+
+def open_engine(
+    graph: Graph,
+    node: Node,
+    folder: pathlib.Path,
+    threads: int | None,
+    trust: Trust | None = None,
+    *,
+    profiled: bool = False,
+) -> tuple[Envelope, Engine]:
+    """Load the engine of a TrtNode.
+
+    Args:
+        graph: Of the compiled model.
+        node: The TrtNode.
+        folder: Where sidecars are.
+        threads: As ``executor.open_executable``.
+        trust: As ``executor.open_executable``.
+        profiled: As ``load_engine``.
+
+    Raises:
+        EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
+        PartitionError: The TrtNode lacks an attribute.
+    """
+    content = embedded_engine(node.op)
+    envelope = Envelope.from_json(content.envelope, node.name)
+    _check_bindings(node, envelope)
+    if trust is not None:
+        _check_nodes(graph, node, envelope)
+    engine = engine_bytes(node.name, content, folder)
+    origin = functools.partial(origin_of, graph.model, node.op, envelope)
+    return envelope, load_engine(
+        node.name, envelope, engine, origin=origin, threads=threads, trust=trust, profiled=profiled
+    )
+
+
+def load_engine(
+    segment: str,
+    envelope: Envelope,
+    engine: bytes,
+    *,
+    origin: Origin | None = None,
+    threads: int | None = None,
+    trust: Trust | None = None,
+    profiled: bool = False,
+) -> Engine:
+    """Check an envelope, then load the engine.
+
+    Args:
+        segment: For messages.
+        envelope: Of the engine.
+        engine: Its bytes.
+        origin: The source of its weights, if it holds none.
+        threads: As ``executor.open_executable``.
+        trust: As ``executor.open_executable``.
+        profiled: Make it report the times of its layers, which slows it down.
+
+    Raises:
+        EngineRejectedError: The engine is damaged, was made for something else, isn't trusted, or can't be given its
+            weights.
+        UnknownBackendError: The envelope names no backend that is built in.
+    """
+    backend = get_backend(envelope.backend)
+    envelope.verify(engine, segment, version=_version_here(backend, envelope), device=backend.device())
+    if trust is not None:
+        trust.check(envelope, segment)
+    if profiled:
+        envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
+    return backend.load(engine, envelope, threads=threads, origin=origin)
+
+
+def _version_here(backend: Backend, envelope: Envelope) -> str:
+    try:
+        return backend.version()
+    except BackendMissingError as error:
+        raise BackendMissingError(f"{error} The engine was built by release {envelope.backend_version}.") from error
+
+
+def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
+    """Load an engine that this program has just built, or found in its cache.
+
+    Args:
+        segment: For messages.
+        file: Of the engine. For an engine without weights, the model that it was built from stands beside it.
+        envelope: As JSON.
+
+    Raises:
+        EngineRejectedError: As ``load_engine``.
+    """
+    origin = functools.partial(onnx.load, file.with_suffix(ORIGIN_SUFFIX))
+    return load_engine(segment, Envelope.from_json(envelope, segment), file.read_bytes(), origin=origin)
+
+
+def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:
+    """Refuse an engine whose nodes or weights were edited since: engine and nodes would give two answers."""
+    if replaced_hash(graph.model, node.op) not in (None, envelope.segment_sha256):
+        raise EngineRejectedError(node.name, "the nodes or weights that it replaces were changed since it was built.")
+
+
+def _check_bindings(node: Node, envelope: Envelope) -> None:
+    """Refuse a TrtNode that was edited: engines take their inputs by position."""
+    bindings = (("inputs", node.reads, envelope.inputs), ("outputs", node.op.outputs, envelope.outputs))
+    for kind, values, built in bindings:
+        if len(values) != len(built):
+            raise EngineRejectedError(node.name, f"it was built for {len(built)} {kind}, its node has {len(values)}.")
+        for declared, held in zip(specs(tuple(values)), built, strict=True):
+            if not may_hold(declared.dtype, held.dtype):
+                raise EngineRejectedError(
+                    node.name, f"it has {declared.name!r} as {describe(held)}, its node has {describe(declared)}."
+                )

@@ -1,0 +1,179 @@
+"""The backend of TensorRT, and of libraries with its API. Without the library, nodes are labelled by the tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from engines.artifact.envelope import TARGETS, Device, Envelope
+from engines.backends.build_options import BuildOptions, TensorRtOptions
+from engines.backends.protocols import Origin, PrecisionSupport
+from engines.cuda.context import has_driver, open_device
+from engines.cuda.devices import find_gpu
+from engines.cuda.streams import STREAMS, StreamPool
+from engines.errors import BackendMissingError
+from engines.tensorrt.builder import build_engine, properties
+from engines.tensorrt.engine import TensorRtEngine
+from engines.tensorrt.labelling import labels, parser
+from engines.tensorrt.library import Installation, TensorRtLibrary, target_of
+from engines.tensorrt.loaded_engine import PROFILED, deserialize
+from partitioner import Allowance, Node, Verdict
+
+PORTABLE = "portable"
+"""The device of engines for no target in particular."""
+
+NO_PYCUDA = "is installed, but pycuda is not, or it finds no CUDA driver. Install it: pip install pycuda"
+
+
+class TensorRtBackend:
+    """Labels, builds and loads with one library, which ``engines.tensorrt.library`` describes."""
+
+    trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = True
+    profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # a graph reports no layers
+
+    def __init__(self, library: TensorRtLibrary) -> None:
+        """Describe the library's engines, without importing its module."""
+        self.name = library.engine
+        self.build_options = frozenset(f.name for f in dataclasses.fields(TensorRtOptions)) - library.lacks
+        self._library = library
+
+    @functools.cache  # noqa: B019  (one backend a process)
+    def unavailable_reason(self) -> str | None:
+        """Return the part of the installation that is missing for a build, if any."""
+        reason = self._library.unavailable_reason(self._installation, find_gpu())
+        if reason or self._library.targets:
+            return reason
+        return None if has_driver() else f"{self._library.title} {NO_PYCUDA}"
+
+    def cannot_run_reason(self, options: BuildOptions) -> str | None:
+        """Return what is missing here to run engines for the targets of these options, if anything."""
+        reason = self.unavailable_reason()
+        if reason or not self._library.targets:
+            return reason
+        reason = self._library.cannot_run_reason(find_gpu(), options.tensorrt.targets)
+        return reason or (None if has_driver() else "pycuda is not installed, or finds no CUDA driver")
+
+    def check_options(self, options: BuildOptions) -> None:
+        """Refuse unknown targets, and options that must not be ignored.
+
+        Raises:
+            BuildOptionError: There is one.
+        """
+        self._library.check_options(options.tensorrt)
+
+    def version(self) -> str:
+        """Return the part of the library's version that its engines are bound to.
+
+        Raises:
+            BackendMissingError: It is not installed.
+        """
+        parts = str(self._module().__version__).split(".")
+        return ".".join(parts[: self._library.version_parts])
+
+    def device(self) -> Device:
+        """Return the compute capability and name of the first GPU.
+
+        Raises:
+            BackendMissingError: There is none.
+        """
+        gpu = find_gpu()
+        if gpu is None:
+            raise BackendMissingError(
+                self._library.no_gpu if self._installation.module else self._library.not_installed
+            )
+        return Device(features=target_of(gpu) if self._library.targets else gpu.compute_capability, name=gpu.name)
+
+    def target_device(self, options: BuildOptions) -> Device:
+        """Return the targets of a library that has some, else the GPU of this machine.
+
+        Raises:
+            BackendMissingError: There is none.
+        """
+        if not self._library.targets:
+            return self.device()
+        asked = options.tensorrt.targets
+        features = ",".join(self._library.covered(asked)) if asked else PORTABLE
+        return Device(features=features, name=f"GPUs of {self._library.title}")
+
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Label a node by the tables; see ``engines.tensorrt.labelling.labels``."""
+        return labels.label(node, allow)
+
+    def precision_support(self) -> PrecisionSupport:
+        """Return each precision as it is asked for: a strongly typed network computes in the types of its model."""
+        reduced = frozenset({"fp16", "bf16", "int8"})
+        return PrecisionSupport(
+            effective={name: name for name in ("fp32", *sorted(reduced))},
+            typed=reduced - {"int8"},
+            accelerated=reduced,
+            boundary_precisions=frozenset({"fp16"}),
+        )
+
+    def check_support(self, model: pathlib.Path) -> Verdict:
+        """Ask the library's parser; see ``engines.tensorrt.labelling.parser``.
+
+        Raises:
+            BackendMissingError: The library is not installed.
+        """
+        return parser.ask_parser(self._module(), model)
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """Return the library's settings. Precision is in the model itself, because networks are strongly typed."""
+        settings = {**properties(self._library.options_of(options.tensorrt)), **self._library.runtime_settings}
+        if self._library.targets:
+            settings[TARGETS] = ",".join(self._library.covered(options.tensorrt.targets))
+        return settings
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Build a segment; see ``engines.tensorrt.builder``.
+
+        Raises:
+            BackendMissingError: The library is not installed.
+            BuildError: It refuses the model.
+        """
+        taken = dataclasses.replace(options, tensorrt=self._library.options_of(options.tensorrt))
+        if self._library.targets:
+            taken = dataclasses.replace(taken, timing_cache=None)  # nothing is measured where no GPU is
+        return build_engine(self._module(), model, taken)
+
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> TensorRtEngine:
+        """Deserialize engine bytes for the streams of the first GPU.
+
+        Args:
+            engine: As built.
+            envelope: Already verified.
+            threads: Not used: the host computes nothing.
+            origin: The source of weights for an engine that holds none.
+
+        Raises:
+            BackendMissingError: A part of the installation is missing.
+            EngineRejectedError: The library refuses the bytes or the weights, or their bindings are not the envelope's.
+        """
+        trt, streams = self._module(), self.streams()
+        with streams.device:
+            loaded = deserialize(trt, engine, envelope, origin)
+        return TensorRtEngine(loaded, streams, envelope.inputs, envelope.outputs)
+
+    @functools.cache  # noqa: B019  (one backend a process)
+    def streams(self) -> StreamPool:
+        """Return the streams that all models share. CUDA starts with the first engine that is loaded.
+
+        Raises:
+            BackendMissingError: pycuda or a GPU is missing.
+        """
+        return StreamPool(open_device(), STREAMS)
+
+    @functools.cached_property
+    def _installation(self) -> Installation:
+        return self._library.find()
+
+    def _module(self) -> Any:
+        if self._installation.module is None:
+            raise BackendMissingError(self._library.not_installed)
+        return self._installation.module

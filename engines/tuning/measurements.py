@@ -1,0 +1,116 @@
+"""Measures the noise and the time of a model's parts in several precisions, in the worker process."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from engines.artifact.files import write_model
+from engines.build.builder import BuiltEngine
+from engines.build.built_partition import BuiltPartition
+from engines.build.context import CompileContext
+from engines.precision.rewriting import Setting, transform
+from engines.quantization.table import CalibrationTable
+from engines.tuning import accuracy_jobs, timing
+from partitioner import Graph, Node, Partition, Segment, extract_model
+from partitioner.cut.segments import values_leaving, values_read
+
+TIMEOUT_S = 1800.0
+
+MEASURING_S = 2.0
+"""Seconds that measuring the settings of all segments takes, about."""
+
+PrecisionPlan = Mapping[str, str]
+"""Precision of each node that an engine runs, by node identity."""
+
+
+class Measurements:
+    """Measurements of one compilation."""
+
+    def __init__(
+        self, context: CompileContext, evaluation: accuracy_jobs.EvaluationData, table: CalibrationTable | None
+    ) -> None:
+        """Prepare measurements.
+
+        Args:
+            context: The compilation.
+            evaluation: Samples to measure on.
+            table: Ranges of tensors, for INT8.
+        """
+        self._context = context
+        self._evaluation = evaluation
+        self._table = table
+
+    def noise_of_nodes(self, partition: Partition, plan: PrecisionPlan) -> dict[str, float]:
+        """Measure the signal-to-noise ratio of each node that a plan reduces, in dB, by node identity.
+
+        Returns:
+            Nothing where the library takes no precision for single nodes.
+
+        Raises:
+            EngineError: The nodes can't be measured.
+        """
+        graph = partition.graph
+        models = {n.name: m for s in partition.segments for n in s.nodes if (m := self._reduced(graph, s, n, plan))}
+        if not models:
+            return {}
+        path = self._write_observed(
+            graph, [v for n in graph.nodes if n.name in models for v in (*n.reads, n.op.outputs[0])]
+        )
+        return self._context.worker.call(accuracy_jobs.measure_noise, TIMEOUT_S, path, self._evaluation, models)
+
+    def noise_of_engines(self, built: BuiltPartition) -> dict[str, float]:
+        """Measure the signal-to-noise ratio of each engine, in dB, by segment name.
+
+        Raises:
+            EngineError: The engines can't be measured.
+        """
+        path = self._write_boundaries(built.partition)
+        files = {name: (engine.path, engine.envelope) for name, engine in built.engines.items()}
+        return self._context.worker.call(accuracy_jobs.measure_engine_noise, TIMEOUT_S, path, self._evaluation, files)
+
+    def times(
+        self, partition: Partition, engines: Mapping[str, Mapping[str, BuiltEngine]]
+    ) -> dict[str, dict[str, list[float]]]:
+        """Time the engines of each segment in turn.
+
+        Args:
+            partition: The segments.
+            engines: Engines by precision and segment name.
+
+        Returns:
+            Turns in ms by segment name and precision; empty where the model runs on no known input.
+        """
+        path, evaluation = self._write_boundaries(partition), self._evaluation
+        files = {
+            segment.name: {p: (built[segment.name].path, built[segment.name].envelope) for p, built in engines.items()}
+            for segment in partition.segments
+        }
+        times = self._context.worker.call(
+            timing.measure_engines, TIMEOUT_S, path, evaluation.inputs, evaluation.given, files, MEASURING_S
+        )
+        return times or {}
+
+    def _reduced(self, graph: Graph, segment: Segment, node: Node, plan: PrecisionPlan) -> bytes | None:
+        """Write a model of one node as a plan says; None where it computes in float32 anyway."""
+        alone = dataclasses.replace(
+            segment, nodes=(node,), inputs=values_read((node,)), outputs=values_leaving(graph, (node,))[:1]
+        )
+        model = extract_model(graph, (node,), inputs=alone.inputs, outputs=alone.outputs)
+        setting = Setting(nodes=(plan[node.name],), table=self._table)
+        reduced = transform(model, alone, setting, self._context.backend).model
+        return None if reduced is model or not alone.inputs else reduced.SerializeToString()
+
+    def _write_boundaries(self, partition: Partition) -> pathlib.Path:
+        """Write the float32 model with every boundary tensor as an output."""
+        return self._write_observed(partition.graph, [v for s in partition.segments for v in (*s.inputs, *s.outputs)])
+
+    def _write_observed(self, graph: Graph, values: Sequence[ir.Value]) -> pathlib.Path:
+        """Write the float32 model with some of its values as its outputs."""
+        outputs = [v for v in dict.fromkeys(values) if v not in graph.inputs]
+        path = self._context.folder / "observed.onnx"
+        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True), path)
+        return path

@@ -1,0 +1,283 @@
+"""The precision stage of a compilation: refuses options that can't be met, and remembers the plan of the search."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import logging
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from engines.artifact.cache import engine_key
+from engines.artifact.compiled_model import CompiledModel
+from engines.artifact.files import sha256_of_file, sha256_of_model
+from engines.backends.build_environment import measuring_environment
+from engines.backends.names import NATIVE
+from engines.backends.registry import get_backend
+from engines.build.builder import EngineBuilder
+from engines.build.built_partition import BuiltPartition
+from engines.build.context import CompileContext
+from engines.build.options import CompileOptions
+from engines.errors import EngineError, PrecisionError
+from engines.onnxruntime.limits import native_version
+from engines.precision.options import Calibration
+from engines.precision.rewriting import check_available
+from engines.precision.rules import EXACTNESS, check_rules
+from engines.quantization.cpu_features import precision_warnings, processor_flags
+from engines.quantization.qdq_writer import is_quantized
+from engines.quantization.schemes import SCHEMES
+from engines.quantization.table import CalibrationTable
+from engines.tuning import accuracy_jobs
+from engines.tuning.measurements import TIMEOUT_S
+from engines.tuning.precision_report import fp16_boundaries
+from engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, effective_precision
+from partitioner import Graph, Partition
+from partitioner.model.loading import read_proto
+
+logger = logging.getLogger(__name__)
+
+CALIBRATION_TIMEOUT_S = 3600.0
+
+REWRITTEN = "the rewritten model, run natively"
+"""Stands in for engines that can't run here."""
+
+
+def check_engine(engine: str, options: CompileOptions) -> None:
+    """Refuse a precision that an engine doesn't have.
+
+    Raises:
+        PrecisionError: Native execution, or the backend, doesn't have it.
+    """
+    request = options.precision
+    wanted = {request.asked, *(rule.precision for rule in request.rules)} - {"auto"}
+    if engine != NATIVE:
+        check_available(get_backend(engine), sorted(wanted))
+    elif wanted - {"fp32"}:
+        raise PrecisionError(
+            f"Native execution computes in the model's own types, not in {', '.join(sorted(wanted - {'fp32'}))}. "
+            "Leave the precision out, or ask for another engine."
+        )
+
+
+class PrecisionStage:
+    """The precisions of one compilation.
+
+    Attributes:
+        figures: Outcome of the search, for the report; None where only float32 is asked for.
+    """
+
+    def __init__(self, context: CompileContext, builder: EngineBuilder) -> None:
+        self.figures: Mapping[str, Any] | None = None
+        self._context = context
+        self._options = context.options.precision
+        self._builder = builder
+        self._table: CalibrationTable | None = None
+        self._plan: Mapping[str, str] = {}
+        self._moved_back: tuple[str, ...] = ()
+        self._recalled = False
+        self._quantized = False
+        self._key = ""
+
+    @property
+    def is_float32(self) -> bool:
+        """True if only float32 is asked for."""
+        return self._options.is_float32
+
+    def prepare(self, graph: Graph) -> None:
+        """Check the options against the model before anything is built, and calibrate where that is needed.
+
+        Args:
+            graph: The cleaned model.
+
+        Raises:
+            UnknownOptionError: A rule names an operator that there isn't.
+            PrecisionError: INT8 is asked for without samples or ranges.
+            MetricError: There is no such metric.
+            EngineError: Samples or ranges can't be used.
+        """
+        if self.is_float32:
+            return
+        if not self._context.source.runs_natively:
+            logger.warning("Engines compute in fp32: without native execution no other precision can be evaluated")
+            self._options = dataclasses.replace(self._options, asked="fp32", rules=())
+            return
+        check_rules(graph, self._options.rules)
+        if self._options.calibration.data is not None:
+            budget = self._options.budget.adapted_to(graph)
+            self._options = dataclasses.replace(self._options, budget=budget)
+        self._warn_of_processor()
+        if self._options.budget.metric is not None:
+            self._context.worker.call(accuracy_jobs.check_metric, TIMEOUT_S, self._options.budget.metric)
+        self._quantized = is_quantized(read_proto(self._context.source.path))
+        if self._quantized:
+            logger.warning("%s is quantized already, so it keeps its own scales", self._context.source.origin)
+        elif not self._recall():
+            self._table = self._find_table()
+
+    def rebuild(self, exact: BuiltPartition, embed: Callable[[BuiltPartition], CompiledModel]) -> BuiltPartition:
+        """Replace checked float32 engines by engines of the precision asked for.
+
+        Args:
+            exact: The model with its float32 engines.
+            embed: Writes a model with its engines.
+
+        Raises:
+            EngineError: Samples for the evaluation can't be read, or the user's own metric failed.
+        """
+        if not exact.partition.segments:
+            return exact
+        search = self._search(exact.partition, embed)
+        accepted = self._as_before(exact, search) or search.find(exact)
+        self._plan, self._moved_back = accepted.plan, accepted.moved_back
+        if not self._recalled:
+            self.figures = self._report(accepted, search.tried)
+        return accepted.built
+
+    def remember(self) -> None:
+        """Record the plan and its figures for the next compilation."""
+        if self._context.cache is None or not self._key or self.figures is None or self._recalled:
+            return
+        text = None
+        if self._table is not None:
+            path = self._context.folder / "ranges.json"
+            self._table.save(path)
+            text = path.read_text(encoding="utf-8")
+        self._context.cache.put_record(self._key, {"plan": dict(self._plan), "precision": self.figures, "table": text})
+
+    def _warn_of_processor(self) -> None:
+        if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
+            return
+        for precision in sorted({self._options.asked, *(rule.precision for rule in self._options.rules)}):
+            for sentence in precision_warnings(precision, processor_flags()):
+                logger.warning("%s", sentence)
+
+    def _search(self, partition: Partition, embed: Callable[[BuiltPartition], CompiledModel]) -> PrecisionSearch:
+        context = self._context
+        evaluation = accuracy_jobs.EvaluationData(
+            source=context.source.path,
+            inputs=context.sampled_inputs(partition.graph),
+            data=self._options.calibration.data,
+            given=context.options.samples,
+        )
+        return PrecisionSearch(
+            context, self._options, self._builder, evaluation=evaluation, embed=embed, table=self._table
+        )
+
+    def _as_before(self, exact: BuiltPartition, search: PrecisionSearch) -> AcceptedPlan | None:
+        """Apply the plan of an earlier compilation, or of an earlier cut in this one; None where none fits."""
+        names = {node.name for segment in exact.partition.segments for node in segment.nodes}
+        if self._quantized and self._options.asked in ("int8", "auto"):
+            plan: Mapping[str, str] = dict.fromkeys(names, "int8")
+        elif names <= self._plan.keys():
+            plan = self._plan
+        else:
+            self._recalled = False
+            return None
+        built = search.apply(exact, plan)
+        if built is None:
+            self._recalled = False
+            return None
+        accepted = AcceptedPlan(
+            precision=self._options.asked, plan=plan, built=built, figures=None, moved_back=self._moved_back
+        )
+        if self._quantized or self._recalled or set(plan.values()) == {"fp32"}:
+            return accepted
+        figures, met = search.evaluate(built, self._options.asked, self._moved_back)
+        return dataclasses.replace(accepted, figures=figures) if met else None
+
+    def _find_table(self) -> CalibrationTable | None:
+        """Read ranges from a file, or learn them from samples; None where there are neither and nothing needs them.
+
+        Raises:
+            PrecisionError: They are needed.
+        """
+        calibration = self._options.calibration
+        if calibration.ranges is not None:
+            return CalibrationTable.load(calibration.ranges, model=self._context.source.origin)
+        if calibration.data is not None:
+            path = self._context.folder / "ranges.json"
+            self._context.worker.call(
+                accuracy_jobs.calibrate_to, CALIBRATION_TIMEOUT_S, self._context.source.path, calibration, path
+            )
+            return CalibrationTable.load(path, model=None)
+        if "int8" in (self._options.asked, *(rule.precision for rule in self._options.rules)):
+            raise PrecisionError(
+                "int8 needs calibration: give samples of the model's inputs (.npz, a folder, or module:function), or "
+                "the ranges.json that `trtnode calibrate` wrote."
+            )
+        return None
+
+    def _report(self, accepted: AcceptedPlan, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        budget = {name: limit for name, limit in dataclasses.asdict(self._options.budget).items() if limit is not None}
+        table = self._table
+        return {
+            "asked": self._options.asked,
+            "effective": effective_precision(accepted.built.engines.values()),
+            "rules": [str(rule) for rule in self._options.rules],
+            "budget": budget,
+            "figures": None if accepted.figures is None else accepted.figures.as_json(),
+            "moved_back": list(accepted.moved_back),
+            "quantized_already": self._quantized,
+            **({"evaluated_on": REWRITTEN} if self._context.unchecked else {}),
+            "carried_in_fp16": list(fp16_boundaries(accepted.built)),
+            "segments": [
+                {
+                    "name": segment.name,
+                    "effective": effective_precision([accepted.built.engines[segment.name]]),
+                    "nodes_asked": dict(collections.Counter(accepted.plan[node.name] for node in segment.nodes)),
+                }
+                for segment in accepted.built.partition.segments
+            ],
+            "tried": list(tried),
+            "calibration": table
+            and {"method": table.method, "samples": table.samples, "data_sha256": table.data_sha256},
+        }
+
+    def _recall(self) -> bool:
+        """Take over the plan of an earlier compilation of the same model on this machine."""
+        data = _fingerprint(self._options.calibration)
+        if self._context.cache is None or data is None or self._options.budget.metric is not None:
+            return False  # a function may have changed without a trace
+        samples = self._context.options.samples
+        options = dataclasses.replace(self._context.options, precision=self._options)
+        self._key = engine_key(
+            purpose="precision",
+            source=sha256_of_model(self._context.source.path),
+            options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
+            data=data,
+            samples=sha256_of_file(samples) if samples else "",
+            **measuring_environment(self._context.backend, native_version(), options.build),
+        )
+        record = self._context.cache.get_record(self._key)
+        if record is None:
+            return False
+        try:
+            plan = {str(name): str(precision) for name, precision in record["plan"].items()}
+            if not EXACTNESS.keys() >= set(plan.values()):
+                raise ValueError("it has an unknown precision")
+            if record["table"] is not None:
+                path = self._context.folder / "ranges.json"
+                path.write_text(record["table"], encoding="utf-8")
+                self._table = CalibrationTable.load(path, model=None)
+            self.figures = {**record["precision"]}
+        except (EngineError, ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("Ignoring a damaged record of a precision search: %s", error)
+            return False
+        self._plan, self._recalled = plan, True
+        return True
+
+
+def _fingerprint(calibration: Calibration) -> str | None:
+    """Return the hashes of all files that ranges and samples come from; None where a function makes them."""
+    files = [calibration.ranges] if calibration.ranges is not None else []
+    try:
+        if calibration.data is not None:
+            path = pathlib.Path(calibration.data)
+            if not path.exists():
+                return None
+            files += sorted(path.iterdir()) if path.is_dir() else [path]
+        return json.dumps([(file.name, sha256_of_file(file)) for file in files if file.is_file()])
+    except OSError:
+        return None  # the reader of the file reports the error

@@ -1,0 +1,245 @@
+"""Times engines and whole models in turn, so that a change of the machine's speed hits all of them.
+
+``measure_segments``, ``measure_candidates`` and ``measure_engines`` are jobs: the worker process runs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from engines.backends.protocols import Engine
+from engines.inputs.samples import Feeds, find_samples
+from engines.onnxruntime.session import NativeSession
+from engines.runtime.buffers import input_buffer
+from engines.runtime.engine_loading import load_engine_file, open_engine
+from engines.runtime.executor import Executable, interface_constants, open_executable
+from engines.runtime.plan import native_stage_model, plan_stages
+from partitioner import Graph, TensorSpec, load_model
+
+ROUNDS = 41
+"""Turns that each call gets. They are many and short, so that neighbours meet the same load of the machine."""
+
+FEWEST_ROUNDS = 5
+"""Fewest turns of a call, however long they take."""
+
+PATIENCE = 1.5
+"""No further round begins after so many times the time given."""
+
+NAP_S, MOST_NAPS = 0.002, 100
+"""Seconds between two looks at threads that may still spin, and the most looks."""
+
+HOPELESS, BEARABLE_S = 4.0, 0.1
+"""A call takes no turns if it takes so many times as long as the quickest one, and longer than so many seconds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model to measure.
+
+    Attributes:
+        compiled: The model with the engines of all segments.
+        source: The model that it was compiled from.
+        inputs: The model's inputs.
+        given: The user's own inputs, if any.
+        threads: Threads of each engine and session.
+        shares_cores: True if other models will compute on the same cores.
+    """
+
+    compiled: pathlib.Path
+    source: pathlib.Path
+    inputs: Sequence[TensorSpec]
+    given: pathlib.Path | None
+    threads: int | None
+    shares_cores: bool
+
+
+def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
+    """Time each segment's engine against the same nodes natively, on the inputs that they get inside the model.
+
+    Args:
+        subject: The model.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms under ``engine`` and ``native``, by segment; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    graph = Graph.of(load_model(subject.compiled))
+    stages = plan_stages(graph, {node.name: True for node in graph.nodes})
+    share = seconds / sum(stage.is_engine for stage in stages)
+    values = {**interface_constants(graph), **feeds}
+    times: dict[str, dict[str, list[float]]] = {}
+    for stage in stages:
+        session = NativeSession(native_stage_model(graph, stage), threads=subject.threads, name=stage.name)
+        given = {name: values[name] for name in session.inputs if name in values}
+        values.update(zip(session.outputs, session.run(given), strict=True))
+        if stage.is_engine:
+            _, engine = open_engine(graph, stage.nodes[0], subject.compiled.parent, subject.threads)
+            calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
+            times[stage.name] = time_in_turn(calls, seconds=share)
+    return times
+
+
+def measure_candidates(
+    subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float
+) -> dict[str, list[float]] | None:
+    """Time a model with some of its engines against the model with others.
+
+    Args:
+        subject: The model.
+        kept: Segments that run in their engines, by name of the candidate; none runs the source natively.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by name of the candidate; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
+    calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
+    return time_in_turn(calls, seconds=seconds)
+
+
+def measure_engines(
+    observed: pathlib.Path,
+    inputs: Sequence[TensorSpec],
+    given: pathlib.Path | None,
+    engines: Mapping[str, Mapping[str, tuple[pathlib.Path, str]]],
+    seconds: float,
+) -> dict[str, dict[str, list[float]]] | None:
+    """Time several engines of each segment against each other, on the inputs that they get inside the model.
+
+    Args:
+        observed: The model, with every boundary tensor as an output.
+        inputs: The model's inputs.
+        given: The user's own inputs, if any.
+        engines: File and envelope of each engine, by segment and by a name of the engine's.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by segment and name; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    session = NativeSession(observed, name="the cleaned model")
+    samples = find_samples(session, inputs, given)
+    if not samples:
+        return None
+    values = {**samples[0], **dict(zip(session.outputs, session.run(samples[0]), strict=True))}
+    times = {}
+    for segment, named in engines.items():
+        loaded = {name: load_engine_file(segment, path, envelope) for name, (path, envelope) in named.items()}
+        calls = {name: _engine_call(engine, values) for name, engine in loaded.items()}
+        times[segment] = time_in_turn(calls, seconds=seconds / len(engines))
+    return times
+
+
+def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
+    path = subject.compiled if segments else subject.source
+    return open_executable(
+        load_model(path),
+        path,
+        folder=path.parent,
+        threads=subject.threads,
+        shares_cores=subject.shares_cores,
+        only=segments,
+    )
+
+
+def _first_sample(subject: Subject) -> Feeds | None:
+    samples = find_samples(NativeSession(subject.source, name=str(subject.source)), subject.inputs, subject.given)
+    return samples[0] if samples else None
+
+
+def _engine_call(engine: Engine, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    fixed = all(spec.static_shape is not None for spec in (*engine.inputs, *engine.outputs))
+    outputs = [input_buffer(values, spec) for spec in engine.outputs] if fixed else None
+    engine.bind([input_buffer(values, spec) for spec in engine.inputs], outputs)
+    return engine.run
+
+
+def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    names = (*session.inputs, *session.outputs)
+    buffers = {name: values[name].copy() for name in names}
+    if all(array.dtype.kind in "biuf" for array in buffers.values()):
+        return session.bind(buffers).run
+    return functools.partial(session.run_tensors, {name: buffers[name] for name in session.inputs})
+
+
+def time_in_turn(
+    calls: Mapping[str, Callable[[], object]], *, seconds: float, rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """Time calls one after the other, again and again: A B C, B C A, C A B, ...
+
+    One that is hopelessly slow is timed once and takes no turns: emulated bfloat16 can take a minute where float32
+    takes a tenth of a second.
+
+    Args:
+        calls: Functions without arguments, by name.
+        seconds: About how long all of it takes; more for calls of which a few take longer.
+        rounds: Number of turns that each gets.
+
+    Returns:
+        The median of each turn in ms, by name. Turns with the same index were next to each other.
+    """
+    estimates = {name: _estimate(call, seconds) for name, call in calls.items()}
+    slow = max(HOPELESS * min(estimates.values()), BEARABLE_S)
+    order = [name for name in calls if estimates[name] <= slow]
+    turn_s = seconds / rounds / len(order)
+    counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
+    medians: dict[str, list[float]] = {name: [] for name in order}
+    deadline = time.monotonic() + PATIENCE * seconds
+    for done in range(rounds):
+        if done >= FEWEST_ROUNDS and time.monotonic() > deadline:
+            break
+        for name in order:
+            calls[name]()  # brings its weights back into the caches after the other calls' turns
+            medians[name].append(_median_ms(calls[name], counts[name]))
+            _let_threads_come_to_rest()
+        order = [*order[1:], order[0]]
+    turns = len(medians[order[0]])
+    return {name: medians.get(name, [1e3 * estimates[name]] * turns) for name in calls}
+
+
+def _estimate(call: Callable[[], object], patience_s: float) -> float:
+    """Return the seconds that a call takes, without the first one."""
+    call()
+    once = _median_ms(call, 1) / 1e3
+    seconds = once if once > patience_s else _median_ms(call, 3) / 1e3
+    _let_threads_come_to_rest()
+    return seconds
+
+
+def _let_threads_come_to_rest() -> None:
+    """Wait while threads of this process spin; those of ONNX Runtime do so for about 40 ms after a run."""
+    for _ in range(MOST_NAPS):
+        before = time.process_time()
+        time.sleep(NAP_S)
+        if time.process_time() - before < NAP_S / 2:
+            return
+
+
+def _median_ms(call: Callable[[], object], count: int) -> float:
+    times = []
+    for _ in range(count):
+        start = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times) / 1e6

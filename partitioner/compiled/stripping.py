@@ -1,0 +1,73 @@
+"""Strips a compiled model of the nodes that engines replaced, or of the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from partitioner.errors import CompiledModelError
+from partitioner.graph.view import TRTNODE_DOMAIN
+from partitioner.model import protobuf_walk
+
+
+def strip_fallback(model: onnx.ModelProto) -> None:
+    """Remove the functions of TrtNodes, and the weights that only they read, in place.
+
+    TrtNodes keep only their run-time inputs. The rest of the model stays complete.
+    """
+    run_time = {value.name for value in model.graph.input}
+    constants = {t.name for graph in protobuf_walk.graphs(model) for t in graph.initializer} - run_time
+    kept = [f for f in model.functions if f.domain != TRTNODE_DOMAIN]
+    del model.functions[:]
+    model.functions.extend(kept)
+    for node in protobuf_walk.nodes(model):
+        if node.domain == TRTNODE_DOMAIN:
+            inputs = [name for name in node.input if name not in constants]
+            del node.input[:]
+            node.input.extend(inputs)
+    _drop_unused_functions(model)
+    outputs = {value.name for graph in protobuf_walk.graphs(model) for value in graph.output}
+    used = {name for node in protobuf_walk.nodes(model) for name in node.input} | outputs | run_time
+    for graph in protobuf_walk.graphs(model):
+        weights = [tensor for tensor in graph.initializer if tensor.name in used]
+        del graph.initializer[:]
+        graph.initializer.extend(weights)
+
+
+def strip_engines(model: onnx.ModelProto) -> None:
+    """Replace TrtNodes by the nodes of their functions, in subgraphs too, in place.
+
+    Raises:
+        CompiledModelError: A TrtNode has no function, or one with other inputs and outputs.
+    """
+    functions = {function.overload: function for function in model.functions if function.domain == TRTNODE_DOMAIN}
+    for graph in reversed(list(protobuf_walk.graphs(model))):  # subgraphs before their nodes, which are copied
+        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in _restored(graph, functions)]
+        del graph.node[:]
+        graph.node.extend(nodes)
+    kept = [function for function in model.functions if function.domain != TRTNODE_DOMAIN]
+    del model.functions[:]
+    model.functions.extend(kept)
+
+
+def _restored(graph: onnx.GraphProto, functions: Mapping[str, onnx.FunctionProto]) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        if node.domain != TRTNODE_DOMAIN:
+            yield node
+            continue
+        function = functions.get(node.overload)
+        if function is None or (function.input, function.output) != (node.input, node.output):
+            raise CompiledModelError(node.name, "its function is not what it was written with")
+        yield from function.node
+
+
+def _drop_unused_functions(model: onnx.ModelProto) -> None:
+    """Remove functions that no node calls, then those that only they called."""
+    while True:
+        called = {(node.domain, node.op_type) for node in protobuf_walk.nodes(model)}
+        kept = [function for function in model.functions if (function.domain, function.name) in called]
+        if len(kept) == len(model.functions):
+            return
+        del model.functions[:]
+        model.functions.extend(kept)

@@ -1,0 +1,254 @@
+"""The TrtNode: an ONNX node that carries an engine, and a function that holds the nodes it replaced.
+
+The node has domain ``ai.trtnode`` and its segment's name as ``overload``.
+Its inputs are the segment's run-time inputs, then the initializers that the segment reads.
+The function of the same domain, name and overload makes the model complete without engines.
+A runtime without TrtNodes runs the function's nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.cut.segments import Segment
+from partitioner.errors import CompiledModelError
+from partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
+from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
+from partitioner.model.values import is_constant, names_of, serialize_value
+
+DOMAIN_VERSION = 1
+OP_TYPE = "TrtNode"
+MINIMUM_IR_VERSION = 10
+"""The first IR version with function overloads."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedEngine:
+    """Content of a TrtNode.
+
+    Attributes:
+        envelope: JSON that describes the engine and where it may run.
+        engine: The engine bytes; None if they are in a sidecar.
+        engine_file: Relative path of the sidecar; None if the bytes are inside.
+    """
+
+    envelope: str
+    engine: bytes | None = None
+    engine_file: str | None = None
+
+
+def is_trtnode(op: ir.Node) -> bool:
+    """Return whether a node is a TrtNode."""
+    return op.domain == TRTNODE_DOMAIN and op.op_type == OP_TYPE
+
+
+def is_compiled(model: ir.Model) -> bool:
+    """Return whether a model has a TrtNode, in its graph or in a subgraph."""
+    return any(is_trtnode(op) for op in ir.traversal.RecursiveGraphIterator(model.graph))
+
+
+def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:
+    """Write a graph with each segment replaced by its TrtNode.
+
+    Args:
+        graph: The cleaned graph.
+        segments: The segments in execution order.
+        engines: Content of each TrtNode, by segment name.
+
+    Returns:
+        A model with the source's inputs, outputs and initializers, and nodes in topological order.
+    """
+    proto = empty_model(graph.model)
+    proto.ir_version = max(graph.model.ir_version, MINIMUM_IR_VERSION)
+    if segments:
+        proto.opset_import.append(onnx.OperatorSetIdProto(domain=TRTNODE_DOMAIN, version=DOMAIN_VERSION))
+    compiled = proto.graph
+    compiled.name = graph.model.graph.name or "graph"
+    if graph.model.graph.doc_string:
+        compiled.doc_string = graph.model.graph.doc_string
+    compiled.input.extend(serialize_value(v) for v in graph.inputs)
+    compiled.output.extend(serialize_value(v) for v in graph.outputs)
+    compiled.initializer.extend(serialize_constant(v) for v in graph.model.graph.initializers.values())
+    compiled.node.extend(_ordered_nodes(graph, segments, engines))
+    compiled.value_info.extend(_boundary_types(graph, segments))
+    proto.metadata_props.extend(
+        onnx.StringStringEntryProto(key=k, value=v) for k, v in graph.model.metadata_props.items()
+    )
+    proto.functions.extend(ir.serde.serialize_function(f) for f in graph.model.functions.values())
+    proto.functions.extend(_function(graph, segment) for segment in segments)
+    return proto
+
+
+def embedded_engine(op: ir.Node) -> EmbeddedEngine:
+    """Read the content of a TrtNode.
+
+    Raises:
+        CompiledModelError: The node has no envelope, or neither an engine nor a sidecar's path.
+    """
+    name = op.overload or op.name or ""
+    attributes = op.attributes
+    try:
+        envelope = attributes.get_string("envelope")
+        engine_file = attributes.get_string("engine_file")
+        tensor = attributes.get_tensor("engine") if "engine" in attributes else None
+    except (TypeError, ValueError) as error:
+        raise CompiledModelError(name, f"an attribute has the wrong type ({error})") from error
+    if envelope is None:
+        raise CompiledModelError(name, "it has no envelope")
+    if tensor is None and engine_file is None:
+        raise CompiledModelError(name, "it has neither an engine nor the path of a sidecar")
+    return EmbeddedEngine(
+        envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
+    )
+
+
+def replaced_model(model: ir.Model, op: ir.Node, *, outputs: Sequence[ir.Value]) -> onnx.ModelProto:
+    """Return the nodes that a TrtNode replaced, with the initializers that they read, as a model.
+
+    Args:
+        model: The compiled model.
+        op: The TrtNode.
+        outputs: Values of the nodes that become the model's outputs, in this order.
+    """
+    function = model.functions[op.op_identifier()]
+    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode")
+    imports = function.opset_imports.items()
+    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    proto.graph.name = op.overload
+    for formal, value in zip(function.inputs, op.inputs, strict=True):
+        assert value is not None, "a TrtNode leaves no input out"
+        constant = is_constant(value)
+        holder: onnx.TensorProto | onnx.ValueInfoProto = (
+            serialize_constant(value) if constant else serialize_value(value)
+        )
+        holder.name = formal.name or ""
+        (proto.graph.initializer if constant else proto.graph.input).append(holder)  # type: ignore[arg-type]
+    proto.graph.node.extend(ir.serde.serialize_node(node) for node in function)
+    proto.graph.output.extend(serialize_value(v) for v in outputs)
+    proto.functions.extend(called_functions(model, list(function)))
+    return proto
+
+
+def segment_hash(graph: Graph, segment: Segment) -> str:
+    """Return the hash of a segment's computation.
+
+    Returns:
+        sha256 of the function, serialized deterministically, then of each initializer's element type, shape and
+        bytes, in input order.
+    """
+    return _hash(_function(graph, segment), constants_of(node.op for node in segment.nodes))
+
+
+def replaced_hash(model: ir.Model, op: ir.Node) -> str | None:
+    """Return the hash of the nodes that a TrtNode replaced, as they are in the compiled model now.
+
+    Returns:
+        The ``segment_hash`` of its segment without a name; None if the model has no function for the node.
+    """
+    function = model.functions.get(op.op_identifier())
+    if function is None:
+        return None
+    proto = _function_proto("", function.inputs, function.outputs, list(function), function.opset_imports)
+    return _hash(proto, [v for v in op.inputs if v is not None and is_constant(v)])
+
+
+def _hash(function: onnx.FunctionProto, constants: Iterable[ir.Value]) -> str:
+    digest = hashlib.sha256(function.SerializeToString(deterministic=True))
+    for value in constants:
+        assert value.const_value is not None
+        tensor = value.const_value
+        digest.update(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()
+
+
+def _ordered_nodes(
+    graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]
+) -> list[onnx.NodeProto]:
+    """Return native nodes as soon as their inputs exist, then the next segment's TrtNode, in turns."""
+    inside = {node.name: segment for segment in segments for node in segment.nodes}
+    waiting = list(segments)
+    available = set(graph.inputs)
+    remaining = [node for node in graph.nodes if node.name not in inside]
+    result: list[onnx.NodeProto] = []
+    while waiting or remaining:
+        ready, remaining = _split_ready(remaining, available)
+        assert ready or waiting, f"{remaining[0].name!r} waits for what nothing produces"
+        result.extend(ir.serde.serialize_node(node.op) for node in ready)
+        if waiting:
+            segment = waiting.pop(0)
+            result.append(_trtnode(segment, engines[segment.name]))
+            available.update(segment.outputs)
+    return result
+
+
+def _split_ready(nodes: list[Node], available: set[ir.Value]) -> tuple[list[Node], list[Node]]:
+    ready, rest = [], []
+    for node in nodes:
+        if available.issuperset(node.reads):
+            ready.append(node)
+            available.update(node.op.outputs)
+        else:
+            rest.append(node)
+    return ready, rest
+
+
+def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
+    constants = constants_of(node.op for node in segment.nodes)
+    proto = onnx.NodeProto(
+        op_type=OP_TYPE,
+        domain=TRTNODE_DOMAIN,
+        overload=segment.name,
+        name=segment.name,
+        input=names_of((*segment.inputs, *constants)),
+        output=names_of(segment.outputs),
+    )
+    if content.engine is not None:
+        tensor = onnx.TensorProto(
+            name="engine", data_type=onnx.TensorProto.UINT8, dims=[len(content.engine)], raw_data=content.engine
+        )
+        proto.attribute.append(onnx.AttributeProto(name="engine", type=onnx.AttributeProto.TENSOR, t=tensor))
+    else:
+        assert content.engine_file is not None
+        proto.attribute.append(onnx.helper.make_attribute("engine_file", content.engine_file))
+    proto.attribute.append(onnx.helper.make_attribute("envelope", content.envelope))
+    return proto
+
+
+def _function(graph: Graph, segment: Segment) -> onnx.FunctionProto:
+    domains = {"" if node.domain == "ai.onnx" else node.domain for node in segment.nodes}
+    imports = {d: v for d, v in graph.model.graph.opset_imports.items() if d in domains}
+    ops = [node.op for node in segment.nodes]
+    return _function_proto(segment.name, (*segment.inputs, *constants_of(ops)), segment.outputs, ops, imports)
+
+
+def _function_proto(
+    overload: str,
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    ops: Iterable[ir.Node],
+    imports: Mapping[str, int],
+) -> onnx.FunctionProto:
+    return onnx.FunctionProto(
+        name=OP_TYPE,
+        domain=TRTNODE_DOMAIN,
+        overload=overload,
+        input=names_of(inputs),
+        output=names_of(outputs),
+        node=[ir.serde.serialize_node(op) for op in ops],
+        opset_import=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports.items()],
+    )
+
+
+def _boundary_types(graph: Graph, segments: Sequence[Segment]) -> list[onnx.ValueInfoProto]:
+    declared = {v.name for v in (*graph.inputs, *graph.outputs)}
+    inside = {node.name for segment in segments for node in segment.nodes}
+    native = (v for node in graph.nodes if node.name not in inside for v in node.op.outputs)
+    boundary = (v for segment in segments for v in segment.outputs)
+    typed = (v for v in (*native, *boundary) if v.name and v.type is not None and v.name not in declared)
+    return [serialize_value(v) for v in typed]

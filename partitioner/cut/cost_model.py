@@ -1,0 +1,147 @@
+"""Estimates the time of nodes, to rank segments and to value further operators. Nothing here is measured.
+
+A node takes the longer of computing and moving its data, plus the overhead of a call.
+This is the roofline model (Williams, Waterman and Patterson, CACM 2009).
+An engine moves its weights and the tensors that cross its boundary; a native stage moves every tensor.
+Unknown dimensions count as one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.graph.topology import GRAPH_INPUT
+from partitioner.graph.view import Graph, Node
+from partitioner.model.values import dimensions
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Rough throughput and overheads of a machine: two cores of a current x86 server."""
+
+    flops_per_s: float = 100e9
+    """Floating-point operations a second."""
+    bytes_per_s: float = 10e9
+    """Memory bandwidth."""
+    native_node_s: float = 2e-6
+    """Overhead of a node that runs natively."""
+    engine_node_s: float = 1e-6
+    """Overhead of a node inside an engine."""
+    engine_call_s: float = 20e-6
+    """Overhead of an engine's call, including its threads' start and stop."""
+
+
+class CostModel:
+    """Estimates of one graph's times, in seconds."""
+
+    def __init__(self, graph: Graph, machine: Machine | None = None) -> None:
+        self._topology = graph.topology
+        self._machine = machine = machine or Machine()
+        compute = np.array([flops(node) for node in graph.nodes]) / machine.flops_per_s
+        weights = np.array([_constant_bytes(node) for node in graph.nodes]) / machine.bytes_per_s
+        moved = _bytes_moved(graph) / machine.bytes_per_s
+        self._native = np.maximum(compute, weights + moved) + machine.native_node_s
+        self._engine = np.maximum(compute, weights) + machine.engine_node_s
+
+    def native_s(self, nodes: Sequence[int]) -> float:
+        """Return the time of nodes that run natively."""
+        return float(self._native[list(nodes)].sum())
+
+    def segment_s(self, nodes: Sequence[int], boundary_bytes: int) -> float:
+        """Return the time of a segment that an engine runs."""
+        machine = self._machine
+        return float(self._engine[list(nodes)].sum()) + machine.engine_call_s + boundary_bytes / machine.bytes_per_s
+
+    def total_s(self, places: np.ndarray) -> float:
+        """Return the time of the whole graph.
+
+        Args:
+            places: Number of each node's segment, or a negative number for a native node, by node.
+        """
+        machine, topology = self._machine, self._topology
+        inside = places >= 0
+        crossing = topology.read_elsewhere(places) & _touches(topology.pins, topology.pin_starts, inside)
+        calls = len(np.unique(places[inside])) * machine.engine_call_s
+        boundary = int(topology.sizes[crossing].sum()) / machine.bytes_per_s
+        return float(np.where(inside, self._engine, self._native).sum()) + calls + boundary
+
+
+def flops(node: Node) -> int:
+    """Return the floating-point operations of a node; a multiply-accumulate counts as two."""
+    rule = FLOPS.get(node.op_type, _elementwise) if node.domain == "" else _elementwise
+    return rule(node.op)
+
+
+def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    if not len(pins):
+        return np.zeros(0, dtype=bool)
+    touched: np.ndarray = np.logical_or.reduceat(inside[pins], starts[:-1])
+    return touched
+
+
+def _constant_bytes(node: Node) -> int:
+    constants = (v.const_value for v in node.op.inputs if v is not None)
+    return sum(tensor.nbytes for tensor in constants if tensor is not None and tensor.dtype != ir.DataType.STRING)
+
+
+def _bytes_moved(graph: Graph) -> np.ndarray:
+    """Return the bytes of the tensors that each node reads and writes."""
+    topology = graph.topology
+    readers, tensors = topology.uses
+    made = topology.producers != GRAPH_INPUT
+    moved = np.zeros(len(graph.nodes))
+    np.add.at(moved, readers, topology.sizes[tensors])
+    np.add.at(moved, topology.producers[made], topology.sizes[made])
+    return moved
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...]:
+    shape = None if value is None else dimensions(value)
+    return tuple(d if isinstance(d, int) else 1 for d in shape or ())
+
+
+def _elements(value: ir.Value | None) -> int:
+    return math.prod(_sizes(value))
+
+
+def _elementwise(op: ir.Node) -> int:
+    return sum(_elements(v) for v in op.outputs)
+
+
+def _convolution(op: ir.Node) -> int:
+    return 2 * _elements(op.outputs[0]) * math.prod(_sizes(op.inputs[1])[1:])
+
+
+def _transposed_convolution(op: ir.Node) -> int:
+    return 2 * _elements(op.inputs[0]) * math.prod(_sizes(op.inputs[1])[1:])
+
+
+def _matrix_product(op: ir.Node) -> int:
+    shared = _sizes(op.inputs[0])
+    inner = shared[0 if op.op_type == "Gemm" and op.attributes.get_int("transA") else -1] if shared else 1
+    return 2 * _elements(op.outputs[0]) * inner
+
+
+def _recurrent(op: ir.Node) -> int:
+    """Count both weight matrices once a step (``X[steps, batch, ...]``, ``W``, ``R``)."""
+    steps = math.prod(_sizes(op.inputs[0])[:2])
+    return 2 * steps * (_elements(op.inputs[1]) + _elements(op.inputs[2]))
+
+
+FLOPS: Mapping[str, Callable[[ir.Node], int]] = {
+    "Conv": _convolution,
+    "ConvInteger": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "GRU": _recurrent,
+    "Gemm": _matrix_product,
+    "LSTM": _recurrent,
+    "MatMul": _matrix_product,
+    "MatMulInteger": _matrix_product,
+    "RNN": _recurrent,
+}
+"""Operations by operator. Others count one for each element of their outputs."""

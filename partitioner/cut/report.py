@@ -1,0 +1,223 @@
+"""Report of a partition: where each node runs, and why; for people, scripts and the compiled file."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from partitioner.cut.atomic_groups import AtomicGroup
+from partitioner.cut.cost_model import CostModel
+from partitioner.cut.labels import Verdict
+from partitioner.cut.segments import Segment
+from partitioner.cut.what_if import WhatIf
+from partitioner.graph.view import Graph
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NativeNode:
+    """A node that no engine runs, with the reason."""
+
+    node: str
+    op_type: str
+    code: str
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Proof that two neighbouring segments can't be one.
+
+    Attributes:
+        between: Names of the two segments.
+        witness: A path from a node of the first to a node of the second whose inner nodes are native.
+    """
+
+    between: tuple[str, str]
+    witness: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Estimated time of a segment, in an engine and natively."""
+
+    engine_ms: float
+    native_ms: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SplitGroup:
+    """An atomic group that needs a further segment to stay in one place.
+
+    Attributes:
+        kind: Kind of the group.
+        nodes: Identities of its nodes.
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Outcome of a partitioning. ``as_json`` gives the documented form.
+
+    ``labelled_by`` says why the engine's library took no part in labelling; it is empty if it did. ``unchecked`` says
+    why engines were built but not run; it is empty if they were.
+    """
+
+    model: str
+    engine: str
+    nodes: int
+    supported_nodes: int
+    minimum_segments: int
+    segments: tuple[Segment, ...]
+    estimates: Mapping[str, Estimate]
+    native: tuple[NativeNode, ...]
+    splits: tuple[Split, ...]
+    split_groups: tuple[SplitGroup, ...]
+    crossing_tensors: int
+    boundary_bytes: int
+    what_if: tuple[WhatIf, ...]
+    seconds: Mapping[str, float]
+    tuning: Mapping[str, Any] | None = None
+    precision: Mapping[str, Any] | None = None
+    labelled_by: str = ""
+    unchecked: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        return {
+            "model": self.model,
+            "engine": self.engine,
+            "nodes": self.nodes,
+            "supported_nodes": self.supported_nodes,
+            "engine_nodes": sum(len(s.nodes) for s in self.segments),
+            "minimum_segments": self.minimum_segments,
+            "segments": [self._segment_as_json(s) for s in self.segments],
+            "native": [dataclasses.asdict(n) for n in self.native],
+            "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
+            "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
+            "crossing_tensors": self.crossing_tensors,
+            "boundary_bytes": self.boundary_bytes,
+            "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
+            "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
+            **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
+            **({"checked": False} if self.unchecked else {}),
+            **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
+            **({} if self.precision is None else {"precision": dict(self.precision)}),
+        }
+
+    def _segment_as_json(self, segment: Segment) -> dict[str, Any]:
+        return {
+            "name": segment.name,
+            "backend": self.engine,
+            "nodes": [n.name for n in segment.nodes],
+            "inputs": [v.name for v in segment.inputs],
+            "outputs": [v.name for v in segment.outputs],
+            "level": segment.level,
+            "estimate": _rounded(dataclasses.asdict(self.estimates[segment.name])),
+        }
+
+
+def levels_of(graph: Graph, segments: Sequence[Segment]) -> list[int]:
+    """Return each node's level by number: its segment's, or for a native node the largest among its inputs."""
+    placed = {node.index: segment.level for segment in segments for node in segment.nodes}
+    levels: list[int] = []
+    for node, predecessors in zip(graph.nodes, graph.topology.predecessors, strict=True):
+        levels.append(placed[node.index] if node.index in placed else max((levels[p] for p in predecessors), default=0))
+    return levels
+
+
+def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
+    """Find for each pair of neighbouring segments a path that leaves the engine and comes back, in O(nodes + edges).
+
+    Native nodes on such a path have the level of its first segment, because levels never fall along an edge.
+    So each native node is visited for one pair alone.
+    """
+    owners: dict[int, Segment] = {node.index: segment for segment in segments for node in segment.nodes}
+    levels = levels_of(graph, segments)
+    splits = []
+    for before, after in itertools.pairwise(segments):
+        starts = [node.index for node in after.nodes]
+        path = _path_back(starts, before, graph.topology.predecessors, owners, levels)
+        if path:
+            names = tuple(graph.nodes[index].name for index in path)
+            splits.append(Split(between=(before.name, after.name), witness=names))
+    return tuple(splits)
+
+
+def count_crossing_tensors(segments: Sequence[Segment]) -> int:
+    """Count the tensors that enter or leave a segment, once for each segment."""
+    return sum(len(s.inputs) + len(s.outputs) for s in segments)
+
+
+def count_boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> int:
+    """Return the bytes of the tensors that ``count_crossing_tensors`` counts; an unknown dimension counts as one."""
+    sizes = dict(zip(graph.tensors, graph.topology.sizes.tolist(), strict=True))
+    return sum(sizes[value] for s in segments for value in (*s.inputs, *s.outputs))
+
+
+def estimate_segments(graph: Graph, segments: Sequence[Segment], costs: CostModel) -> dict[str, Estimate]:
+    """Estimate each segment's time, by segment name."""
+    estimates = {}
+    for segment in segments:
+        nodes = [node.index for node in segment.nodes]
+        engine_s = costs.segment_s(nodes, count_boundary_bytes(graph, [segment]))
+        estimates[segment.name] = Estimate(engine_ms=engine_s * 1e3, native_ms=costs.native_s(nodes) * 1e3)
+    return estimates
+
+
+def find_split_groups(
+    graph: Graph, segments: Sequence[Segment], groups: Sequence[AtomicGroup]
+) -> tuple[SplitGroup, ...]:
+    """Find the atomic groups with nodes in several segments."""
+    owner = {node.name: segment.name for segment in segments for node in segment.nodes}
+    named = ((group.kind, tuple(graph.nodes[index].name for index in group.nodes)) for group in groups)
+    return tuple(
+        SplitGroup(kind=kind, nodes=nodes) for kind, nodes in named if len({owner.get(n) for n in nodes} - {None}) > 1
+    )
+
+
+def native_nodes(graph: Graph, segments: Sequence[Segment], labels: Mapping[str, Verdict]) -> tuple[NativeNode, ...]:
+    """Return every node outside the segments, with its reason."""
+    inside = {node.name for segment in segments for node in segment.nodes}
+    return tuple(
+        NativeNode(
+            node=node.name,
+            op_type=node.op_type,
+            code=str(labels[node.name].code or ""),
+            detail=labels[node.name].detail,
+        )
+        for node in graph.nodes
+        if node.name not in inside
+    )
+
+
+def _rounded(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
+
+
+def _path_back(
+    starts: Sequence[int],
+    target: Segment,
+    predecessors: Sequence[Sequence[int]],
+    owners: Mapping[int, Segment],
+    levels: Sequence[int],
+) -> list[int]:
+    """Walk back over native nodes of the target's level to the target; return an empty path if there is none."""
+    follows = {p: start for start in starts for p in predecessors[start] if p not in owners}
+    pending = [node for node in follows if levels[node] == target.level]
+    while pending:
+        node = pending.pop()
+        if owners.get(node) is target:
+            path = [node]
+            while path[-1] in follows:
+                path.append(follows[path[-1]])
+            return path
+        for p in predecessors[node]:
+            if p not in follows and levels[p] == target.level and owners.get(p) in (None, target):
+                follows[p] = node
+                pending.append(p)
+    return []

@@ -1,0 +1,137 @@
+"""Keys of nodes by everything that decides whether an engine library takes them: equal keys get equal verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, describe_quantization
+from partitioner.model.values import SHAPE_DTYPES, dimensions, is_constant, subgraphs
+
+EXACT_FLOAT32 = 2**24
+"""float32 holds every integer below."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class NodeKey:
+    """Key of all nodes of a graph that an engine library can't tell apart. There is one object for each such set.
+
+    Attributes:
+        parts: Operator, domain, opset and attributes; of each input and output the kind, element type and rank.
+            Also which dimensions are fixed or zero, and which values are constant or shape arithmetic.
+            Also the bits that constant integers need, and what ``DETAILS`` gives for some operators.
+            Names and weights are not in it.
+    """
+
+    parts: Hashable
+
+
+class NodeKeys:
+    """Makes the keys of a graph's nodes. The caller must ask for them in topological order.
+
+    Attributes:
+        shape_arithmetic: Values so far that are computed from dimensions and constants alone.
+    """
+
+    def __init__(self, opset_imports: Mapping[str, int]) -> None:
+        self._opset_imports = opset_imports
+        self._made: dict[Hashable, NodeKey] = {}
+        self._kinds: dict[ir.Value, Hashable] = {}
+        self.shape_arithmetic: set[ir.Value] = set()
+
+    def opset(self, op: ir.Node) -> int:
+        """Return the version of the operator's domain that a node means."""
+        return op.version or self._opset_imports.get(op.domain, 0)
+
+    def of(self, op: ir.Node) -> NodeKey:
+        """Return the key of a node."""
+        self._follow_shapes(op)
+        inputs = tuple(self._kind(v) for v in op.inputs)
+        outputs = tuple(self._kind(v) for v in op.outputs)
+        alone = id(op) if any(True for _ in subgraphs(op)) else None  # equal to no other node
+        attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
+        detail = DETAILS[op.op_type](op) if op.op_type in DETAILS else None
+        parts = (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone, detail)
+        return self._made.setdefault(parts, NodeKey(parts))
+
+    def _kind(self, value: ir.Value | None) -> Hashable:
+        if value is None or not value.name:
+            return None
+        if value not in self._kinds:
+            shape = dimensions(value)
+            pattern = None if shape is None else tuple(_dimension_key(d) for d in shape)
+            kind = type(value.type).__name__
+            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), value in self.shape_arithmetic)
+        return self._kinds[value]
+
+    def _follow_shapes(self, op: ir.Node) -> None:
+        known = op.op_type in ("Shape", "Size") or all(
+            v is None or v.const_value is not None or v in self.shape_arithmetic for v in op.inputs
+        )
+        if known:
+            self.shape_arithmetic.update(v for v in op.outputs if v.dtype in SHAPE_DTYPES)
+
+
+def _dimension_key(dimension: int | str | None) -> str:
+    if not isinstance(dimension, int):
+        return "?"
+    return "0" if dimension == 0 else "n"
+
+
+def _constant_key(value: ir.Value) -> Hashable:
+    if not value.is_initializer():
+        return None
+    if not is_constant(value) or value.const_value is None:
+        return "default"
+    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        return "constant"
+    array = value.const_value.numpy()
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    limits = np.iinfo(np.int32)
+    return (limits.min <= low and high <= limits.max, low > -EXACT_FLOAT32 and high < EXACT_FLOAT32)
+
+
+def _attribute_key(attribute: ir.Attr) -> str:
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return ""
+    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+        tensor = attribute.as_tensor()
+        texts = tensor.dtype == ir.DataType.STRING
+        content = repr(tensor.numpy().tolist()).encode() if texts else tensor.tobytes()
+        return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(content).hexdigest()}"
+    return f"{attribute.type} {attribute.value!r}"
+
+
+def _constant_input(index: int) -> Callable[[ir.Node], Hashable]:
+    def content(op: ir.Node) -> Hashable:
+        value = op.inputs[index] if index < len(op.inputs) else None
+        return None if value is None or value.const_value is None else value.const_value.tobytes()
+
+    return content
+
+
+def _origin(op: ir.Node) -> Hashable:
+    value = op.inputs[0] if op.inputs else None
+    producer = None if value is None or value.dtype != ir.DataType.UINT8 else value.producer()
+    return None if producer is None else producer.op_type
+
+
+def _last_dimension(op: ir.Node) -> Hashable:
+    shape = None if not op.inputs or op.inputs[0] is None else dimensions(op.inputs[0])
+    return shape[-1] if shape else None
+
+
+DETAILS: Mapping[str, Callable[[ir.Node], Hashable]] = {
+    "BitShift": _constant_input(1),
+    "Cast": _origin,
+    DEQUANTIZE: describe_quantization,
+    "Dropout": _constant_input(2),
+    QUANTIZE: describe_quantization,
+    "STFT": _last_dimension,
+    "TopK": _constant_input(1),
+}
+"""Further parts that a library's table reads, by operator: small constants, the other end of a tensor, sizes."""

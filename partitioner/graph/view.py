@@ -1,0 +1,249 @@
+"""A read-only view of an ONNX graph: nodes in topological order, their edges, and which are constant."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence, Set
+
+import onnx_ir as ir
+
+from partitioner.graph.node_keys import NodeKey, NodeKeys
+from partitioner.graph.topology import GRAPH_INPUT, Topology
+from partitioner.model.values import Dimension, dimensions, is_constant, is_random, read_values, subgraphs
+
+TRTNODE_DOMAIN = "ai.trtnode"
+"""Domain of the nodes that carry engines, and of their functions."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Name, element type and shape of a value.
+
+    Attributes:
+        name: ONNX value name.
+        dtype: Element type; None for an untyped value, and for sequences, optionals and maps.
+        shape: One entry a dimension: a size, a symbol, or None where nothing is known; None for an unknown rank.
+        optional: True if the value has a default (a graph input that is also an initializer).
+    """
+
+    name: str
+    dtype: ir.DataType | None
+    shape: tuple[Dimension, ...] | None
+    optional: bool = False
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """Shape if every dimension has a size, else None."""
+        if self.shape is None:
+            return None
+        sizes = tuple(d for d in self.shape if isinstance(d, int))
+        return sizes if len(sizes) == len(self.shape) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a tensor of this type and fixed shape; 0 where either is unknown."""
+        shape = self.static_shape
+        return 0 if shape is None or self.dtype is None else math.ceil(math.prod(shape) * self.dtype.itemsize)
+
+    @classmethod
+    def of(cls, value: ir.Value) -> TensorSpec:
+        """Return the spec of an onnx_ir value."""
+        dense = isinstance(value.type, ir.TensorType)
+        return cls(
+            name=value.name or "",
+            dtype=value.dtype if dense and value.dtype != ir.DataType.UNDEFINED else None,
+            shape=dimensions(value),
+            optional=value.is_graph_input() and value.is_initializer(),
+        )
+
+
+def describe(spec: TensorSpec) -> str:
+    """Return a tensor's type as people write it, such as ``float32[N, 3, 224, 224]``."""
+    dtype = (
+        "any type" if spec.dtype is None else str(spec.dtype.numpy()) if spec.dtype != ir.DataType.STRING else "string"
+    )
+    if spec.shape is None:
+        return f"{dtype} of any shape"
+    return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator call of the top-level graph.
+
+    Attributes:
+        name: Identity of the node: its ONNX name if that is unique and not empty, else ``op_type:first_output``.
+        op: The onnx_ir node.
+        opset: Version of the operator's domain that the model imports.
+        reads: Distinct run-time values that the node or one of its subgraphs reads, captured ones included.
+        predecessors: Identities of the nodes that produce ``reads``.
+        key: Key that the node shares with all nodes that an engine library can't tell apart from it.
+        index: Number of the node in its graph.
+    """
+
+    name: str
+    op: ir.Node
+    opset: int
+    reads: tuple[ir.Value, ...]
+    predecessors: tuple[str, ...]
+    key: NodeKey
+    index: int
+
+    @property
+    def op_type(self) -> str:
+        """Operator name."""
+        return self.op.op_type
+
+    @property
+    def domain(self) -> str:
+        """Operator domain; ONNX's own is the empty string."""
+        return self.op.domain
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A model's top-level graph.
+
+    Attributes:
+        model: The onnx_ir model that this view reads.
+        nodes: The nodes in topological order.
+        tensors: Every run-time value that a node reads or makes, numbered as in ``topology``.
+        producers: Number of the node that makes a tensor, or ``topology.GRAPH_INPUT``, by tensor.
+        topology: Edges by number.
+        constant: True if a node computes from constants alone, the same for every request, by number.
+        shape_arithmetic: Values computed from dimensions and constants alone.
+        op_types: Operators of the nodes.
+        names: Identities of the nodes, by number.
+        kinds: The first node of each key, in order.
+        kind_of: Place in ``kinds`` of the node with the same key, by number.
+    """
+
+    model: ir.Model
+    nodes: tuple[Node, ...]
+    tensors: tuple[ir.Value, ...]
+    producers: tuple[int, ...]
+    topology: Topology
+    constant: Sequence[bool]
+    shape_arithmetic: Set[ir.Value]
+    op_types: Set[str]
+    names: tuple[str, ...]
+    kinds: tuple[Node, ...]
+    kind_of: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Graph:
+        """Return the view of a model whose nodes are in topological order (``passes.clean_up`` sorts them)."""
+        keys = NodeKeys(model.graph.opset_imports)
+        nodes = _nodes_of(model.graph, keys)
+        numbers, producers = _numbered_tensors(nodes)
+        reads = [tuple(numbers[v] for v in node.reads) for node in nodes]
+        outputs = set(model.graph.outputs)
+        topology = Topology.of(
+            reads, producers, sizes=[_expected_bytes(v) for v in numbers], leaving=[v in outputs for v in numbers]
+        )
+        first: dict[NodeKey, Node] = {}
+        for node in nodes:
+            first.setdefault(node.key, node)
+        places = {key: place for place, key in enumerate(first)}
+        return cls(
+            model=model,
+            nodes=nodes,
+            tensors=tuple(numbers),
+            producers=tuple(producers),
+            topology=topology,
+            constant=_constant(reads, producers, nodes),
+            shape_arithmetic=keys.shape_arithmetic,
+            op_types={node.op_type for node in nodes},
+            names=tuple(node.name for node in nodes),
+            kinds=tuple(first.values()),
+            kind_of=tuple(places[node.key] for node in nodes),
+        )
+
+    @property
+    def inputs(self) -> tuple[ir.Value, ...]:
+        """Graph inputs, in order."""
+        return tuple(self.model.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[ir.Value, ...]:
+        """Graph outputs, in order."""
+        return tuple(self.model.graph.outputs)
+
+
+def subgraph_nodes(node: Node) -> Iterator[Node]:
+    """Yield the nodes of a node's subgraphs, recursively. Identities begin with those of their parents."""
+    assert node.op.graph is not None
+    yield from _subgraph_nodes(node.name, node.op, NodeKeys(node.op.graph.opset_imports))
+
+
+def _subgraph_nodes(parent: str, op: ir.Node, keys: NodeKeys) -> Iterator[Node]:
+    for subgraph in subgraphs(op):
+        names = _identities(subgraph)
+        for index, inner in enumerate(subgraph):
+            name = f"{parent}/{names[inner]}"
+            yield Node(name, inner, keys.opset(inner), _run_time_reads(inner), (), keys.of(inner), index)
+            yield from _subgraph_nodes(name, inner, keys)
+
+
+def _nodes_of(graph: ir.Graph, keys: NodeKeys) -> tuple[Node, ...]:
+    names = _identities(graph)
+    nodes = []
+    for index, op in enumerate(graph):
+        reads = _run_time_reads(op)
+        predecessors = tuple(dict.fromkeys(names[p] for v in reads if (p := v.producer()) is not None))
+        nodes.append(Node(names[op], op, keys.opset(op), reads, predecessors, keys.of(op), index))
+    return tuple(nodes)
+
+
+def _run_time_reads(op: ir.Node) -> tuple[ir.Value, ...]:
+    return tuple(dict.fromkeys(v for v in read_values(op) if not is_constant(v)))
+
+
+def _numbered_tensors(nodes: Sequence[Node]) -> tuple[dict[ir.Value, int], list[int]]:
+    """Return the number of each tensor in order of first use, and the producer of each, by number."""
+    numbers: dict[ir.Value, int] = {}
+    producers: list[int] = []
+    for node in nodes:
+        for value in node.reads:
+            if value not in numbers:
+                numbers[value] = len(producers)
+                producers.append(GRAPH_INPUT)
+        for value in node.op.outputs:
+            numbers[value] = len(producers)
+            producers.append(node.index)
+    return numbers, producers
+
+
+def _constant(reads: Sequence[Sequence[int]], producers: Sequence[int], nodes: Sequence[Node]) -> list[bool]:
+    constant: list[bool] = []
+    for node, tensors in zip(nodes, reads, strict=True):
+        steady = all(producers[tensor] != GRAPH_INPUT and constant[producers[tensor]] for tensor in tensors)
+        constant.append(steady and not is_random(node.op))
+    return constant
+
+
+def _expected_bytes(value: ir.Value) -> int:
+    """Return the bytes of a value; an unknown dimension counts as one, elements without fixed size as 0."""
+    if not isinstance(value.type, ir.TensorType) or value.dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING):
+        return 0
+    sizes = (d if isinstance(d, int) else 1 for d in value.shape or ())
+    return math.ceil(math.prod(sizes) * value.dtype.itemsize)
+
+
+def _identities(graph: ir.Graph) -> dict[ir.Node, str]:
+    counts = collections.Counter(op.name for op in graph if op.name)
+    return {op: _identity(op, unique=counts[op.name or ""] == 1) for op in graph}
+
+
+def _identity(op: ir.Node, *, unique: bool) -> str:
+    if unique and op.name:
+        return op.name
+    first = next((v.name for v in op.outputs if v.name), "")
+    return f"{op.op_type}:{first}"
+
+
+def specs(values: tuple[ir.Value, ...]) -> tuple[TensorSpec, ...]:
+    """Return the specs of values."""
+    return tuple(TensorSpec.of(v) for v in values)

@@ -1,0 +1,92 @@
+"""Tensor data in files beside the model (ONNX external data)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterable
+
+import onnx
+import onnx_ir as ir
+
+from partitioner.errors import ExternalDataError
+from partitioner.model import protobuf_walk
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Position of a tensor's data: file, first byte, number of bytes."""
+
+    file: pathlib.Path
+    offset: int
+    size_bytes: int
+
+
+def check_external_data(path: pathlib.Path, proto: onnx.ModelProto) -> None:
+    """Refuse external data that is missing, too short, or outside the model's folder.
+
+    Raises:
+        ExternalDataError: The data can't be used. The message names the tensor and its location.
+    """
+    for tensor in protobuf_walk.tensors(proto):
+        if onnx.external_data_helper.uses_external_data(tensor):
+            _find(path, tensor)
+
+
+def take_data_inside(path: pathlib.Path, tensors: Iterable[onnx.TensorProto]) -> None:
+    """Read the external data of tensors of the model at ``path`` into the tensors.
+
+    Raises:
+        ExternalDataError: As ``check_external_data``.
+    """
+    for tensor in tensors:
+        if onnx.external_data_helper.uses_external_data(tensor):
+            place = _find(path, tensor)
+            with place.file.open("rb") as file:
+                file.seek(place.offset)
+                tensor.raw_data = file.read(place.size_bytes)
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+
+
+def lazy_tensor(path: pathlib.Path, tensor: onnx.TensorProto) -> ir.LazyTensor:
+    """Wrap a tensor of the model at ``path``: each access reads its external data."""
+
+    def read() -> ir.TensorProtocol:
+        inside = onnx.TensorProto()
+        inside.CopyFrom(tensor)
+        take_data_inside(path, [inside])
+        return ir.serde.deserialize_tensor(inside)
+
+    return ir.LazyTensor(read, ir.DataType(tensor.data_type), ir.Shape(tensor.dims), name=tensor.name)
+
+
+def _find(path: pathlib.Path, tensor: onnx.TensorProto) -> _Place:
+    """Check and return the place of a tensor's data. Links may stay in the folder of the model or of its own link."""
+    info = {entry.key: entry.value for entry in tensor.external_data}
+    location = info.get("location", "")
+    file = (path.parent / location.replace("\0", "")).resolve()
+    folders = (path.parent.resolve(), path.resolve().parent)
+    if not location or "\0" in location or not any(file.is_relative_to(folder) for folder in folders):
+        raise ExternalDataError(path, tensor.name, location, "that is outside the model's folder")
+    if not file.is_file():
+        raise ExternalDataError(path, tensor.name, location, "there is no such file")
+    offset, length = info.get("offset", "0"), info.get("length", "0")
+    if not (offset.isdecimal() and length.isdecimal()):
+        raise ExternalDataError(path, tensor.name, location, f"offset {offset!r} or length {length!r} is no number")
+    place = _Place(file=file, offset=int(offset), size_bytes=_size_bytes(tensor))
+    needed = place.offset + max(int(length), place.size_bytes)
+    if file.stat().st_size < needed:
+        problem = f"that file has {file.stat().st_size} bytes of the {needed} that are needed"
+        raise ExternalDataError(path, tensor.name, location, problem)
+    return place
+
+
+def _size_bytes(tensor: onnx.TensorProto) -> int:
+    """Return the size of a tensor's data; 0 for types without a size, which can't be external."""
+    try:
+        bits = ir.DataType(tensor.data_type).bitwidth
+    except (TypeError, ValueError):
+        return 0
+    return max(0, math.ceil(math.prod(tensor.dims) * bits / 8))

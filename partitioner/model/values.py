@@ -1,0 +1,102 @@
+"""Queries on onnx_ir values and nodes: shape, constness, values read, subgraphs and their captures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+import onnx_ir as ir
+
+Dimension = int | str | None
+"""A size, a symbol, or None where nothing is known."""
+
+RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+
+SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+"""Element types of shape arithmetic."""
+
+DECLARED_TYPE = "trtnode.declared_type"
+"""Key of ``ir.Value.meta`` for the ``onnx.TypeProto`` of a value whose type onnx_ir can't hold."""
+
+
+def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:
+    """Return the shape of a value with plain entries; None for an unknown rank."""
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Return whether a value is an initializer that no request can replace.
+
+    From IR version 4, an initializer that is also a graph input is only a default; see
+    https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs.
+    """
+    return value.is_initializer() and not value.is_graph_input()
+
+
+def comes_from_shape(value: ir.Value) -> bool:
+    """Return whether integer operators and constants alone compute a value from Shape or Size."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        current = pending.pop()
+        if current.const_value is not None or current in seen:
+            continue
+        seen.add(current)
+        producer = current.producer()
+        if producer is None or current.dtype not in SHAPE_DTYPES:
+            return False
+        if producer.op_type not in ("Shape", "Size"):
+            pending.extend(v for v in producer.inputs if v is not None)
+    return True
+
+
+def names_of(values: Iterable[ir.Value]) -> list[str]:
+    """Return the names of values; an unnamed one gives an empty name."""
+    return [v.name or "" for v in values]
+
+
+def serialize_value(value: ir.Value) -> onnx.ValueInfoProto:
+    """Return a value's name and type as protobuf."""
+    proto = ir.serde.serialize_value(value)
+    if DECLARED_TYPE in value.meta:
+        proto.type.CopyFrom(value.meta[DECLARED_TYPE])
+    return proto
+
+
+def holds_map(kind: onnx.TypeProto) -> bool:
+    """Return whether a type is a map, or a sequence or optional of maps."""
+    if kind.HasField("sequence_type"):
+        return holds_map(kind.sequence_type.elem_type)
+    if kind.HasField("optional_type"):
+        return holds_map(kind.optional_type.elem_type)
+    return kind.HasField("map_type")
+
+
+def read_values(op: ir.Node) -> Iterator[ir.Value]:
+    """Yield every value that a node reads: its inputs, then the captures of its subgraphs."""
+    yield from (v for v in op.inputs if v is not None)
+    for subgraph in subgraphs(op):
+        yield from _captured(subgraph)
+
+
+def subgraphs(op: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the subgraphs of a node (branches of If, bodies of Loop and Scan)."""
+    for attribute in op.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def is_random(op: ir.Node) -> bool:
+    """Return whether a node, or one in its subgraphs, draws random numbers."""
+    return op.op_type in RANDOM_OPS or any(is_random(inner) for subgraph in subgraphs(op) for inner in subgraph)
+
+
+def _captured(subgraph: ir.Graph) -> Iterator[ir.Value]:
+    inside = {*subgraph.inputs, *subgraph.initializers.values()}
+    for op in subgraph:
+        yield from (v for v in read_values(op) if v not in inside)
+        inside.update(op.outputs)
+    yield from (v for v in subgraph.outputs if v not in inside)

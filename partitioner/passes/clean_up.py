@@ -1,0 +1,128 @@
+"""Clean-ups before labelling: inlining, constants, shape arithmetic, identities, dead nodes, order, shapes."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from partitioner.graph.view import TRTNODE_DOMAIN, Graph
+from partitioner.model.values import subgraphs
+from partitioner.passes.constant_folding import fold_constants
+from partitioner.passes.shape_inference import infer_shapes
+
+logger = logging.getLogger(__name__)
+
+FIRST_IR_WITH_DEFAULTS = 4
+"""Below IR version 4, every initializer was a graph input too, but not a default."""
+
+MEAN_VARIANCE_AXES = (0, 2, 3)
+"""Default axes of MeanVarianceNormalization (operator specification, opset 9 on)."""
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace calls of model-local functions by the functions' nodes, if those mean the same in the model."""
+    apart = _functions_apart(model)
+    if len(apart) < len(model.functions):
+        common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
+        common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        _end_shadowing(model.graph, set())
+
+
+def _functions_apart(model: ir.Model) -> set[ir.OperatorIdentifier]:
+    """Return the functions of TrtNodes, those that import other versions than the rest, and all that these call."""
+    imports = dict(model.opset_imports)
+    waiting = []
+    for function in model.functions.values():
+        if function.domain != TRTNODE_DOMAIN and all(imports.get(d, v) == v for d, v in function.opset_imports.items()):
+            imports.update(function.opset_imports)
+        else:
+            waiting.append(function.identifier())
+    apart: set[ir.OperatorIdentifier] = set()
+    while waiting:
+        key = waiting.pop()
+        apart.add(key)
+        called = {op.op_identifier() for op in model.functions[key].all_nodes()}
+        waiting.extend((called & model.functions.keys()) - apart)
+    return apart
+
+
+def _end_shadowing(graph: ir.Graph, outer: set[str]) -> None:
+    """Rename values of subgraphs that shadow outer values. ONNX forbids that, and inlining may cause it."""
+    values = [*graph.inputs, *graph.initializers.values(), *(v for op in graph for v in op.outputs)]
+    taken = outer | {v.name for v in values if v.name}
+    for value in values:
+        if value.name in outer:
+            value.name = next(name for i in itertools.count(2) if (name := f"{value.name}_{i}") not in taken)
+            taken.add(value.name)
+    for op in graph:
+        for subgraph in subgraphs(op):
+            _end_shadowing(subgraph, taken)
+
+
+def lift_constants(model: ir.Model) -> None:
+    """Turn Constant nodes into initializers, and initializers of old IR versions into constants."""
+    if model.ir_version < FIRST_IR_WITH_DEFAULTS:
+        common.RemoveInitializersFromInputsPass()(model)
+        model.ir_version = FIRST_IR_WITH_DEFAULTS
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+
+
+def remove_identities(model: ir.Model) -> None:
+    """Remove Identity nodes, except those whose result is an output of the graph."""
+    outputs = set(model.graph.outputs)
+    for op in list(model.graph):
+        if op.op_type != "Identity" or op.domain or len(op.inputs) != 1 or op.inputs[0] is None:
+            continue
+        source, result = op.inputs[0], op.outputs[0]
+        if result in outputs:
+            continue
+        ir.convenience.replace_all_uses_with(result, source)
+        model.graph.remove(op, safe=True)
+
+
+def remove_dead_nodes(model: ir.Model) -> None:
+    """Remove nodes and initializers that no output needs."""
+    common.RemoveUnusedNodesPass()(model)
+
+
+def sort_nodes(model: ir.Model) -> None:
+    """Sort nodes topologically."""
+    common.TopologicalSortPass()(model)
+
+
+def state_axes(model: ir.Model) -> None:
+    """Write the default axes of MeanVarianceNormalization; types can't be inferred in a function without them."""
+    for op in model.graph.all_nodes():
+        if op.op_type == "MeanVarianceNormalization" and not op.domain and "axes" not in op.attributes:
+            op.attributes["axes"] = ir.AttrInt64s("axes", MEAN_VARIANCE_AXES)
+
+
+PASSES: tuple[Callable[[ir.Model], None], ...] = (
+    inline_functions,
+    sort_nodes,
+    lift_constants,
+    remove_identities,
+    state_axes,
+    infer_shapes,
+    fold_constants,
+    remove_dead_nodes,
+    infer_shapes,
+)
+"""The passes in order. Folding makes more shapes static, so shapes are inferred again after it."""
+
+
+def clean_up(model: ir.Model) -> Graph:
+    """Run every pass over a model, in place, and view the result.
+
+    Returns:
+        The cleaned graph. It has the same inputs and outputs, and computes the same values.
+    """
+    for run in PASSES:
+        before = len(model.graph)
+        run(model)
+        logger.debug("%s: %d nodes before, %d after", run.__name__, before, len(model.graph))
+    return Graph.of(model)

@@ -1,0 +1,7 @@
+"""Dynamic batching: requests that wait at the same time become one execution.
+
+Takes: arrays of requests, and their options in the queue.
+Gives: the rows of each request.
+Promises: no request overtakes another of its priority; a faulty request fails alone.
+Imports: protocol, schema, telemetry.
+"""

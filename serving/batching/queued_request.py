@@ -1,0 +1,83 @@
+"""A request that waits for its batch."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from serving.batching.concatenation import Feeds
+from serving.telemetry.request_stats import Durations
+
+
+class WaitingRequest:
+    """One request, from the queue to its outcome. Every attribute changes under the batcher's lock alone.
+
+    Attributes:
+        feeds: Its inputs.
+        names: The outputs that it asks for; None for all.
+        rows: Its size along axis 0.
+        key: Equal for requests that may share a batch; None for one that runs by itself.
+        priority: 1 runs before 2.
+        arrived_ns: When it entered the queue.
+        deadline_ns: When it leaves the queue unanswered; None for never.
+        durations: Gets the time in the queue and of the execution.
+        queued: Whether it is still in the queue.
+        outcome: Its results or its error, once known.
+    """
+
+    __slots__ = (
+        "_wakes", "arrived_ns", "deadline_ns", "durations", "feeds", "key", "names", "outcome", "priority", "queued",
+        "rows",
+    )  # fmt: skip
+
+    def __init__(
+        self, feeds: Feeds, names: Sequence[str] | None, *, rows: int, key: Hashable | None, durations: Durations
+    ) -> None:
+        self.feeds = feeds
+        self.names = names
+        self.rows = rows
+        self.key = key
+        self.priority = 1
+        self.arrived_ns = 0
+        self.deadline_ns: int | None = None
+        self.durations = durations
+        self.queued = False
+        self.outcome: Mapping[str, np.ndarray] | Exception | None = None
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wake(self) -> None:
+        """Let its thread look again."""
+        self._wakes.put(None)
+
+    def sleep(self, until_ns: int | None) -> None:
+        """Wait until somebody wakes it, or until a time."""
+        timeout_s = None
+        if until_ns is not None:  # clients may ask for times beyond what the system can wait
+            timeout_s = min(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9), threading.TIMEOUT_MAX)
+        with contextlib.suppress(queue.Empty):
+            self._wakes.get(timeout=timeout_s)
+
+    def is_late(self, now_ns: int) -> bool:
+        """Return whether it has waited as long as it may."""
+        return self.deadline_ns is not None and now_ns >= self.deadline_ns
+
+
+def batch_key(inputs: Sequence[str], feeds: Feeds, names: Sequence[str] | None) -> tuple[int, Hashable | None]:
+    """Return how many rows a request has, and the kind of requests that it may share a batch with.
+
+    Args:
+        inputs: Names of the inputs that every request has; one that brings others too runs by itself.
+        feeds: The request's inputs.
+        names: The outputs that it asks for; None for all.
+    """
+    sizes = {len(array) if array.ndim else 0 for array in feeds.values()}
+    rows = max(sizes, default=0)
+    if len(sizes) > 1 or not rows or len(feeds) != len(inputs):
+        return rows, None
+    shapes = tuple(feeds[name].shape[1:] for name in inputs)
+    return rows, (shapes, None if names is None else tuple(names))

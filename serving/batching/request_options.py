@@ -1,0 +1,38 @@
+"""The options of a request in the queue: priority, time limit, and cancellation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+def _never(_leave: Callable[[], None]) -> bool:
+    return True
+
+
+class RequestOptions(NamedTuple):  # a frozen dataclass takes five times as long to make
+    """The wishes of one request.
+
+    Attributes:
+        priority: 1 is the highest; 0 for the default.
+        timeout_us: Longest time in the queue, in microseconds; 0 for the configured one.
+        on_cancel: Registers what to call when the client leaves; returns False if it has left already.
+        waiting: Entered while the request's thread waits for others, and left before it works again.
+    """
+
+    priority: int = 0
+    timeout_us: int = 0
+    on_cancel: Callable[[Callable[[], None]], bool] = _never
+    waiting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+    def level(self, levels: int) -> int:
+        """Return the priority among ``levels``; the last level is for requests that name none, or one beyond."""
+        return self.priority if 0 < self.priority <= levels else levels
+
+    def timeout_ns(self, configured_ms: int | None) -> int | None:
+        """Return the longest time in the queue in nanoseconds: the shorter of both limits, None if there is none."""
+        limits = [self.timeout_us * 1_000] if self.timeout_us else []
+        if configured_ms is not None:
+            limits.append(configured_ms * 1_000_000)
+        return min(limits, default=None)

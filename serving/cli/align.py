@@ -1,0 +1,70 @@
+"""``trtnode align``: compares a compiled model with the one that it was made from, value by value."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+
+from rich.console import Console
+from rich.table import Table
+
+from engines import AlignedValue, Alignment, align
+from engines.inputs.samples import load_samples
+from serving.cli.trust import trust_from
+
+
+def align_(arguments: argparse.Namespace) -> int:
+    """Compare and print; return 1 if a value diverges.
+
+    Raises:
+        PartitionError: A model can't be read.
+        EngineError: A model or the inputs can't be used.
+    """
+    alignment = align(
+        arguments.model,
+        arguments.reference,
+        load_samples(arguments.inputs),
+        deep=arguments.deep,
+        min_sqnr_db=arguments.min_sqnr,
+        trust=trust_from(arguments),
+    )
+    if arguments.json:
+        facts = {"model": arguments.model.name, "reference": arguments.reference.name, **alignment.as_json()}
+        print(json.dumps(facts))
+    else:
+        _print(alignment, Console())
+    return 0 if alignment.first is None else 1
+
+
+def _print(alignment: Alignment, console: Console) -> None:
+    table = Table("value", "made by", "cosine", "max abs", "SQNR dB", "")
+    for value in alignment.values:
+        mark = "diverges" if value.diverges else ""
+        table.add_row(
+            value.name, _maker(value), f"{value.cosine:.6f}", f"{value.max_abs:.3g}", _decibels(value.sqnr_db), mark
+        )
+    console.print(table)
+    if alignment.missing:
+        console.print(f"Not in the reference, so not compared: {', '.join(alignment.missing)}.")
+    for stage, reason in alignment.unobserved.items():
+        console.print(f"The inside of {stage} can't be seen: {reason}")
+    first = alignment.first
+    if first is None:
+        console.print(
+            f"No value diverges; compared: {len(alignment.values)}, "
+            f"each equal to {alignment.min_sqnr_db:g} dB or better."
+        )
+    else:
+        console.print(
+            f"The first value that diverges is {first.name!r}, made by {_maker(first)}: "
+            f"{_decibels(first.sqnr_db)} dB, less than {alignment.min_sqnr_db:g}."
+        )
+
+
+def _maker(value: AlignedValue) -> str:
+    return value.stage if value.node is None else f"{value.node} in {value.stage}"
+
+
+def _decibels(ratio: float) -> str:
+    return "equal" if ratio == math.inf else f"{ratio:.1f}"

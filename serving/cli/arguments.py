@@ -1,0 +1,311 @@
+"""The commands about models, from ``explain`` to ``sign``. Light: their work is imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from engines.backends.names import (
+    ALLOWANCES,
+    ASKED_PRECISIONS,
+    CALIBRATION_METHODS,
+    ENGINE_NAMES,
+    LIBRARY_NAMES,
+    TARGET_NAMES,
+    target_problem,
+)
+from serving.cli.command import Command, lazy, number, positive
+
+DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _targets(text: str) -> tuple[str, ...]:
+    for name in _names(text):
+        if problem := target_problem(name):
+            raise argparse.ArgumentTypeError(f"{name!r} {problem}")
+    return _names(text)
+
+
+def _percent(text: str) -> float:
+    number = float(text)
+    if not 50 < number <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not above 50 and up to 100")
+    return number
+
+
+def add_partition_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a user can say about where nodes run."""
+    group = parser.add_argument_group("partition options")
+    group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="native builds no engine; default: auto")
+    group.add_argument("--native-ops", type=_names, default=(), metavar="A,B", help="operators that run natively")
+    group.add_argument(
+        "--native-nodes", action="append", default=[], metavar="GLOB", help="nodes that run natively; may be repeated"
+    )
+    group.add_argument("--engine-ops", type=_names, metavar="A,B", help="the only operators that may run in an engine")
+    group.add_argument(
+        "--min-segment-nodes", type=positive, default=1, metavar="N", help="smaller segments run natively; default: 1"
+    )
+    group.add_argument(
+        "--max-segments", type=positive, metavar="N", help="keep the segments with the greatest estimated benefit"
+    )
+    group.add_argument(
+        "--allow",
+        action="append",
+        choices=ALLOWANCES,
+        default=[],
+        help="let TensorRT engines run operators whose results depend on values in size, or compute float64 in float32",
+    )
+    group.add_argument(
+        "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
+    )
+
+
+def _configure_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
+    _add_cache_options(parser, without="ask the engine library about every operator anew and keep no answer")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the graph, for a browser")
+    _add_shape_option(parser, purpose="explain the model as if an input had this shape")
+    add_partition_options(parser)
+
+
+def _add_shape_option(parser: argparse.ArgumentParser, *, purpose: str) -> None:
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME:MIN,OPT,MAX",
+        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile",
+    )
+
+
+def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None:
+    parser.add_argument("--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache")
+    parser.add_argument("--no-cache", action="store_true", help=without)
+
+
+def _configure_compile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an ONNX model")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
+    parser.add_argument(
+        "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
+    )
+    parser.add_argument(
+        "--tune", action="store_true", help="measure here, and keep an engine only where the model is faster with it"
+    )
+    parser.add_argument(
+        "--strip-fallback",
+        action="store_true",
+        help="leave out the nodes and weights that engines replace: smaller, of use on machines like this one",
+    )
+    _add_cache_options(parser, without="build every engine anew and keep none")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_shape_option(parser, purpose="shapes that TensorRT builds for")
+    _add_precision_options(parser)
+    add_partition_options(parser)
+    _add_tensorrt_options(parser)
+
+
+def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("TensorRT options")
+    group.add_argument("--workspace-mb", type=positive, metavar="N", help="scratch memory in MiB; default: all of it")
+    group.add_argument(
+        "--optimization-level", type=int, choices=range(6), default=3, help="how long the builder searches; default: 3"
+    )
+    group.add_argument("--hardware-compatible", action="store_true", help="build for other GPU generations too")
+    group.add_argument("--version-compatible", action="store_true", help="build for later TensorRT releases too")
+    group.add_argument(
+        "--target",
+        type=_targets,
+        default=(),
+        metavar="SM,SM",
+        help=f"GPUs that tensorrt-rtx builds for: {', '.join(TARGET_NAMES)}; default: every one from Ampere on",
+    )
+    group.add_argument("--sparse", action="store_true", help="use structured sparsity, where weights have it")
+    group.add_argument("--no-cuda-graphs", action="store_true", help="run without CUDA graphs")
+    group.add_argument(
+        "--strip-plan",
+        action="store_true",
+        help="build engines without weights; they get those of the nodes that they replace when they are loaded",
+    )
+    group.add_argument(
+        "--build-timeout", type=positive, metavar="S", help="seconds for one engine of any library; default: 600"
+    )
+
+
+def _add_precision_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("precision options")
+    group.add_argument(
+        "--precision",
+        choices=ASKED_PRECISIONS,
+        default="fp32",
+        help="what engines compute in; auto: the fastest inside the accuracy budget; default: fp32",
+    )
+    group.add_argument(
+        "--precision-rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="another one for some nodes: node=GLOB:PRECISION or op=TYPE:PRECISION; may be repeated, the first that "
+        "fits counts",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="DATA",
+        help="samples of the inputs (.npz, a folder, or module:function), or the ranges.json of `trtnode calibrate`",
+    )
+    group.add_argument(
+        "--calibration-method",
+        default="minmax",
+        metavar="M",
+        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    group.add_argument(
+        "--min-cosine",
+        type=number(-1, 1),
+        metavar="X",
+        help="of any output; default: 0.99 without other limits, 0.995 for a classifier",
+    )
+    group.add_argument(
+        "--min-top1-agreement", type=number(0, 1), metavar="X", help="share of best classes that must stay"
+    )
+    group.add_argument("--max-abs", type=number(0), metavar="X", help="largest difference of any element")
+    group.add_argument("--metric", metavar="MODULE:FUNCTION", help="a measure of your own; at least 0 is good enough")
+
+
+def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an FP32 ONNX model")
+    parser.add_argument(
+        "--data",
+        required=True,
+        metavar="DATA",
+        help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, or "
+        "module:function that yields dictionaries",
+    )
+    parser.add_argument(
+        "--method",
+        default="minmax",
+        metavar="M",
+        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+    )
+    parser.add_argument(
+        "--percentile", type=_percent, default=99.99, metavar="P", help="values to keep, in percent; default: 99.99"
+    )
+    parser.add_argument("--samples", type=positive, metavar="N", help="the most samples to use; default: all")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="RANGES.json", help="file to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model, or any ONNX model")
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
+    parser.add_argument("--native", action="store_true", help="leave the engines alone")
+    _add_trust_options(parser)
+
+
+def _add_trust_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("trust options")
+    group.add_argument(
+        "--trust-key",
+        type=pathlib.Path,
+        action="append",
+        default=[],
+        metavar="KEY.pub",
+        help="run only engines that this key signed, or that were built here; may be repeated",
+    )
+    group.add_argument(
+        "--allow-unsigned",
+        choices=LIBRARY_NAMES,
+        action="append",
+        help="run unsigned engines of this library as well; default without --trust-key: openvino; may be repeated",
+    )
+    group.add_argument(
+        "--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache, with this machine's key"
+    )
+
+
+def _configure_keys(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("generate",), help="generate: make a key pair (Ed25519)")
+    parser.add_argument(
+        "-o", "--output", type=pathlib.Path, required=True, metavar="NAME", help="private key; the public is NAME.pub"
+    )
+
+
+def _configure_sign(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument("--key", type=pathlib.Path, required=True, metavar="K", help="a private key of `trtnode keys`")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="OUT", help="file to write; default: the model")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def _configure_align(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    parser.add_argument(
+        "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
+    )
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
+    parser.add_argument(
+        "--min-sqnr",
+        type=number(),
+        metavar="DB",
+        help="signal-to-quantization-noise ratio, in decibels, below which a value has diverged; "
+        "default: what the precision of the engines explains",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    _add_trust_options(parser)
+
+
+EXPLAIN = Command(
+    name="explain",
+    help="tell which nodes an engine takes, and why not the others",
+    configure=_configure_explain,
+    run=lazy("serving.cli.explain:explain"),
+)
+
+COMPILE = Command(
+    name="compile",
+    help="build engines for a model and embed them in it",
+    configure=_configure_compile,
+    run=lazy("serving.cli.compile:compile_"),
+)
+
+CALIBRATE = Command(
+    name="calibrate",
+    help="learn the ranges of a model's tensors, for int8",
+    configure=_configure_calibrate,
+    run=lazy("serving.cli.calibrate:calibrate_"),
+)
+
+RUN = Command(
+    name="run",
+    help="run a model once on inputs from a file",
+    configure=_configure_run,
+    run=lazy("serving.cli.run:run"),
+)
+
+ALIGN = Command(
+    name="align",
+    help="find the first value of a compiled model that differs from its source",
+    configure=_configure_align,
+    run=lazy("serving.cli.align:align_"),
+)
+
+KEYS = Command(
+    name="keys",
+    help="make a key pair to sign engines with",
+    configure=_configure_keys,
+    run=lazy("serving.cli.trust:keys"),
+)
+
+SIGN = Command(
+    name="sign",
+    help="sign the engines of a compiled model",
+    configure=_configure_sign,
+    run=lazy("serving.cli.trust:sign"),
+)

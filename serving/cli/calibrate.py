@@ -1,0 +1,61 @@
+"""``trtnode calibrate``: learns the ranges of a model's tensors from samples and writes them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from engines.artifact.files import check_output
+from engines.quantization.calibrator import calibrate
+from engines.quantization.dataset import CalibrationDataset
+
+
+def calibrate_(arguments: argparse.Namespace) -> int:
+    """Calibrate and write.
+
+    Raises:
+        PartitionError: The model can't be read.
+        EngineError: It can't be run, the data don't fit it, there is no such method, or the file can't be written.
+    """
+    check_output(arguments.output, arguments.model, pathlib.Path(arguments.data))
+    start = time.perf_counter()
+    with _progress_bar() as bar:
+        task = bar.add_task("Calibrating", total=None)
+        table = calibrate(
+            arguments.model,
+            CalibrationDataset(arguments.data),
+            method=arguments.method,
+            percentile=arguments.percentile,
+            samples=arguments.samples,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    table.save(arguments.output)
+    facts = {
+        "output": str(arguments.output),
+        "method": table.method,
+        "samples": table.samples,
+        "tensors": len(table.ranges),
+        "model_sha256": table.model_sha256,
+        "data_sha256": table.data_sha256,
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        print(
+            f"Wrote {facts['output']}: ranges of {facts['tensors']} tensors from {table.samples} samples "
+            f"({table.method}) in {facts['seconds']} s."
+        )
+    return 0
+
+
+def _progress_bar() -> Progress:
+    """On stderr, and only where that is a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,71 @@
+"""A command of the ``trtnode`` program."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pkgutil
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command. Packages offer theirs under the entry-point group ``trtnode.commands``.
+
+    Attributes:
+        name: What the user types.
+        help: One line for the list of commands.
+        configure: Adds the command's arguments to its parser.
+        run: Does the work and returns the exit code. Errors of this project become one sentence on stderr.
+    """
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_common_options(parser: argparse.ArgumentParser, *, default: object = argparse.SUPPRESS) -> None:
+    """Add what every command takes. With the default, options in front of the command are not overwritten."""
+    parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks, and log at level debug")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help="lowest level to log (on stderr)")
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1: a ``type`` of an argument."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return int(text)
+
+
+def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
+    """Return what reads a finite number between two bounds, both included: a ``type`` of an argument."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and low <= value <= high):
+            bounds = [f"from {low:g}"] * math.isfinite(low) + [f"up to {high:g}"] * math.isfinite(high)
+            raise argparse.ArgumentTypeError(" ".join([f"{text} is no number", *bounds]))
+        return value
+
+    return read
+
+
+def lazy(target: str) -> Callable[[argparse.Namespace], int]:
+    """Return a ``run`` that imports ``module:function`` when it is called.
+
+    A module that defines commands is imported for the list of commands too, so what it needs to run them (OpenVINO,
+    gRPC, ...) stays in another module, named by this.
+    """
+
+    def run(arguments: argparse.Namespace) -> int:
+        function: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(target)
+        return function(arguments)
+
+    return run

@@ -1,0 +1,113 @@
+"""``trtnode compile``: builds engines for a model and writes it with them inside."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engines import CompiledModel, compile_model
+from engines.artifact.files import check_output
+from serving.cli.explain import cache_from, options_from, print_report
+from serving.cli.option_values import build_from, precision_from
+from serving.cli.precision_report import print_precision
+from serving.cli.progress_bar import showing_progress
+
+
+def compile_(arguments: argparse.Namespace) -> int:
+    """Compile and write.
+
+    Raises:
+        PartitionError: The model can't be read.
+        EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written there.
+        InvalidOptionError: A precision rule or a shape has another form.
+    """
+    start = time.perf_counter()
+    check_output(arguments.output, arguments.model)
+    options = dataclasses.replace(
+        options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
+    )
+    if arguments.build_timeout is not None:
+        options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
+    with showing_progress():
+        compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
+    stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
+    if stripped:
+        compiled = compiled.without_fallback()
+    compiled.save(arguments.output)
+    facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        _print_facts(facts, compiled, Console())
+    return 0
+
+
+def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: float) -> dict[str, object]:
+    return {
+        "output": str(arguments.output),
+        "engine": compiled.engine,
+        "precision": compiled.report.precision
+        or {"asked": arguments.precision, "effective": compiled.precision_effective},
+        "segments": len(compiled.report.segments),
+        "engines_built": compiled.engines_built,
+        "engines_cached": compiled.engines_cached,
+        "engine_bytes": compiled.engine_bytes,
+        "engines_stripped": compiled.engines_stripped,
+        "native_fallback": compiled.native_fallback,
+        "source_bytes": arguments.model.stat().st_size,
+        "file_bytes": arguments.output.stat().st_size,
+        "seconds": round(seconds, 3),
+        "report": compiled.report.as_json(),
+    }
+
+
+def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Console) -> None:
+    print_report(compiled.report, console)
+    if compiled.report.tuning is not None:
+        console.print(*_tuning_tables(compiled.report.tuning))
+    if compiled.report.precision is not None:
+        print_precision(compiled.report.precision, console)
+    console.print(
+        f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
+        f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."
+    )
+    if compiled.report.unchecked:
+        console.print(f"Engines were built but not run: {compiled.report.unchecked}.", markup=False)
+    if facts["stripped"]:
+        console.print("Only engines run this file, on machines like this one: its native fallback is left out.")
+    elif not compiled.native_fallback:
+        console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
+    elif compiled.engine_bytes:
+        console.print(f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. {_weights(compiled)}")
+
+
+def _weights(compiled: CompiledModel) -> str:
+    """The number of times that the file holds weights that engines use."""
+    if compiled.engines_stripped:
+        return "Weights of engines without any stand once, as initializers; an engine gets them when it is loaded."
+    return (
+        "Weights that engines use stand twice in the file: in the engine, and as initializers for machines where it "
+        "can't run."
+    )
+
+
+def _tuning_tables(tuning: Mapping[str, Any]) -> tuple[Table, Table]:
+    """The measurements: the model with some of its engines, and each segment of the minimum cut."""
+    candidates = Table("candidate", "engines", "p50 ms", "", title="Tuning: the model", title_justify="left")
+    for candidate in tuning["candidates"]:
+        chosen = "chosen" if candidate["name"] == tuning["chosen"] else ""
+        candidates.add_row(candidate["name"], str(len(candidate["segments"])), f"{candidate['p50_ms']:.3f}", chosen)
+    segments = Table(
+        "segment", "engine ms", "native ms", "", title="Tuning: segments of the minimum cut", title_justify="left"
+    )
+    for segment in tuning["segments"]:
+        kept = "kept" if segment["kept"] else "native"
+        segments.add_row(segment["name"], f"{segment['engine_ms']:.4f}", f"{segment['native_ms']:.4f}", kept)
+    return candidates, segments

@@ -1,0 +1,93 @@
+"""Values of command-line options: shapes, settings of TensorRT's builder, and precision."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from engines import AccuracyBudget, BuildOptions, Calibration, PrecisionOptions, PrecisionRule
+from engines.backends.build_options import TensorRtOptions
+from engines.backends.shape_range import Profile, ShapeRange
+from serving.errors import InvalidOptionError
+
+RANGES_SUFFIX = ".json"
+"""Of a calibration table; samples are never JSON."""
+
+
+def shapes_from(arguments: argparse.Namespace) -> tuple[Profile, ...]:
+    """Translate ``--shape``: the first one of each input is its shape in the first profile, and so on.
+
+    Raises:
+        InvalidOptionError: One has another form, or its shapes are not in order.
+    """
+    profiles: list[dict[str, ShapeRange]] = []
+    for text in arguments.shape:
+        name, _, shapes = text.rpartition(":")
+        if not name:
+            raise InvalidOptionError("--shape", f"{text!r} should be NAME:SHAPE or NAME:MIN,OPT,MAX")
+        try:
+            shape_range = ShapeRange.parse(shapes)
+        except ValueError as error:
+            raise InvalidOptionError("--shape", str(error)) from None
+        if all(name in profile for profile in profiles):
+            profiles.append({})
+        next(profile for profile in profiles if name not in profile)[name] = shape_range
+    return tuple(profiles)
+
+
+def build_from(arguments: argparse.Namespace) -> BuildOptions:
+    """Translate the options of TensorRT's builder.
+
+    Raises:
+        InvalidOptionError: Two exclude each other.
+    """
+    if arguments.strip_plan and arguments.version_compatible:
+        problem = "later releases can't give an engine its weights. Leave out --version-compatible or this"
+        raise InvalidOptionError("--strip-plan", problem)
+    if arguments.strip_plan and arguments.strip_fallback:
+        problem = "engines would take their weights from what --strip-fallback leaves out. Leave out one of the two"
+        raise InvalidOptionError("--strip-plan", problem)
+    return BuildOptions(
+        tensorrt=TensorRtOptions(
+            workspace_mb=arguments.workspace_mb,
+            optimization_level=arguments.optimization_level,
+            hardware_compatible=arguments.hardware_compatible,
+            version_compatible=arguments.version_compatible,
+            sparse=arguments.sparse,
+            cuda_graphs=not arguments.no_cuda_graphs,
+            strip_plan=arguments.strip_plan,
+            targets=arguments.target,
+        )
+    )
+
+
+def precision_from(arguments: argparse.Namespace) -> PrecisionOptions:
+    """Translate command-line arguments.
+
+    Raises:
+        InvalidOptionError: A rule has another form.
+    """
+    return PrecisionOptions(
+        asked=arguments.precision,
+        rules=tuple(_rule(text) for text in arguments.precision_rule),
+        calibration=_calibration(arguments.calibration, arguments.calibration_method),
+        budget=AccuracyBudget.of(
+            min_cosine=arguments.min_cosine,
+            min_top1_agreement=arguments.min_top1_agreement,
+            max_abs=arguments.max_abs,
+            metric=arguments.metric,
+        ),
+    )
+
+
+def _rule(text: str) -> PrecisionRule:
+    try:
+        return PrecisionRule.parse(text)
+    except ValueError as error:
+        raise InvalidOptionError("--precision-rule", str(error)) from None
+
+
+def _calibration(source: str | None, method: str) -> Calibration:
+    if source is not None and source.endswith(RANGES_SUFFIX):
+        return Calibration(ranges=pathlib.Path(source), method=method)
+    return Calibration(data=source, method=method)

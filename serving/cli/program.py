@@ -1,0 +1,143 @@
+"""The ``trtnode`` program: finds its commands, sets up logging, and turns errors into sentences and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.metadata
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from serving.cli.command import Command, add_common_options
+from serving.errors import CommandLoadError
+from serving.telemetry.logs import TextFormatter
+
+GROUP = "trtnode.commands"
+FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+_ERROR_BASES = (
+    ("partitioner.errors", "PartitionError"),
+    ("engines.errors", "EngineError"),
+    ("serving.errors", "ServingError"),
+)
+
+EntryPoints = Mapping[str, importlib.metadata.EntryPoint]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``trtnode`` with the arguments (of the process, if None); return the exit code."""
+    entry_points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+    try:
+        arguments, command = _parse(sys.argv[1:] if argv is None else argv, entry_points)
+    except SystemExit as exit_:  # argparse has printed help or a usage error
+        return int(exit_.code or 0)
+    except CommandLoadError as error:
+        return _report(error, debug=False)
+    _set_up_logging(arguments)
+    try:
+        code = command.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output is gone. Without this, the interpreter complains when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        return _report(error, debug=arguments.debug)
+    return code
+
+
+def serve_main() -> int:
+    """Run ``trtnode serve``."""
+    return main(["serve", *sys.argv[1:]])
+
+
+def _parse(argv: Sequence[str], entry_points: EntryPoints) -> tuple[argparse.Namespace, Command]:
+    """Read the program's own options, load the one command that is asked for, and read its arguments.
+
+    Raises:
+        CommandLoadError: The command can't be imported.
+        SystemExit: There is nothing to run.
+    """
+    program = _ProgramParser(entry_points)
+    options = program.parse_args(argv)
+    if options.command is None:
+        program.print_help(sys.stderr)
+        program.exit(USAGE)
+    if options.command not in entry_points:
+        nearest = difflib.get_close_matches(options.command, entry_points, n=1)
+        advice = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(sorted(entry_points))}"
+        program.error(f"unknown command {options.command!r}; {advice}")
+    command = _load(entry_points[options.command])
+    parser = argparse.ArgumentParser(prog=f"trtnode {command.name}", description=command.help)
+    command.configure(parser)
+    add_common_options(parser)
+    return parser.parse_args(
+        options.arguments, argparse.Namespace(debug=options.debug, log_level=options.log_level)
+    ), command
+
+
+class _ProgramParser(argparse.ArgumentParser):
+    """Reads the options in front of the command. Its help lists the commands, which imports them."""
+
+    def __init__(self, entry_points: EntryPoints) -> None:
+        super().__init__(
+            prog="trtnode",
+            usage="trtnode [-h] [--debug] [--log-level LEVEL] COMMAND ...",
+            description="Runs ONNX models at engine speed without leaving any operator behind.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._entry_points = entry_points
+        add_common_options(self, default=None)
+        self.add_argument("command", nargs="?", help="what to do; `trtnode COMMAND --help` tells more")
+        self.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+    def format_help(self) -> str:
+        """Return the help text."""
+        self.epilog = "\n".join(["commands:", *_command_lines(self._entry_points)])
+        return super().format_help()
+
+
+def _command_lines(entry_points: EntryPoints) -> Iterator[str]:
+    for name, point in sorted(entry_points.items()):
+        try:
+            yield f"  {name:<10} {_load(point).help}"
+        except CommandLoadError as error:
+            yield f"  {name:<10} ({error})"
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Command:
+    try:
+        command: Command = point.load()
+    except Exception as error:  # whatever importing a module can raise
+        raise CommandLoadError(point.name, f"{type(error).__name__}: {error}.") from error
+    return command
+
+
+def _set_up_logging(arguments: argparse.Namespace) -> None:
+    if arguments.debug and arguments.log_level is None:
+        arguments.log_level = "debug"
+    # gRPC's core writes lines of its own form, one for each failed handshake; it reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(handlers=[handler], level=(arguments.log_level or "warning").upper())
+
+
+def _report(error: Exception, *, debug: bool) -> int:
+    """Print an error and return its exit code."""
+    if debug:
+        logging.getLogger(__name__).error("%s", error, exc_info=error)
+    elif isinstance(error, _project_errors()):
+        sys.stderr.write(f"trtnode: {error}\n")
+    else:
+        name = type(error).__name__
+        sys.stderr.write(f"trtnode: unexpected {name}: {error}. Run again with --debug for its traceback.\n")
+    return int(getattr(error, "exit_code", FAILED))
+
+
+def _project_errors() -> tuple[type[Exception], ...]:
+    """The base of each package's errors. One that isn't imported yet has raised none, and need not be now."""
+    return tuple(getattr(sys.modules[module], name) for module, name in _ERROR_BASES if module in sys.modules)

@@ -1,0 +1,35 @@
+"""Shows how far a build is, on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import rich.progress
+from rich.console import Console
+
+from engines.backends.progress import Progress, listening
+
+
+@contextlib.contextmanager
+def showing_progress() -> Iterator[None]:
+    """Draw a bar a phase on stderr while the block runs; where that is no terminal, phases are logged instead."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with rich.progress.Progress(console=console, transient=True) as bars, listening(_Bars(bars).show):
+        yield
+
+
+class _Bars:
+    def __init__(self, bars: rich.progress.Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, rich.progress.TaskID] = {}
+
+    def show(self, progress: Progress) -> None:
+        if progress.phase not in self._tasks:
+            self._tasks[progress.phase] = self._bars.add_task(progress.phase, total=progress.total)
+        self._bars.update(self._tasks[progress.phase], completed=progress.done)
+        if progress.done >= progress.total:
+            self._bars.remove_task(self._tasks.pop(progress.phase))

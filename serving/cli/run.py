@@ -1,0 +1,68 @@
+"""``trtnode run``: runs a model once on arrays from a file."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import pathlib
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from rich.console import Console
+
+from engines import load_executable
+from engines.artifact.files import check_output, write_atomically
+from engines.inputs.samples import load_samples, only_inputs
+from serving.cli.trust import trust_from
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run and write the outputs.
+
+    Raises:
+        PartitionError: The model can't be read.
+        EngineError: The model can't be loaded or run, or a file can't be read or written.
+    """
+    check_output(arguments.outputs, arguments.model, arguments.inputs)
+    arrays = load_samples(arguments.inputs)
+    executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments))
+    feeds = only_inputs(arrays, executable.inputs)
+    start = time.perf_counter()
+    results = executable.run(feeds)
+    milliseconds = (time.perf_counter() - start) * 1e3
+    save_arrays(arguments.outputs, results)
+    console = Console()
+    for name, value in results.items():
+        console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
+    console.print(f"{milliseconds:.2f} ms, {executable.description['segments']} engine segments")
+    return 0
+
+
+def save_arrays(path: pathlib.Path, results: Mapping[str, object]) -> None:
+    """Write an .npz; ``numpy.savez`` itself can't write arrays with names such as ``file``.
+
+    Raises:
+        OutputFileError: The file can't be written.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, value in results.items():
+            for key, array in _arrays(name, value):
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    write_atomically(path, buffer.getvalue())
+
+
+def _arrays(name: str, value: object) -> Iterator[tuple[str, np.ndarray]]:
+    """An output as arrays that need no pickle: strings as unicode, elements of a sequence one by one."""
+    if isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from _arrays(f"{name}/{index}", element)
+    elif isinstance(value, dict):
+        yield from _arrays(f"{name}/keys", np.array(list(value)))
+        yield from _arrays(f"{name}/values", np.array(list(value.values())))
+    else:
+        array = np.asarray(value)
+        yield name, array.astype(str) if array.dtype == object else array

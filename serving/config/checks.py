@@ -1,0 +1,82 @@
+"""Checks of a whole servable.yaml, beyond the types of single fields."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+from engines.artifact.keys import read_public_key
+from engines.backends.shape_range import ShapeRange
+from engines.errors import KeyFileError
+from serving.models.pipelines import pipeline_problem
+from serving.models.version_files import source_problem
+from serving.schema.model import ModelConfig
+from serving.schema.server import ServableConfig, ServerConfig, TrustConfig
+from serving.schema.yaml_reader import Location
+
+
+def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
+    """Yield the place and text of each setting that does not fit the others, the files or the machine."""
+    yield from _missing_files(config.server)
+    yield from _shared_port(config.server)
+    yield from _unusable_keys(config.trust)
+    if not config.models:
+        yield ("models",), "names no model; give at least one name and path"
+    first_with: dict[str, int] = {}
+    for index, model in enumerate(config.models):
+        first = first_with.setdefault(model.name, index)
+        if first != index:
+            yield ("models", index, "name"), f"models[{first}] is called {model.name!r} too; rename one"
+        if model.batching is not None:
+            for key, text in model.batching.problems():
+                yield ("models", index, "batching", key), text
+        for key, text in model.tensorrt.problems():
+            yield ("models", index, "tensorrt", key), text
+        for place, text in _disordered_shapes(model):
+            yield ("models", index, *place), text
+        if model.warmup_inputs is not None and not model.warmup_inputs.is_file():
+            yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
+        problem = source_problem(model)
+        if problem is not None:
+            key, text = problem
+            yield ("models", index, key), text
+            continue
+        fault = pipeline_problem(model)
+        if fault is not None:
+            yield ("models", index, *fault.place), fault.problem
+
+
+def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
+    keys = {"best": "opt", "high": "max"}
+    for number, profile in enumerate(model.shapes):
+        for name, one in profile.items():
+            for point, text in ShapeRange(low=one.min, best=one.opt, high=one.max).problems():
+                yield ("shapes", number, name, keys[point]), text
+
+
+def _shared_port(server: ServerConfig) -> Iterator[tuple[Location, str]]:
+    grpc, http = server.grpc, server.http
+    if grpc.port == http.port != 0 and grpc.host == http.host:
+        yield ("server", "http", "port"), f"server.grpc.port is {http.port} too; give each a port of its own"
+
+
+def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
+    tls, auth = server.grpc.tls, server.auth
+    if tls is not None:
+        for key, path in (("cert", tls.cert), ("key", tls.key), ("client_ca", tls.client_ca)):
+            if path is not None and not path.is_file():
+                yield ("server", "grpc", "tls", key), _no_file(path)
+    if auth is not None and not auth.tokens_file.is_file():
+        yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
+
+
+def _unusable_keys(trust: TrustConfig) -> Iterator[tuple[Location, str]]:
+    for index, path in enumerate(trust.keys):
+        try:
+            read_public_key(path)
+        except KeyFileError as error:
+            yield ("trust", "keys", index), str(error).removesuffix(".")
+
+
+def _no_file(path: pathlib.Path) -> str:
+    return f"there is no file {path}; correct the path"

@@ -1,0 +1,80 @@
+"""servable.yaml: read, checked, and every fault told with its file, line and field."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+
+import pydantic
+from pydantic_core import ErrorDetails
+
+from serving.config.checks import setting_problems
+from serving.errors import ConfigError, Problem
+from serving.schema.problems import contrast, field_text, problem_at, structure_text
+from serving.schema.server import ServableConfig
+from serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
+
+MAX_BYTES = 1 << 20
+
+
+def load_config(path: pathlib.Path, environment: Mapping[str, str] = os.environ) -> ServableConfig:
+    """Read a servable.yaml; relative paths in it become paths relative to its folder.
+
+    Raises:
+        ConfigError: The file can't be used. The error names all problems of the first stage that finds any: reading,
+            structure, then what the settings ask for.
+    """
+    tree = _read_tree(path, environment)
+    try:
+        config = ServableConfig.model_validate(tree.value, context={"folder": path.absolute().parent})
+    except pydantic.ValidationError as error:
+        raise ConfigError(path, list(_structure_problems(error.errors(), tree))) from None
+    problems = [problem_at(tree, place, text) for place, text in setting_problems(config)]
+    if problems:
+        raise ConfigError(path, problems)
+    return config
+
+
+def _read_tree(path: pathlib.Path, environment: Mapping[str, str]) -> YamlTree:
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+    except OSError as error:
+        raise ConfigError(path, [Problem(f"can't be read ({error.strerror}); check the path")]) from None
+    if data is None:
+        raise ConfigError(path, [Problem(f"larger than {MAX_BYTES} bytes; this is no servable.yaml")])
+    try:
+        tree = read_yaml(data.decode("utf-8-sig"), environment)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(path, [Problem("not UTF-8; save the file as UTF-8", line=line)]) from None
+    except YamlProblemError as error:
+        raise ConfigError(path, [Problem(str(error), field_text(error.location), error.line)]) from None
+    if not isinstance(tree.value, dict):
+        found = "is empty" if tree.value is None else "is not a mapping"
+        raise ConfigError(path, [Problem(f"{found}; it needs at least models: with a name and a path")])
+    return tree
+
+
+def _structure_problems(errors: Iterable[ErrorDetails], tree: YamlTree) -> Iterator[Problem]:
+    """Yield one problem a location.
+
+    Where no branch of a choice fits, pydantic reports them all: the deepest fault is the one to correct, and faults
+    of one value are joined.
+    """
+    found: dict[Location, list[ErrorDetails]] = {}
+    for error in errors:
+        found.setdefault(_place(error, tree), []).append(error)
+    for place, faults in found.items():
+        if not any(other != place and other[: len(place)] == place for other in found):
+            texts = dict.fromkeys(structure_text(fault) for fault in faults)
+            yield problem_at(tree, place, ", or ".join(texts) + contrast(faults[0]))
+
+
+def _place(error: ErrorDetails, tree: YamlTree) -> Location:
+    """Return the location in the file: without the branches of a choice that pydantic names on the way."""
+    place: Location = ()
+    for step in error["loc"]:
+        if (*place, step) in tree.lines:
+            place = (*place, step)
+    return (*place, error["loc"][-1]) if error["type"] == "missing" else place

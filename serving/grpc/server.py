@@ -1,0 +1,196 @@
+"""The gRPC port: the inference service, health and reflection on grpcio's threaded server.
+
+A small thread pool answers more requests than asyncio here, at one client and at eight. Threads that run models are
+apart from those that answer everything else, so that health checks never wait for a slow model.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+import protos
+from serving.errors import AddressError
+from serving.grpc import health
+from serving.grpc.auth_interceptor import AuthInterceptor
+from serving.grpc.codec import parser_of
+from serving.grpc.servicer import GrpcServicer
+from serving.grpc.streams import Streams
+from serving.schema.server import ServerConfig
+from serving.security.tls import Certificates
+from serving.service.host import ModelHost
+from serving.service.rpc_handler import Handler
+from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of, pool_of
+from serving.threads.inference_pool import InferencePool
+
+logger = logging.getLogger(__name__)
+
+REFLECTION_THREADS = 2
+FLUSH_S = 3.0
+"""The longest time that answers already written may take to leave when the port closes. On a crowded machine that has
+taken more than a second."""
+CLOSE_S = 2.0
+"""The longest time that gRPC may take beyond that. It waits forever for a stream with a message that it can't parse."""
+
+
+class GrpcServer:
+    """The gRPC port of one process.
+
+    Attributes:
+        port: The port that it listens on, once started.
+    """
+
+    def __init__(self, config: ServerConfig, host: ModelHost) -> None:
+        """Read the certificates.
+
+        Args:
+            config: Of the server.
+            host: Answers.
+
+        Raises:
+            TlsError: The certificates can't be used.
+        """
+        self.port = 0
+        self._config = config.grpc
+        self._host = host
+        self._shares_port = host.rpcs.is_broadcast
+        self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
+        # A client may hold a reflection stream, and with it a thread, for as long as it likes.
+        self._reflection = InferencePool(REFLECTION_THREADS, settle=host.cores.settle)
+        self._health = health.HealthService()
+        self._servicer = GrpcServicer(host)
+        self._streams = Streams(self._servicer.accept_streamed, config.limits.streams)
+        self._interceptor = AuthInterceptor(host.authorizer)
+        with host.cores.kept():  # gRPC starts threads here, too
+            self._server = grpc.server(
+                host.pools.control,
+                # Interceptors cost each request some microseconds.
+                interceptors=(self._interceptor,) if host.authorizer.has_tokens else (),
+                options=channel_options(config, shares_port=self._shares_port),
+            )
+        self._add_services()
+        self.show_ready(False)
+
+    def start(self) -> None:
+        """Open the port.
+
+        Raises:
+            AddressError: It can't be opened.
+        """
+        host, port = self._config.host, self._config.port
+        try:
+            if not self._shares_port:
+                probe(host, port)
+            self.port = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except (OSError, RuntimeError) as error:
+            raise AddressError("grpc", host, port, error) from None
+        with self._host.cores.kept():
+            self._server.start()
+
+    def show_ready(self, ready: bool) -> None:
+        """Tell the clients of the health service."""
+        self._health.set((health.OVERALL, SERVICE_NAME), serving=ready)
+
+    def notes(self) -> list[str]:
+        """Return what an operator should mend though the server can work."""
+        problem = self._certificates and self._certificates.problem()
+        return [problem] if problem else []
+
+    def stop(self, timeout_s: float) -> None:
+        """Close the port; streams that clients hold open end."""
+        self._streams.end()
+        grace_s = min(FLUSH_S, timeout_s)
+        self._server.stop(grace_s).wait(grace_s + CLOSE_S)
+        self._health.close()
+        for pool in (self._reflection, self._streams.pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _add_port(self, address: str) -> int:
+        if self._certificates is None:
+            return int(self._server.add_insecure_port(address))
+        return int(self._server.add_secure_port(address, self._certificates.credentials()))
+
+    def _add_services(self) -> None:
+        self._server.add_registered_method_handlers(SERVICE_NAME, self._inference_methods())
+        self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
+        reflector = reflection.ReflectionServicer(
+            (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
+        )
+        question = reflection_pb2.ServerReflectionRequest
+        stream = grpc.stream_stream_rpc_method_handler(
+            _on(self._reflection, reflector.ServerReflectionInfo),
+            request_deserializer=parser_of(question, instead=question()),
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
+
+    def _inference_methods(self) -> dict[str, grpc.RpcMethodHandler]:
+        pools = self._host.pools
+        methods = {
+            rpc: self._interceptor.closed(rpc)
+            or _unary(rpc, _on(pool_of(rpc, pools, is_broadcast=self._shares_port), handler))
+            for rpc, handler in self._servicer.unary_handlers().items()
+        }
+        refusal = pools.control.begins(self._servicer.refusal_handler())
+        methods[INFER_RPC] = _unary(INFER_RPC, _on(pools.inference, self._servicer.infer_handler(), refusal))
+        methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
+            _on(self._streams.pool, self._streams.handle),
+            **codec(STREAM_RPC),
+        )
+        return methods
+
+
+def probe(host: str, port: int) -> None:
+    """Open and close the port once: the operating system says why it can't be had, gRPC only prints a stack of lines.
+
+    Raises:
+        OSError: It can't be opened.
+    """
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    socket.create_server(address[:2], family=family).close()
+
+
+def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
+    return grpc.unary_unary_rpc_method_handler(handler, **codec(name))
+
+
+def codec(name: str) -> dict[str, Any]:
+    """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
+    request, response = messages_of(name)
+    return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
+
+
+def _on(pool: ThreadPoolExecutor, handler: Handler, refusal: Handler | None = None) -> Handler:
+    """Return the handler marked with the pool that grpcio is to run it in, see ``InferencePool.begins``."""
+    marked: Any = pool.begins(handler, refusal) if isinstance(pool, InferencePool) else functools.partial(handler)
+    marked.experimental_thread_pool = pool
+    return marked  # type: ignore[no-any-return]
+
+
+def _described_files() -> descriptor_pool.DescriptorPool:
+    """Return what reflection describes; our own messages aren't in the default pool."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in (protos.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(file.serialized_pb)
+    return pool
+
+
+def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[tuple[str, int]]:
+    """Return the settings of the port in gRPC's words."""
+    size = config.grpc.max_message_mb << 20
+    return [
+        ("grpc.max_receive_message_length", size),
+        ("grpc.max_send_message_length", size),
+        ("grpc.max_concurrent_streams", config.limits.connection_requests),
+        # Where it isn't meant, a second server on this port would start without a word and take connections.
+        ("grpc.so_reuseport", int(shares_port)),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
+    ]

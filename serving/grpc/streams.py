@@ -1,0 +1,200 @@
+"""Inference streams: many requests on one call, each answered when it is finished.
+
+A stream holds two threads of its own, one that reads and one that writes, and none that runs models: its requests run
+where all others do. A client that doesn't read its answers stops its own requests and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from protos import ModelInferRequest, ModelStreamInferResponse
+from serving.errors import ServingError, UnavailableError
+from serving.grpc.codec import UNREADABLE
+from serving.service.request_context import RequestContext
+from serving.service.rpc_table import STREAM_RPC
+from serving.service.status import status_of
+
+MAX_PENDING = 128
+"""Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """A request of a stream that a check refused before it came here; its answer is the error.
+
+    Attributes:
+        request: As the client sent it.
+        error: Why.
+    """
+
+    request: ModelInferRequest
+    error: ServingError
+
+
+_Requests = Iterator[ModelInferRequest | Refused]
+
+
+Answer = Callable[[ModelInferRequest, RequestContext], ModelStreamInferResponse]
+"""Answers one request; what goes wrong stands in the response and in the code of the context."""
+
+
+class _EndError(Exception):
+    """Ends a stream with a status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(code, details)
+        self.code = code
+        self.details = details
+
+
+class Streams:
+    """The open streams of a server."""
+
+    def __init__(self, accept: Accept, most: int) -> None:
+        # One thread more than streams, to refuse those beyond.
+        self.pool = ThreadPoolExecutor(most + 1, thread_name_prefix="stream")
+        """The threads that write."""
+        self._accept = accept
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: set[Stream] = set()
+        self._stopping = False
+
+    def handle(self, requests: _Requests, context: grpc.ServicerContext) -> Iterator[ModelStreamInferResponse]:
+        """Yield the answers to the requests of one stream until all are written, or the client or the server leaves."""
+        stream = Stream(self._accept, context.peer(), context.invocation_metadata(), strict=_wants_status(context))
+        try:
+            self._enter(stream)
+            if context.add_callback(functools.partial(self._leave, stream)):
+                threading.Thread(target=stream.read, args=(requests,), name="stream-reader", daemon=True).start()
+                yield from stream.answers()
+            else:
+                self._leave(stream)
+        except _EndError as end:
+            context.abort(end.code, end.details)  # raises; gRPC sends the status
+
+    def end(self) -> None:
+        """Let each stream write the answers that it has, and end; refuse new ones."""
+        with self._lock:
+            self._stopping = True
+            streams = list(self._open)
+        for stream in streams:
+            stream.end(_stopping())
+
+    def _enter(self, stream: Stream) -> None:
+        with self._lock:
+            if self._stopping:
+                raise _stopping()
+            if len(self._open) >= self._most:
+                raise _end(f"{self._most} streams are open, the most (server.limits.streams); close one, or try later")
+            self._open.add(stream)
+
+    def _leave(self, stream: Stream) -> None:
+        with self._lock:
+            self._open.discard(stream)
+        stream.leave()
+
+
+class Stream:
+    """One open stream.
+
+    Attributes:
+        peer: The client's address.
+        metadata: What came with the call.
+    """
+
+    def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]], *, strict: bool) -> None:
+        self.peer = peer
+        self.metadata = metadata
+        self._accept = accept
+        self._strict = strict
+        self._outbox: queue.SimpleQueue[ModelStreamInferResponse | Exception | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._pending = 0
+        self._left = False
+        self._unanswered: set[RequestContext] = set()
+
+    def read(self, requests: _Requests) -> None:
+        """Take requests as long as the client sends any, then let the stream end when all are answered."""
+        try:
+            for request in requests:
+                if request is UNREADABLE:
+                    raise _EndError(grpc.StatusCode.INTERNAL, "a message of the stream is no ModelInferRequest")
+                context = RequestContext(self.peer, self.metadata)
+                with self._changed:
+                    self._pending += 1
+                    self._unanswered.add(context)
+                self._accept(self, request, context)
+                self._wait_for_fewer(MAX_PENDING)
+            self._wait_for_fewer(1)
+        except Exception as error:  # the client left, or is no longer allowed to call
+            self._outbox.put(error)
+        else:
+            self._outbox.put(None)
+
+    def answers(self) -> Iterator[ModelStreamInferResponse]:
+        """Yield each answer when it is there.
+
+        Raises:
+            Exception: What ends the stream before its time.
+        """
+        while (item := self._outbox.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            with self._changed:
+                self._pending -= 1
+                self._changed.notify()
+
+    def run(self, answer: Answer, request: ModelInferRequest, context: RequestContext) -> None:
+        """Answer one request."""
+        if self._left:
+            return
+        response = answer(request, context)
+        code = context.code()
+        with self._changed:
+            self._unanswered.discard(context)
+        self._outbox.put(_EndError(code, response.error_message) if code and self._strict else response)
+
+    def end(self, reason: Exception) -> None:
+        """End the stream after the answers that are there."""
+        self._outbox.put(reason)
+
+    def leave(self) -> None:
+        """Drop what is unanswered, since nobody waits for it any more."""
+        with self._changed:
+            self._left = True
+            unanswered = list(self._unanswered)
+            self._changed.notify()
+        for context in unanswered:
+            context.leave()
+        self._outbox.put(None)
+
+    def _wait_for_fewer(self, pending: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending < pending or self._left)
+
+
+Accept = Callable[[Stream, ModelInferRequest | Refused, RequestContext], None]
+"""Lets some thread call the stream's ``run`` with the request and its context."""
+
+
+def _wants_status(context: grpc.ServicerContext) -> bool:
+    """Return whether the first error is to end the stream, as clients of Triton can ask for."""
+    return ("triton_grpc_error", "true") in context.invocation_metadata()
+
+
+def _stopping() -> _EndError:
+    return _end("the server is stopping; send requests to another one")
+
+
+def _end(reason: str) -> _EndError:
+    return _EndError(*status_of(UnavailableError(reason), STREAM_RPC))

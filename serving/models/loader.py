@@ -1,0 +1,134 @@
+"""Loads a configured model with the engines package."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+
+from engines import (
+    AccuracyBudget,
+    BuildOptions,
+    Calibration,
+    CompileOptions,
+    EngineCache,
+    Executable,
+    PrecisionOptions,
+    PrecisionRule,
+    Trust,
+    prepare_model,
+)
+from engines.artifact.files import write_model
+from engines.backends.build_options import TensorRtOptions
+from engines.backends.registry import build_options_of, resolve_engine
+from engines.backends.shape_range import Profile, ShapeRange
+from partitioner import PartitionOptions
+from serving.models.pipelines import chain_model, has_pipeline
+from serving.models.servable import Loader
+from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
+from serving.schema.server import ServableConfig
+
+
+def engine_loader(config: ServableConfig) -> Loader:
+    """Return a loader that keeps built engines in the configured cache.
+
+    Raises:
+        KeyFileError: A file of ``trust.keys`` is no public key any more.
+    """
+    cache = engine_cache(config)
+    usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
+
+    def prepare(model: ModelConfig, path: pathlib.Path) -> Executable:
+        threads = model.threads or usual_threads
+        # The cores are always shared, with the threads that talk to clients if with nothing else.
+        return prepare_model(path, compile_options(model), cache, threads=threads, shares_cores=True)
+
+    def load(model: ModelConfig) -> Executable:
+        return _load_chained(model, prepare) if has_pipeline(model) else prepare(model, model.path)
+
+    return load
+
+
+def _load_chained(model: ModelConfig, prepare: Callable[[ModelConfig, pathlib.Path], Executable]) -> Executable:
+    """Load a model with its pipeline, as one file that is there as long as the executable, which may open it later."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
+    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        chained = folder / model.path.name
+        write_model(chain_model(model), chained)
+        executable = prepare(model, chained)
+    except BaseException:
+        remove()
+        raise
+    weakref.finalize(executable, remove)
+    return executable
+
+
+def threads_a_worker(workers: int, cores: int) -> int | None:
+    """Return the threads of an execution where none are configured: the cores are divided among the workers.
+
+    None leaves it to the libraries, which take all cores.
+    """
+    return None if workers == 1 else max(1, cores // workers)
+
+
+def engine_cache(config: ServableConfig) -> EngineCache:
+    """Return the configured cache, which also says whose engines may run.
+
+    Raises:
+        KeyFileError: A file of ``trust.keys`` is no public key any more.
+    """
+    trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
+    return EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9), trust=trust)
+
+
+def compile_options(model: ModelConfig) -> CompileOptions:
+    """Translate a model's configuration."""
+    return CompileOptions(
+        engine=model.engine,
+        precision=_precision_options(model),
+        partition=PartitionOptions(
+            native_ops=model.partition.native_ops,
+            native_nodes=model.partition.native_nodes,
+            engine_ops=model.partition.engine_ops or None,
+            min_segment_nodes=model.partition.min_segment_nodes,
+            max_segments=model.partition.max_segments,
+            connected=model.partition.connected,
+        ),
+        tune=model.tune,
+        shapes=tuple(map(_profile, model.shapes)),
+        build=_build_options(model),
+        build_timeout_s=_build_timeout_s(model),
+    )
+
+
+def _profile(shapes: Mapping[str, ProfileConfig]) -> Profile:
+    return {name: ShapeRange(low=one.min, best=one.opt, high=one.max) for name, one in shapes.items()}
+
+
+def _build_options(model: ModelConfig) -> BuildOptions:
+    return BuildOptions(tensorrt=TensorRtOptions(**model.tensorrt.model_dump(exclude={"build_timeout_s"})))
+
+
+def _build_timeout_s(model: ModelConfig) -> float:
+    takes_section = bool(build_options_of(resolve_engine(model.engine, _build_options(model))))
+    return model.tensorrt.build_timeout_s if takes_section else CompileOptions().build_timeout_s
+
+
+def _precision_options(model: ModelConfig) -> PrecisionOptions:
+    calibration, budget = model.calibration or CalibrationConfig(), model.budget or BudgetConfig()
+    return PrecisionOptions(
+        asked=model.precision,
+        rules=tuple(PrecisionRule(**rule.model_dump()) for rule in model.precision_rules),
+        calibration=Calibration(
+            data=calibration.data,
+            ranges=calibration.ranges,
+            method=calibration.method,
+            samples=calibration.samples,
+        ),
+        budget=AccuracyBudget.of(**budget.model_dump()),
+    )

@@ -1,0 +1,115 @@
+"""Changes by a request to load a model: settings, and files that it brings along."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+
+import pydantic
+
+from serving.errors import InvalidRequestError, ModelChangeError
+from serving.schema.model import ModelConfig
+from serving.schema.problems import structure_text
+
+OVERRIDABLE = (
+    "versions", "engine", "precision", "tune", "partition", "batching", "instances", "threads", "warmup",
+)  # fmt: skip
+"""Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
+
+_FILE = re.compile(r"file:([1-9][0-9]{0,17})/([A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)")
+
+
+class UploadedFiles:
+    """Files of a request in a temporary folder, which is deleted with the last reference to this object.
+
+    Attributes:
+        path: The folder; it holds version folders.
+    """
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        """Write the files.
+
+        Args:
+            contents: Bytes by ``file:<version>/<path>``.
+
+        Raises:
+            InvalidRequestError: A name is no such path, or could lead out of the folder.
+            OSError: A file can't be written.
+        """
+        places = {name: _FILE.fullmatch(name) for name in contents}
+        for name, place in places.items():
+            if place is None or ".." in name:
+                raise InvalidRequestError(
+                    f"the parameter {name[:255]!r} should be 'file:<version>/<path>' with a version from 1 and a plain "
+                    "relative path, without '..'"
+                )
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-model-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        for name, content in contents.items():
+            file = self.path / name.removeprefix("file:")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Override:
+    """The source of a model and its configuration.
+
+    Attributes:
+        config: The configuration in effect.
+        files: What keeps its files there, if they came with a request.
+    """
+
+    config: ModelConfig
+    files: UploadedFiles | None = None
+
+
+def read_override(config: ModelConfig, settings: str, contents: Mapping[str, bytes]) -> Override:
+    """Apply what a request to load a model brings along.
+
+    Args:
+        config: The model as configured.
+        settings: A JSON object with keys of the model's section in servable.yaml, see ``OVERRIDABLE``.
+        contents: Bytes by ``file:<version>/<path>``; if there are any, they are all that is served.
+
+    Raises:
+        ModelChangeError: The settings can't be used, or the files can't be written.
+        InvalidRequestError: The name of a file is at fault.
+    """
+    changed = config.model_copy(update=_settings(config, settings))
+    if not contents:
+        return Override(changed)
+    try:
+        files = UploadedFiles(contents)
+    except OSError as error:
+        raise ModelChangeError(config.name, f"its files can't be written ({error.strerror})") from error
+    return Override(changed.model_copy(update={"path": files.path}), files)
+
+
+def _settings(config: ModelConfig, text: str) -> dict[str, object]:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelChangeError(config.name, f"the parameter 'config' is no JSON ({error})") from None
+    if not isinstance(given, dict):
+        raise ModelChangeError(config.name, "the parameter 'config' should be a JSON object")
+    refused = sorted(set(given) - set(OVERRIDABLE))
+    if refused:
+        known = ", ".join(OVERRIDABLE)
+        raise ModelChangeError(config.name, f"config: {refused[0][:255]} can't be set by a request; {known} can")
+    try:
+        read = ModelConfig.model_validate({"name": config.name, "path": config.path, **given})
+    except pydantic.ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
+        located = {**fault, "loc": ("models", 0, *fault["loc"])}
+        raise ModelChangeError(config.name, f"config: {place}: {structure_text(located)}") from None  # type: ignore[arg-type]
+    for key, text in read.batching.problems() if read.batching else ():
+        raise ModelChangeError(config.name, f"config: batching.{key}: {text}")
+    return {key: getattr(read, key) for key in given}

@@ -1,0 +1,119 @@
+"""Turns the stages that servable.yaml puts around a model into one ONNX model."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from partitioner import Graph, PartitionError, PipelineError, Source, Stage, chain_stages, embed_engines
+from partitioner.pipelines import blocks
+from partitioner.pipelines.stage_models import Place
+from serving.models import image_decoder
+from serving.models.image_decoder import ImageDecoder
+from serving.models.version_files import choose_versions, find_versions
+from serving.schema.model import ModelConfig
+from serving.schema.pipeline import PostprocessConfig, PreprocessConfig
+
+
+def has_pipeline(model: ModelConfig) -> bool:
+    """Return whether a stage stands before or after the model."""
+    return bool(model.preprocess or model.postprocess)
+
+
+def chain_model(model: ModelConfig) -> onnx.ModelProto:
+    """Chain the stages of a pipeline around a model, whose path is an ONNX file.
+
+    Raises:
+        PipelineError: A stage can't be used, or doesn't fit the one before.
+        PartitionError: The model can't be read.
+    """
+    return embed_engines(Graph.of(_chained(model, model.path)), (), {})
+
+
+def pipeline_problem(model: ModelConfig) -> PipelineError | None:
+    """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
+    files = choose_versions(model, find_versions(model.path)).values() if has_pipeline(model) else ()
+    for file in files:
+        try:
+            _chained(model, file.path)
+        except PipelineError as error:
+            return error
+        except PartitionError:
+            continue  # the model itself is at fault, which its load will tell
+    return None
+
+
+def image_decoders(model: ModelConfig, first_input: str) -> dict[str, ImageDecoder]:
+    """Return what decodes images, by input.
+
+    Args:
+        model: How the model is served.
+        first_input: Name of the pipeline's first input, for which a stage is that names none.
+    """
+    return {
+        stage.tensor or first_input: ImageDecoder(**dict(stage.decode))
+        for stage in model.preprocess
+        if isinstance(stage, PreprocessConfig) and stage.decode is not None
+    }
+
+
+def _chained(model: ModelConfig, path: pathlib.Path) -> onnx_ir.Model:
+    return chain_stages(path, list(_stages(model, "preprocess")), list(_stages(model, "postprocess")))
+
+
+def _stages(model: ModelConfig, key: str) -> Iterator[Stage]:
+    for index, stage in enumerate(getattr(model, key)):
+        if isinstance(stage, pathlib.Path):
+            yield Stage(place=(key, index), step=stage)
+        else:
+            place = (key, index, stage.kind)
+            yield Stage(place=place, step=_step(stage, place), tensor=stage.tensor)
+
+
+def _step(stage: PreprocessConfig | PostprocessConfig, place: Place) -> blocks.Block | Source:
+    setting = getattr(stage, stage.kind)
+    match stage.kind:
+        case "decode":
+            if image_decoder.MISSING:
+                raise PipelineError(place, image_decoder.MISSING)
+            return Source(onnx_ir.DataType.UINT8, (None, *(setting.size or (None, None)), setting.channels))
+        case "input":
+            sizes = tuple(None if size == -1 else size for size in setting.shape)
+            return Source(_element_type(setting.type), sizes, setting.layout)
+        case "resize":
+            return blocks.Resize(setting)
+        case "center_crop":
+            return blocks.CenterCrop(setting)
+        case "color_order":
+            return blocks.SwapColors()
+        case "layout":
+            return blocks.ChangeLayout(setting)
+        case "normalize":
+            return blocks.Normalize(setting.scale, setting.mean, setting.std)
+        case "cast":
+            return blocks.Cast(_element_type(setting))
+        case "softmax":
+            return blocks.Softmax()
+        case "top_k":
+            return blocks.TopK(setting.k, _read_labels(setting.labels, (*place, "labels")) if setting.labels else ())
+    raise AssertionError(f"the schema has a stage that nothing builds: {stage.kind}")
+
+
+def _element_type(name: str) -> onnx_ir.DataType:
+    return onnx_ir.DataType.from_numpy(np.dtype(name))
+
+
+def _read_labels(path: pathlib.Path, place: Place) -> tuple[str, ...]:
+    try:
+        labels = tuple(path.read_text("utf-8-sig").splitlines())
+    except OSError as error:
+        raise PipelineError(place, f"{path} can't be read ({error.strerror}); correct the path") from None
+    except UnicodeDecodeError:
+        raise PipelineError(place, f"{path} is not UTF-8; save the file as UTF-8") from None
+    if not labels:
+        raise PipelineError(place, f"{path} is empty; write the name of a class in each line")
+    return labels

@@ -1,0 +1,182 @@
+"""The models of a server, by name and version."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
+from serving.models.overrides import read_override
+from serving.models.servable import Loader, Servable
+from serving.models.served_model import ServedModel
+from serving.models.watcher import Watcher
+from serving.schema.model import ModelConfig
+from serving.telemetry.prometheus import Metrics
+
+
+class ModelRepository:
+    """Loads the configured models in a thread of its own, follows their changes, and finds them for requests."""
+
+    def __init__(
+        self,
+        models: Iterable[ModelConfig],
+        loader: Loader,
+        metrics: Metrics,
+        startup: Literal["wait", "native"] = "wait",
+    ) -> None:
+        self._startup = startup
+        self._on_change: Callable[[], None] = lambda: None
+        self._table: Mapping[tuple[str, str], Servable] = {}
+        self._models: Mapping[str, ServedModel] = {}
+        self._models = {model.name: ServedModel(model, loader, metrics, self._changed) for model in models}
+        self._watcher = Watcher([model for model in self._models.values() if model.config.watch], self._update)
+        self._starting: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._loading = threading.Lock()  # one load at a time, whoever asks for it
+        self._publishing = threading.Lock()
+        self._publish()
+
+    def start(self, on_change: Callable[[], None]) -> None:
+        """Begin to load; ``on_change`` is called after each change, in whatever thread makes it."""
+        self._on_change = on_change
+        self._starting = threading.Thread(target=self._load_all, name="load-models", daemon=True)
+        self._starting.start()
+
+    def find(self, name: str, version: str) -> Servable:
+        """Return a model version; the empty version is the highest that is ready.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+        """
+        servable = self._table.get((name, version))
+        if servable is not None:
+            return servable
+        if version and not (version.isascii() and version.isdigit()):
+            raise InvalidRequestError(f"model version {version!r} is not a number; leave it empty for the latest")
+        if name not in self._models:
+            raise NotFoundError(self._no_model(name))
+        servable = self._table.get((name, version.lstrip("0"))) if version.strip("0") else None
+        if servable is not None:
+            return servable
+        known = self._models[name].versions
+        if not known:
+            raise NotFoundError(f"model {name!r} is unloaded; load it, or ask another server")
+        raise NotFoundError(f"model {name!r} has no version {version}; it has {', '.join(map(str, known))}")
+
+    def models(self) -> Iterable[ServedModel]:
+        """All models, whatever their state."""
+        return self._models.values()
+
+    def model(self, name: str) -> ServedModel:
+        """Return a model, whatever its state.
+
+        Raises:
+            NotFoundError: There is no such model.
+        """
+        if name not in self._models:
+            raise NotFoundError(self._no_model(name))
+        return self._models[name]
+
+    def instances(self) -> int:
+        """Return how many requests all versions that are served may run at the same time."""
+        return sum(servable.instances for model in self._models.values() for servable in model.versions.values())
+
+    def ready(self) -> bool:
+        """Return whether every required model has a version that is ready."""
+        return all(model.ready for model in self._models.values() if model.config.required)
+
+    def failed(self) -> ServedModel | None:
+        """A required model of which no version could be loaded, if there is one."""
+        broken = (model for model in self._models.values() if model.config.required and not model.ready)
+        return next((model for model in broken if model.failure), None)
+
+    def load(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
+        """Load a model anew and let it take the place of what is loaded; wait for the end.
+
+        Args:
+            name: The model's.
+            settings: JSON with settings that differ from the configured ones; None for none.
+            contents: Files to serve instead of those on disk, by ``file:<version>/<path>``.
+
+        Raises:
+            InvalidRequestError: The name of a file is at fault.
+            ModelChangeError: There is no such model, or it can't be loaded.
+            UnavailableError: The server is stopping.
+        """
+        if name not in self._models:
+            raise ModelChangeError(name, self._no_model(name))
+        model = self._models[name]
+        override = None if settings is None else read_override(model.config, settings, contents)
+        self._with_turn(functools.partial(model.load, override))
+
+    def unload(self, name: str) -> None:
+        """Serve a model no longer, without waiting for requests under way; an unknown one isn't served anyway."""
+        if name in self._models:
+            self._models[name].unload()
+
+    def close(self, timeout_s: float) -> bool:
+        """Free all models, once the one that is loading has finished.
+
+        Returns:
+            False if that takes longer than ``timeout_s``; then not all was freed.
+        """
+        self._closing.set()
+        self._watcher.close()
+        if not self._loading.acquire(timeout=timeout_s):
+            return False
+        self._loading.release()
+        closed = [model.close(timeout_s) for model in self._models.values()]
+        return all(closed)
+
+    def _load_all(self) -> None:
+        early = [model for model in self._models.values() if self._startup == "native" and _builds(model)]
+        at_once = [model for model in self._models.values() if model not in early]
+        loads = [model.load_natively for model in early]
+        loads += [functools.partial(_load_first, model) for model in (*at_once, *early)]
+        for load in loads:
+            with self._loading:
+                if not self._closing.is_set() and self.failed() is None:
+                    load()
+        self._watcher.start()
+
+    def _update(self, model: ServedModel) -> None:
+        self._with_turn(model.update)
+
+    def _with_turn(self, change: Callable[[], None]) -> None:
+        with self._loading:
+            if self._closing.is_set():
+                raise UnavailableError("the server is stopping; it loads no model any more")
+            change()
+
+    def _changed(self) -> None:
+        self._publish()
+        self._on_change()
+
+    def _publish(self) -> None:
+        """Replace the table that requests read; the lock keeps an older one from replacing a newer one."""
+        with self._publishing:
+            table: dict[tuple[str, str], Servable] = {}
+            for name, model in self._models.items():
+                table.update({(name, str(number)): servable for number, servable in model.versions.items()})
+                preferred = model.preferred
+                if preferred is not None:
+                    table[name, ""] = preferred
+            self._table = table
+
+    def _no_model(self, name: str) -> str:
+        return f"there is no model {name[:255]!r}; this server has {', '.join(sorted(self._models))}"
+
+
+def _builds(model: ServedModel) -> bool:
+    """Return whether loading the model may take the time to build engines."""
+    return model.config.engine != "native"
+
+
+def _load_first(model: ServedModel) -> None:
+    """Load a model at the start. What goes wrong is logged and kept as its failure."""
+    with contextlib.suppress(ModelChangeError):
+        model.load()

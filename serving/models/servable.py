@@ -1,0 +1,316 @@
+"""One model version: its state, its loading, and its runs."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from engines import EngineError, Executable, InvalidInputError
+from partitioner import PartitionError
+from serving.batching.axis_check import no_batch_axis, rows_differ_in_company
+from serving.batching.batcher import DynamicBatcher
+from serving.batching.concatenation import Feeds
+from serving.batching.request_options import RequestOptions
+from serving.errors import InvalidRequestError, ServingError, UnavailableError
+from serving.models.image_decoder import ImageDecoder
+from serving.models.instance_pool import InstancePool
+from serving.models.pipelines import image_decoders
+from serving.models.warmup import warm_up
+from serving.protocol.request_cache import RequestCache
+from serving.protocol.wire_signature import WireSignature, WireTensor
+from serving.schema.model import BatchingConfig, ModelConfig
+from serving.telemetry.request_stats import Durations, ModelCounts
+from serving.threads.cpu_affinity import placed
+
+logger = logging.getLogger(__name__)
+
+Loader = Callable[[ModelConfig], Executable]
+"""Makes a model ready to run; its errors say what the user can do."""
+
+
+class RequestRunner(Protocol):
+    """Runs the requests of one model: each by itself, or several as one batch."""
+
+    def infer(
+        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations
+    ) -> Mapping[str, np.ndarray]:
+        """Answer one request; see ``InstancePool`` and ``DynamicBatcher``."""
+        ...
+
+
+class State(enum.StrEnum):
+    """The state of a servable, in the protocol's words."""
+
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class Servable:
+    """A model version. Thread-safe. It is loaded once and retired once; a reload makes another one.
+
+    Attributes:
+        name: The model's name.
+        version: Decimal.
+        required: Whether the server needs it.
+        state: What it can do now.
+        reason: Why it is unavailable, or why it was not replaced by what is on disk now.
+        counts: What happened to it.
+        interim: Whether it answers natively only until its engines are built.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        counts: ModelCounts,
+        version: str,
+        *,
+        on_loss: Callable[[], None],
+        interim: bool = False,
+        files: object = None,
+    ) -> None:
+        """Describe what to load.
+
+        Args:
+            config: How to serve it; the path is that of its file.
+            counts: Where to count requests.
+            version: Decimal.
+            on_loss: Called when it is not ready any more since its engines can't run.
+            interim: Whether it runs natively, whatever the configuration says.
+            files: Kept until the model is freed.
+        """
+        self.name = config.name
+        self.version = version
+        self.required = config.required
+        self.state = State.LOADING
+        self.reason = ""
+        self.counts = counts
+        self.interim = interim
+        self._config = config.model_copy(update={"engine": "native"}) if interim else config
+        self._on_loss = on_loss
+        self._files = files
+        self._users: set[object] = set()
+        self._retired = False
+        self._unused = threading.Event()
+        self._executable: Executable | None = None
+        self._runner: RequestRunner | None = None
+        self._facts: Mapping[str, Any] = {}
+        self._cache: RequestCache | None = None
+        self._all_outputs: Sequence[WireTensor] | None = None
+        self._images: Mapping[str, ImageDecoder] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """True if requests may come."""
+        return self.state is State.READY
+
+    @property
+    def cache(self) -> RequestCache:
+        """Reads its requests and writes its responses.
+
+        Raises:
+            UnavailableError: The model isn't ready.
+        """
+        if self._cache is None:
+            raise UnavailableError(f"model {self.name!r} is not ready ({self.state})")
+        return self._cache
+
+    @property
+    def signature(self) -> WireSignature:
+        """Inputs and outputs.
+
+        Raises:
+            UnavailableError: The model isn't ready.
+        """
+        return self.cache.signature
+
+    @property
+    def platform(self) -> str:
+        """The engine of the model, in the form of Triton's platform names."""
+        engine = self._facts.get("engine", "native")
+        return "onnxruntime_onnx" if engine == "native" else f"{engine}_onnx"
+
+    @property
+    def instances(self) -> int:
+        """The number of requests, or batches, that run at the same time."""
+        return self._config.instances
+
+    @property
+    def batching(self) -> BatchingConfig | None:
+        """The configuration of batching; None if they run one by one."""
+        return self._config.batching if isinstance(self._runner, DynamicBatcher) else None
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its configuration; the path is that of its file."""
+        return self._config
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Facts of the executable about itself; empty until it is loaded."""
+        return self._facts
+
+    def parameters(self) -> dict[str, str]:
+        """Return facts of the loaded model for its configuration on the wire."""
+        facts = self._facts
+        return {
+            "engine": str(facts.get("engine", "native")),
+            "segments": str(facts.get("segments", 0)),
+            "native_nodes": str(facts.get("native_nodes", 0)),
+            "precision": str(facts["precision"]["effective"]) if facts else "",
+        }
+
+    def load(self, loader: Loader) -> None:
+        """Load and warm up the model; a failure becomes the state, its cause is logged."""
+        started = time.monotonic()
+        try:
+            executable = loader(self._config)
+            self._open(executable)
+        except (EngineError, PartitionError, ServingError) as error:
+            self._fail(str(error))
+            return
+        except Exception as error:
+            logger.exception("Model %r failed to load", self.name)
+            self._fail(f"unexpected {type(error).__name__}: {error}")
+            return
+        self.state = State.READY
+        spent = time.monotonic() - started
+        logger.info("Loaded model %r version %s in %.1f s: %s", self.name, self.version, spent, _summary(self._facts))
+
+    def enter(self, user: object) -> bool:
+        """Keep the model from being freed until ``leave``; return False if it is retired already.
+
+        A user enters before it looks whether the model is retired, and ``retire`` marks the model before it looks for
+        users. So one of them sees the other, and no request needs a lock: adding to a set is atomic.
+        """
+        self._users.add(user)
+        if not self._retired:
+            return True
+        self.leave(user)
+        return False
+
+    def leave(self, user: object) -> None:
+        """Note that a user is done with the model."""
+        self._users.discard(user)
+        if self._retired and not self._users:
+            self._unused.set()
+
+    def retire(self) -> None:
+        """Let no further user in, wait until the last one has left, and free the model."""
+        self.state, self._retired = State.UNLOADING, True
+        if self._users:
+            self._unused.wait()
+        executable, self._executable, self._runner = self._executable, None, None
+        self._files = None
+        if executable is not None:
+            executable.close()
+        self.state, self.reason = State.UNAVAILABLE, "unloaded"
+
+    def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the arrays of a request with its encoded images decoded.
+
+        Raises:
+            InvalidRequestError: An image is damaged, too large, or of another size than others.
+        """
+        if not self._images:
+            return feeds
+        inputs = self.signature.inputs
+        decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
+        return {**feeds, **decoded}
+
+    def infer(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        outputs: Sequence[WireTensor],
+        options: RequestOptions,
+        durations: Durations,
+    ) -> list[np.ndarray]:
+        """Run the model when an instance is free, and return the arrays of ``outputs``.
+
+        Args:
+            feeds: Arrays that fit the signature.
+            outputs: Some of the signature.
+            options: What the request asks of the queue.
+            durations: Gets the time in the queue and of the run.
+
+        Raises:
+            InvalidRequestError: The model's own check refuses an input, or there are more rows than a batch may have.
+            UnavailableError: The queue is full, or the request waited too long.
+            CancelledRequestError: The client left while the request waited.
+            ExecutionError: The run failed.
+        """
+        assert self._runner is not None, "only users that have entered run the model"
+        if self.interim:
+            self.counts.add_fallback("building")
+        names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
+        try:
+            results = self._runner.infer(feeds, names, options, durations)
+        except InvalidInputError as error:
+            raise InvalidRequestError(f"model {self.name!r}: {error}") from error
+        return [results[tensor.name] for tensor in outputs]
+
+    def _open(self, executable: Executable) -> None:
+        try:
+            signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
+            self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
+            self._runner = self._open_runner(executable, signature)
+            warm_up(executable, signature, self._config, self.batching)
+        except BaseException:
+            self._runner = None
+            executable.close()
+            raise
+        self.counts.describe(executable.description)
+        executable.on_fallback = self.counts.add_fallback
+        executable.on_loss = self._lose
+        if len(signature.outputs) == len(executable.outputs):
+            self._all_outputs = signature.outputs
+        self._executable, self._facts = executable, executable.description
+        self._cache = RequestCache(signature.taking_images(self._images), self.version)
+
+    def _open_runner(self, executable: Executable, signature: WireSignature) -> RequestRunner:
+        # Requests fit the signature once they are read; only what images were decoded to is checked again.
+        run = placed(executable.run if self._images else executable.run_checked)
+        batching, instances = self._config.batching, self._config.instances
+        if batching is None:
+            return InstancePool(run, instances, self.counts)
+        problem = no_batch_axis(signature) or _dependent_rows(executable, signature)
+        if problem:
+            logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
+            return InstancePool(run, instances, self.counts)
+        return DynamicBatcher(run, signature.required, batching, instances, self.counts)
+
+    def _lose(self, reason: str) -> None:
+        """Be not ready any more, so that the process is restarted; what still comes is answered natively."""
+        if self.state is State.READY:
+            self.state, self.reason = State.UNAVAILABLE, reason
+            logger.error("Model %r is not ready any more: %s", self.name, reason)
+            self._on_loss()
+
+    def _fail(self, reason: str) -> None:
+        self.state, self.reason = State.UNAVAILABLE, reason
+        log = logger.error if self.required else logger.warning
+        log("Model %r did not load: %s", self.name, reason)
+
+
+def _summary(facts: Mapping[str, Any]) -> str:
+    return (
+        f"engine {facts['engine']}, {facts['segments']} segments, {facts['native_nodes']} native nodes, "
+        f"precision {facts['precision']['effective']}"
+    )
+
+
+def _dependent_rows(executable: Executable, signature: WireSignature) -> str | None:
+    """Return why rows of different requests must not stand in one batch, though the signature would allow it."""
+    try:
+        if rows_differ_in_company(executable, signature):
+            return "a row's results change when other rows stand beside it, so axis 0 is no batch axis"
+    except EngineError as error:
+        logger.warning("Whether axis 0 of model %r is a batch axis could not be checked: %s", signature.model, error)
+    return None

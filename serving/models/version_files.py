@@ -1,0 +1,110 @@
+"""The files of a model: one ONNX file, or a folder that holds a numbered folder for each version."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Mapping
+
+from serving.schema.model import LatestVersions, ModelConfig
+
+ONLY_VERSION = 1
+"""The version of a model that is a single file."""
+
+DEFAULT_FILE = "model.onnx"
+"""The file of a version folder that holds more than one."""
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, size and time of change of each file of a version: equal as long as nobody writes to them."""
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VersionFile:
+    """One version on disk.
+
+    Attributes:
+        path: Its ONNX file.
+        stamp: Tells whether it, or a file that lies beside it in its version folder, has changed.
+    """
+
+    path: pathlib.Path
+    stamp: Stamp
+
+
+def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
+    """Return what is on disk by version, in rising order; nothing where ``path`` is missing.
+
+    A version folder counts if it has a ``model.onnx``, or exactly one file that ends in ``.onnx``.
+    """
+    try:
+        is_file = not path.is_dir()
+    except OSError:  # such as that of a network file system that is away
+        return {}
+    if is_file:
+        stamp = _stamp([path])
+        return {ONLY_VERSION: VersionFile(path, stamp)} if stamp else {}
+    numbers = sorted(int(name) for name in _names(path) if _NUMBER.fullmatch(name))
+    found = {number: _version_in(path / str(number)) for number in numbers}
+    return {number: file for number, file in found.items() if file is not None}
+
+
+def choose_versions(config: ModelConfig, found: Mapping[int, VersionFile]) -> dict[int, VersionFile]:
+    """Return those of the versions on disk that the configuration asks for, in rising order."""
+    if config.versions == "all":
+        chosen = list(found)
+    elif isinstance(config.versions, LatestVersions):
+        chosen = sorted(found)[-config.versions.latest :]
+    else:
+        chosen = [number for number in found if number in config.versions]
+    return {number: found[number] for number in chosen}
+
+
+def source_problem(config: ModelConfig) -> tuple[str, str] | None:
+    """Return the key and the fault if there is nothing to serve where the configuration says, else None."""
+    path, versions = config.path, config.versions
+    if not path.exists():
+        return "path", f"there is no file {path}; correct the path"
+    if not path.is_dir():
+        if versions != LatestVersions():
+            return "versions", f"{path} is a single file; leave the key out, or name a folder of version folders"
+        return None
+    found = find_versions(path)
+    if isinstance(versions, tuple):
+        missing = [str(number) for number in versions if number not in found]
+        if missing or not versions:
+            what = f"no version {', '.join(missing)}" if missing else "to be served in some version"
+            return "versions", f"{path} has {what}; it has {', '.join(map(str, found)) or 'none'}"
+    if not found:
+        return "path", f"{path} has no version folder, such as 1/{DEFAULT_FILE}; add one, or name a file"
+    return None
+
+
+def _version_in(folder: pathlib.Path) -> VersionFile | None:
+    models = [name for name in _names(folder) if name.endswith(".onnx")]
+    name = DEFAULT_FILE if DEFAULT_FILE in models else models[0] if len(models) == 1 else None
+    if name is None:
+        return None
+    try:
+        stamp = _stamp(sorted(folder.rglob("*")))
+    except OSError:  # it has just gone
+        return None
+    return VersionFile(folder / name, stamp) if stamp else None
+
+
+def _stamp(files: list[pathlib.Path]) -> Stamp:
+    """Return the stamp of files, empty where one has just gone."""
+    try:
+        facts = [(str(file), file.stat()) for file in files if not file.is_dir()]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
+
+
+def _names(folder: pathlib.Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []

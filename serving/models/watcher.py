@@ -1,0 +1,54 @@
+"""Follows the files of models while the server runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from serving.errors import UnavailableError
+from serving.models.served_model import ServedModel
+from serving.models.version_files import VersionFile
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.5
+"""Time between looks. What is on disk is loaded once two looks in a row find the same: nobody writes to it any more."""
+
+
+class Watcher:
+    """Looks at the models' files in a thread of its own."""
+
+    def __init__(self, models: Iterable[ServedModel], update: Callable[[ServedModel], None]) -> None:
+        self._models = tuple(models)
+        self._update = update
+        self._seen: dict[str, Mapping[int, VersionFile]] = {}
+        self._closing = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look, if there is anything to look at."""
+        if self._models:
+            threading.Thread(target=self._follow, name="watch-models", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+
+    def _follow(self) -> None:
+        while not self._closing.wait(POLL_S):
+            for model in self._models:
+                try:
+                    self._look(model)
+                except Exception:  # one model's trouble must not end the watch over the others
+                    logger.exception("Looking at the files of model %r failed", model.config.name)
+
+    def _look(self, model: ServedModel) -> None:
+        found = model.look()
+        settled = found == self._seen.get(model.config.name)
+        self._seen[model.config.name] = found
+        if settled and model.is_outdated(found):
+            logger.info("The files of model %r changed", model.config.name)
+            try:
+                self._update(model)
+            except UnavailableError as error:
+                logger.debug("Model %r is not updated: %s", model.config.name, error)

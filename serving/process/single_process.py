@@ -1,0 +1,117 @@
+"""A server of one process: both ports, from start to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from serving.errors import ModelLoadFailedError
+from serving.grpc.server import GrpcServer
+from serving.models.servable import Loader
+from serving.rest.app import HttpApp
+from serving.rest.server import HttpServer
+from serving.schema.server import ServableConfig
+from serving.security.exposure_warnings import warn_of_open_ports
+from serving.service.host import ModelHost
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """One server, from its configuration to its end. Starts and stops once.
+
+    Attributes:
+        metrics: The counts so far.
+        failure: Why the server can't go on; None while it can.
+        at_rest: Whether it has stopped and no thread of it is at work.
+    """
+
+    def __init__(self, config: ServableConfig, loader: Loader) -> None:
+        """Read tokens and certificates.
+
+        Raises:
+            ConfigError: The tokens file can't be used.
+            TlsError: The certificates can't be used.
+        """
+        self.failure: ModelLoadFailedError | None = None
+        self.at_rest = False
+        self._config = config
+        self._host = ModelHost(config, loader)
+        self.metrics = self._host.metrics
+        self._grpc = GrpcServer(config.server, self._host)
+        self._host.show_ready = self._grpc.show_ready
+        self._http = HttpServer(config.server.http, HttpApp(config, self._host, self._notes))
+        self._stop_wanted = threading.Event()
+        self._ready = threading.Event()
+
+    @property
+    def port(self) -> int:
+        """The gRPC port, once started."""
+        return self._grpc.port
+
+    @property
+    def http_port(self) -> int:
+        """The HTTP port, once started."""
+        return self._http.port
+
+    @property
+    def in_flight(self) -> int:
+        """Inference requests that are accepted and not answered yet."""
+        return self._host.pools.inference.in_flight
+
+    def start(self) -> None:
+        """Open both ports, then load the models in the background. Until they are there, the server isn't ready.
+
+        Raises:
+            AddressError: A port can't be opened.
+        """
+        warn_of_open_ports(self._config.server)
+        self._grpc.start()
+        try:
+            with self._host.cores.kept():
+                self._http.start()
+        except BaseException:
+            self._grpc.stop(0)
+            raise
+        self._host.load(self._models_changed)
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the server is ready or can't become it; return whether it is ready."""
+        self._ready.wait(timeout_s)
+        return self._host.service.ready()
+
+    def ask_to_stop(self) -> None:
+        """Let ``wait_for_stop`` return."""
+        self._stop_wanted.set()
+
+    def wait_for_stop(self) -> None:
+        """Wait until somebody asks the server to stop, or it can't go on."""
+        self._stop_wanted.wait()
+
+    def stop(self, grace_s: float) -> bool:
+        """Stop: not ready first, then requests in flight finish while new ones are refused, then the ports close.
+
+        Returns:
+            Whether every accepted request was answered within ``grace_s``.
+        """
+        deadline = time.monotonic() + grace_s
+        drained = self._host.drain(grace_s)
+        self._grpc.stop(max(0.0, deadline - time.monotonic()))
+        self._http.stop()
+        self.at_rest = self._host.close(drained)
+        return drained
+
+    def _notes(self) -> list[str]:
+        return [*self._grpc.notes(), *self._http.notes()]
+
+    def _models_changed(self) -> None:
+        """Follow the models' states; runs in whatever thread changes them."""
+        failure = self._host.failure()
+        if failure is not None and not self._ready.is_set():
+            self.failure = failure
+            self._ready.set()
+            self._stop_wanted.set()
+        if self._host.update_readiness() and not self._ready.is_set():
+            logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
+            self._ready.set()

@@ -1,0 +1,78 @@
+"""Parameters of requests and tensors: the settings that the protocol leaves open.
+
+Unknown ones are meant for the model and ignored, as Triton does. What asks for a part of the protocol that this server
+doesn't have is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protos import InferParameter
+from serving.errors import InvalidRequestError, UnsupportedError
+from serving.protocol.shared_memory import Place
+
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
+"""Asks for an empty response after the last one of models that answer several times. Here each answers once, so that
+it has no effect; perf_analyzer sets it on every request."""
+
+
+def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
+    """Return a request's priority and timeout in microseconds, each 0 where it has none.
+
+    Raises:
+        InvalidRequestError: A name is reserved for the server, or a value isn't of its type.
+    """
+    priority = timeout_us = 0
+    for key in parameters:
+        if key == "priority":
+            priority = _count(key, parameters[key], "uint64_param", "int64_param")
+        elif key == "timeout":
+            timeout_us = _count(key, parameters[key], "int64_param")
+        elif key == EMPTY_FINAL_RESPONSE:
+            if not parameters[key].HasField("bool_param"):
+                raise InvalidRequestError(f"the parameter {key!r} should be a bool_param")
+        elif key.startswith("triton_"):
+            raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
+    return priority, timeout_us
+
+
+def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place | None:
+    """Return where in shared memory an input or output stands, None if it travels in the message.
+
+    Raises:
+        InvalidRequestError: A parameter about shared memory is missing or of another type.
+        UnsupportedError: A classification is asked for.
+    """
+    if "classification" in parameters:
+        raise UnsupportedError(f"output {name!r} asks for a classification, which this server doesn't do")
+    if not any(key.startswith("shared_memory_") for key in parameters):
+        return None
+    region = parameters.get("shared_memory_region")
+    if region is None or not region.string_param or "shared_memory_byte_size" not in parameters:
+        raise InvalidRequestError(
+            f"tensor {name!r} should have the parameters 'shared_memory_region', as string_param, and "
+            "'shared_memory_byte_size' to be in shared memory"
+        )
+    return Place(
+        region.string_param,
+        _optional_count(parameters, "shared_memory_offset"),
+        _optional_count(parameters, "shared_memory_byte_size"),
+    )
+
+
+def _optional_count(parameters: Mapping[str, InferParameter], key: str) -> int:
+    return _count(key, parameters[key], "int64_param") if key in parameters else 0
+
+
+def _count(key: str, parameter: InferParameter, *fields: str) -> int:
+    """Return a number from 0, which is in one of the fields.
+
+    Raises:
+        InvalidRequestError: It is in another one, or negative.
+    """
+    field = parameter.WhichOneof("parameter_choice")
+    value = getattr(parameter, field) if field in fields else -1
+    if value < 0:
+        raise InvalidRequestError(f"the parameter {key!r} should be a number from 0, as {' or '.join(fields)}")
+    return int(value)

@@ -1,0 +1,182 @@
+"""Inference requests and responses of one model as arrays, with what repeats itself kept.
+
+Two requests have the same template if they differ in nothing but the id and the bytes of their tensors. What is left of
+the message is the key under which the template is remembered. Two responses have the same head if they have the same
+outputs in the same shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from protos import ModelInferRequest, ModelInferResponse
+from serving.protocol import tensors
+from serving.protocol.parameters import queue_wishes
+from serving.protocol.shared_memory import SharedMemory, Window
+from serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
+
+MAX_ENTRIES = 256
+"""Templates, and heads, that a model remembers. With more, it forgets all and begins anew, which costs little."""
+KEY_BYTES = 1024
+"""Templates with a longer key are not remembered."""
+
+_NO_WINDOWS: Mapping[str, Window] = {}
+
+
+class ParsedRequest(NamedTuple):
+    """An inference request that fits its model.
+
+    Attributes:
+        feeds: Arrays by input name.
+        outputs: The outputs to give, in the model's order.
+        windows: The shared memory of the outputs that go there, by name.
+        priority: See ``RequestOptions``.
+        timeout_us: See ``RequestOptions``.
+    """
+
+    feeds: Mapping[str, np.ndarray]
+    outputs: tuple[WireTensor, ...]
+    windows: Mapping[str, Window]
+    priority: int
+    timeout_us: int
+
+
+class RawInput(NamedTuple):
+    """An input in raw contents that any bytes of the right number are valid for."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+class RequestTemplate(NamedTuple):
+    """The part that requests with the same key share. See ``ParsedRequest`` for all attributes but ``inputs``."""
+
+    inputs: tuple[RawInput, ...]
+    outputs: tuple[WireTensor, ...]
+    priority: int
+    timeout_us: int
+
+    def read(self, raw: Sequence[bytes]) -> ParsedRequest | None:
+        """Read the raw contents of a request of this template; return None where their sizes differ from its own."""
+        if len(raw) != len(self.inputs):
+            return None
+        feeds = {}
+        for (name, dtype, shape, nbytes), data in zip(self.inputs, raw, strict=True):
+            if len(data) != nbytes:
+                return None
+            feeds[name] = np.frombuffer(data, dtype).reshape(shape)
+        return ParsedRequest(feeds, self.outputs, _NO_WINDOWS, self.priority, self.timeout_us)
+
+
+class RequestCache:
+    """Reads the requests of one model version and writes its responses. Thread-safe.
+
+    Attributes:
+        signature: The model's.
+        version: The model's, decimal.
+    """
+
+    __slots__ = ("_heads", "_templates", "signature", "version")
+
+    def __init__(self, signature: WireSignature, version: str) -> None:
+        self.signature = signature
+        self.version = version
+        self._templates: dict[bytes, RequestTemplate] = {}
+        self._heads: dict[tuple[Any, ...], bytes] = {}
+
+    def read(self, request: ModelInferRequest, memory: SharedMemory) -> ParsedRequest:
+        """Read a request, and take its raw contents out of it.
+
+        Raises:
+            InvalidRequestError: An input is unknown, twice there or missing, its type, shape or data don't fit, an
+                output is unknown or twice there, or a parameter is not what it should be.
+            NotFoundError: A region of shared memory isn't registered.
+            UnsupportedError: It asks for something that this server doesn't have, or that is off.
+        """
+        raw = request.raw_input_contents[:]
+        if not raw:
+            return self._read(request, raw, memory)
+        identity = request.id
+        request.ClearField("raw_input_contents")
+        request.ClearField("id")
+        key = request.SerializeToString()
+        request.id = identity  # log lines have it
+        template = self._templates.get(key)
+        parsed = template.read(raw) if template is not None else None
+        if parsed is None:
+            parsed = self._read(request, raw, memory)
+            if len(key) <= KEY_BYTES and self._is_plain(request):
+                self._remember(key, parsed)
+        return parsed
+
+    def write(
+        self,
+        response: ModelInferResponse,
+        outputs: tuple[WireTensor, ...],
+        arrays: Sequence[np.ndarray],
+        windows: Mapping[str, Window],
+    ) -> None:
+        """Fill in all of an empty response but its id.
+
+        Args:
+            response: To a request.
+            outputs: Those that the request asks for.
+            arrays: Of each output.
+            windows: The shared memory of the outputs that go there, by name.
+
+        Raises:
+            InvalidOutputError: An array isn't of its tensor's type.
+            SharedMemoryError: An array is larger than its window.
+            InvalidRequestError: The object of a window has shrunk since the request began.
+        """
+        if windows:
+            response.model_name, response.model_version = self.signature.model, self.version
+            tensors.write_outputs(response, outputs, arrays, windows)
+            return
+        key = (outputs, *[array.shape for array in arrays])
+        head = self._heads.get(key)
+        if head is None:
+            head = self._head(outputs, arrays)
+            _keep(self._heads, key, head)
+        response.MergeFromString(head)
+        response.raw_output_contents.extend(map(tensors.to_raw, outputs, arrays))
+
+    def _read(self, request: ModelInferRequest, raw: Sequence[bytes], memory: SharedMemory) -> ParsedRequest:
+        priority, timeout_us = queue_wishes(request.parameters)
+        feeds = tensors.read_inputs(request, raw, self.signature, memory)
+        wishes = [(output.name, output.parameters) for output in request.outputs[:]]
+        windows = tensors.output_windows(wishes, memory)
+        outputs = self.signature.select([name for name, _ in wishes])
+        return ParsedRequest(feeds, outputs, windows, priority, timeout_us)
+
+    def _is_plain(self, request: ModelInferRequest) -> bool:
+        """Return whether nothing but sizes is to be checked of the next request of this template."""
+        inputs = self.signature.inputs
+        return not any(output.parameters for output in request.outputs[:]) and all(
+            not wire.parameters and _takes_any_bytes(inputs[wire.name]) for wire in request.inputs[:]
+        )
+
+    def _remember(self, key: bytes, parsed: ParsedRequest) -> None:
+        inputs = tuple(RawInput(name, array.dtype, array.shape, array.nbytes) for name, array in parsed.feeds.items())
+        _keep(self._templates, key, RequestTemplate(inputs, parsed.outputs, parsed.priority, parsed.timeout_us))
+
+    def _head(self, outputs: Sequence[WireTensor], arrays: Sequence[np.ndarray]) -> bytes:
+        response = ModelInferResponse(model_name=self.signature.model, model_version=self.version)
+        for tensor, array in zip(outputs, arrays, strict=True):
+            response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
+        return bytes(response.SerializeToString())
+
+
+def _takes_any_bytes(tensor: WireTensor) -> bool:
+    return tensor.datatype is not BOOL and not tensor.datatype.numpy.hasobject
+
+
+def _keep(memory: dict[Any, Any], key: object, value: object) -> None:
+    if len(memory) >= MAX_ENTRIES:
+        memory.clear()
+    memory[key] = value

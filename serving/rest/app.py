@@ -1,0 +1,105 @@
+"""The routes of the HTTP port: REST V2, probes, metrics and the status page.
+
+Probes need no token, and neither does the status page, which holds nothing until it has asked for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from serving.models.loader import engine_cache
+from serving.pages.served_explanation import Explanations
+from serving.pages.status_page import render_status_page, server_facts
+from serving.rest.body import read_body
+from serving.rest.inference import RestInference, fail, peer_of
+from serving.rest.ops import NOT_STORED, OpsApp, run_in
+from serving.rest.routes import METHODS, MODEL, VERSION, RestMethod
+from serving.schema.server import ServableConfig
+from serving.security.tokens import Grant
+from serving.service.host import ModelHost
+from serving.service.request_context import RequestContext
+from serving.service.rpc_handler import rpc_handler
+from serving.service.rpc_table import INFER_RPC, pool_of
+
+PAGES = ("/", "/status")
+"""Paths of the status page."""
+
+
+class HttpApp(OpsApp):
+    """The routes of a process that runs models."""
+
+    def __init__(self, config: ServableConfig, host: ModelHost, notes: Callable[[], Sequence[str]]) -> None:
+        """Prepare.
+
+        Args:
+            config: Of the server and its models.
+            host: Answers.
+            notes: Lines for /readyz about what should be mended.
+        """
+        service, pools = host.service, host.pools
+        super().__init__(
+            host.authorizer,
+            control=pools.control,
+            registry=host.metrics.registry,
+            not_ready=service.not_ready,
+            notes=notes,
+        )
+        self._service = service
+        self._rpcs = host.rpcs
+        self._pools = pools
+        self._explain = Explanations(engine_cache(config)).page
+        self._max_bytes = config.server.grpc.max_message_mb << 20
+        self._inference = RestInference(service, pools.inference, self._max_bytes)
+
+    def routes(self) -> list[Route]:
+        """Return the paths and what answers them."""
+        explain, infer = self.guarded("ModelConfig", self._show_explanation), self.guarded(INFER_RPC, self._infer)
+        return [
+            *super().routes(),
+            *(Route(path, show_page) for path in PAGES),
+            Route("/status.json", self.guarded("/status.json", self._show_status)),
+            *(Route(path.removeprefix("/v2") + "/explain", explain) for path in (MODEL, VERSION)),
+            *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
+            *(Route(path + "/infer", infer, methods=["POST"]) for path in (MODEL, VERSION)),
+        ]
+
+    def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
+        rpc = self._rpcs.shared_methods[method.rpc]
+        pool = pool_of(method.rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
+
+        def answer(message: Any, _context: RequestContext) -> Response:
+            status, facts = method.answer(rpc(message))
+            return JSONResponse(facts, status)
+
+        handler = rpc_handler(method.rpc, answer, fail)
+
+        async def handle(request: Request, _grant: Grant) -> Response:
+            body = await read_body(request, self._max_bytes)
+            names, context = request.path_params, RequestContext(peer_of(request))
+            return await run_in(pool, lambda: handler(method.request(names, body.unpacked()), context))
+
+        return self.guarded(method.rpc, handle)
+
+    async def _infer(self, request: Request, _grant: Grant) -> Response:
+        return await self._inference.answer(request)  # type: ignore[return-value]  # an application, as responses are
+
+    async def _show_status(self, _request: Request, grant: Grant) -> Response:
+        facts = await run_in(self.control, functools.partial(server_facts, self._service, grant))
+        return JSONResponse(facts, headers=NOT_STORED)
+
+    async def _show_explanation(self, request: Request, _grant: Grant) -> Response:
+        names = request.path_params
+        servable = self._service.find(names["model"], names.get("version", ""))
+        page = await run_in(self._pools.loading, functools.partial(self._explain, servable))
+        return HTMLResponse(page, headers=NOT_STORED)
+
+
+async def show_page(_request: Request) -> Response:
+    """Answer with the status page."""
+    return HTMLResponse(render_status_page(), headers=NOT_STORED)

@@ -1,0 +1,119 @@
+"""The body of an HTTP request: read within limits, unpacked, and cut where tensors begin."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import zlib
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from serving.errors import InvalidRequestError, TooLargeError, UnsupportedError
+
+JSON_LENGTH = "inference-header-content-length"
+"""The header that says how many bytes of the body are JSON; raw tensors follow."""
+
+CLIENT_TIMEOUT_S = 10
+"""The longest time that a client may let the server wait for more of a request."""
+
+_ALIGNMENT = 16
+_ZLIB_OR_GZIP = zlib.MAX_WBITS | 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it came.
+
+    Attributes:
+        chunks: Its parts.
+        packed: Whether it is compressed.
+        json_bytes: How many bytes are JSON, once it is unpacked; None for all.
+        most: How many bytes it may have, once it is unpacked.
+    """
+
+    chunks: Sequence[bytes]
+    packed: bool
+    json_bytes: int | None
+    most: int
+
+    def unpacked(self) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            InvalidRequestError: It isn't compressed as it says.
+            TooLargeError: It has more bytes than it may.
+        """
+        whole = b"".join(self.chunks)
+        return self._unpack(whole) if self.packed else whole
+
+    def split(self) -> tuple[bytes, memoryview]:
+        """Return the JSON and what follows it. That begins at an address where every datatype may stand.
+
+        Raises:
+            InvalidRequestError: It is shorter than it says, or not compressed as it says.
+            TooLargeError: It has more bytes than it may.
+        """
+        size = self.json_bytes
+        if size is None:
+            return self.unpacked(), memoryview(b"")
+        chunks = [self.unpacked()] if self.packed else self.chunks
+        padding = -size % _ALIGNMENT
+        whole = b"".join((bytes(padding), *chunks))
+        if len(whole) < padding + size:
+            raise InvalidRequestError(f"the body has {len(whole) - padding} bytes, but {JSON_LENGTH} is {size}")
+        return whole[padding : padding + size], memoryview(whole)[padding + size :]
+
+    def _unpack(self, packed: bytes) -> bytes:
+        unpacking = zlib.decompressobj(_ZLIB_OR_GZIP)
+        try:
+            whole = unpacking.decompress(packed, self.most + 1)
+        except zlib.error as error:
+            raise InvalidRequestError(f"the body can't be unpacked as its content-encoding says: {error}") from None
+        if len(whole) > self.most:
+            raise TooLargeError(self.most)
+        if not unpacking.eof or unpacking.unused_data:
+            raise InvalidRequestError("the compressed body is cut short, or something follows it")
+        return whole
+
+
+async def read_body(request: Request, most: int) -> Body:
+    """Read the body of a request.
+
+    Args:
+        request: Its headers are there already.
+        most: How many bytes it may have.
+
+    Raises:
+        InvalidRequestError: A header isn't a number, or the rest of the body doesn't come.
+        TooLargeError: It has more bytes than it may.
+        UnsupportedError: It is compressed in a way that this server doesn't know.
+    """
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise UnsupportedError(f"the content-encoding {encoding[:100]!r} is unknown here; use gzip or deflate, or none")
+    json_bytes = _count(request, JSON_LENGTH)
+    if (_count(request, "content-length") or 0) > most:
+        raise TooLargeError(most)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(CLIENT_TIMEOUT_S) as patience:
+            async for chunk in request.stream():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > most:
+                    raise TooLargeError(most)
+                patience.reschedule(asyncio.get_running_loop().time() + CLIENT_TIMEOUT_S)
+    except TimeoutError:
+        raise InvalidRequestError(f"no more of the body came for {CLIENT_TIMEOUT_S} s") from None
+    return Body(chunks, encoding != "identity", json_bytes, most)
+
+
+def _count(request: Request, header: str) -> int | None:
+    text = request.headers.get(header)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise InvalidRequestError(f"the header {header} should be a number of bytes, not {text[:100]!r}")
+    return int(text)

@@ -1,0 +1,159 @@
+"""The routes of every HTTP port: probes and metrics, and the check of rights before all others.
+
+Probes need no token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+import prometheus_client
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from serving.errors import ForbiddenError, UnauthenticatedError, UnavailableError
+from serving.rest.inference import error_answer, peer_of
+from serving.security.authorization import MODEL_FIELDS, Authorizer
+from serving.security.tokens import Grant
+from serving.service.status import status_of
+from serving.threads.inference_pool import InferencePool
+
+CONTROL_THREADS = 2
+NOT_STORED = {"Cache-Control": "no-store"}
+
+Result = TypeVar("Result")
+Handler = Callable[[Request, Grant], Awaitable[Response]]
+"""Answers a request that may come in, given what its sender may do."""
+
+
+KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+"""The paths that there are."""
+
+
+class OpsApp:
+    """The routes that every HTTP port has.
+
+    Attributes:
+        control: Threads for what takes a moment.
+    """
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        *,
+        control: InferencePool | None = None,
+        registry: prometheus_client.CollectorRegistry,
+        not_ready: Callable[[], Sequence[str]],
+        notes: Callable[[], Sequence[str]],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            authorizer: Decides about calls.
+            control: Threads for what takes a moment; None for some of its own.
+            registry: Of the metrics.
+            not_ready: Returns what the server waits for, one line a reason; nothing if it is ready.
+            notes: Lines for /readyz about what should be mended.
+        """
+        self.control = control or InferencePool(CONTROL_THREADS)
+        self._authorizer = authorizer
+        self._registry = registry
+        self._not_ready = not_ready
+        self._notes = notes
+
+    def asgi(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(routes=self.routes(), exception_handlers={HTTPException: self._no_route})
+
+    def routes(self) -> list[Route]:
+        """Return the paths and what answers them."""
+        return [
+            Route("/livez", _livez),
+            Route("/readyz", self._readyz),
+            Route("/metrics", self.guarded("/metrics", self._show_metrics)),
+        ]
+
+    def guarded(self, what: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler's answer, or the error's, once it is clear that the request may come in."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request, self._admit(what, request))
+            except ClientDisconnect:
+                return Response(status_code=499)  # which nobody reads
+            except asyncio.CancelledError:  # the port closes, and waits no longer
+                return _failed(UnavailableError("the server is stopping; send the request to another one"), what)
+            except (UnauthenticatedError, ForbiddenError) as error:
+                self._authorizer.count_refusal(error, what, peer_of(request))
+                return _failed(error, what)
+            except Exception as error:
+                return _failed(error, what)
+
+        return answer
+
+    def _admit(self, what: str, request: Request) -> Grant:
+        grant = self._authorizer.authenticate(request.headers.get("authorization", ""))
+        self._authorizer.check_right(grant, what)
+        if what in MODEL_FIELDS:
+            self._authorizer.check_model(grant, request.path_params.get("model", ""))
+        return grant
+
+    async def _readyz(self, _request: Request) -> Response:
+        reasons = self._not_ready()
+        return _text(503 if reasons else 200, *(reasons or ["ready"]), *self._notes())
+
+    async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        text = await run_in(self.control, functools.partial(encode, self._registry))
+        return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
+
+    async def _no_route(self, request: Request, error: Exception) -> Response:
+        """Answer a request that no route takes, also only to those who may come in."""
+        assert isinstance(error, HTTPException), "registered for it alone"
+        path, status = request.url.path[:255], error.status_code
+        text = f"{path} doesn't take {request.method}" if status == 405 else f"there is no {path}; there are {KNOWN}"
+
+        async def refuse(_request: Request, _grant: Grant) -> Response:
+            return JSONResponse({"error": text}, status, error.headers)
+
+        return await self.guarded(path, refuse)(request)
+
+
+async def run_in(pool: InferencePool, work: Callable[[], Result]) -> Result:
+    """Work in a thread of a pool."""
+    answer: Future[Result] = Future()
+    pool.submit(pool.begins(_fulfil), answer, work)
+    return await asyncio.wrap_future(answer)
+
+
+def _fulfil(answer: Future[Result], work: Callable[[], Result]) -> None:
+    if not answer.set_running_or_notify_cancel():  # the port closes, and waits no longer
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+async def _livez(_request: Request) -> Response:
+    return _text(200, "live")
+
+
+def _failed(error: Exception, what: str) -> Response:
+    answer = error_answer(*status_of(error, what))
+    headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthenticatedError) else {}
+    return Response(answer.facts, answer.status, headers, "application/json")
+
+
+def _text(status: int, *lines: str) -> Response:
+    return PlainTextResponse("".join(f"{line}\n" for line in lines), status, NOT_STORED)

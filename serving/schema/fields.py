@@ -1,0 +1,70 @@
+"""The common part of all sections of servable.yaml: strictness and paths."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import typing
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import pydantic
+
+from serving.schema.yaml_reader import Expanded
+
+
+class Section(pydantic.BaseModel):
+    """A mapping of servable.yaml: unknown keys and values of another type are errors."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _type_variables(cls, data: object) -> object:
+        """Read text that came from a variable as a number where the key is one."""
+        if not isinstance(data, Mapping):
+            return data
+        return {key: cls._typed(key, value) if isinstance(value, Expanded) else value for key, value in data.items()}
+
+    @classmethod
+    def _typed(cls, key: str, value: Expanded) -> object:
+        field = cls.model_fields.get(key)
+        return value.resolved() if field and _holds_number(field.annotation) else str(value)
+
+
+def _holds_number(annotation: object) -> bool:
+    return annotation in (bool, int, float) or any(_holds_number(part) for part in typing.get_args(annotation))
+
+
+def _resolve_path(value: object, info: pydantic.ValidationInfo) -> object:
+    if not isinstance(value, str | pathlib.Path):
+        return value
+    if not str(value) or "\0" in str(value):
+        raise ValueError("should be a path")
+    folder = (info.context or {}).get("folder", pathlib.Path())
+    return folder / pathlib.Path(value).expanduser()
+
+
+_T = TypeVar("_T")
+ListOf = Annotated[tuple[_T, ...], pydantic.Field(strict=False)]
+"""A YAML list. It is kept as a tuple, which takes laxness about the container, not about its items."""
+
+ConfigPath = Annotated[
+    pathlib.Path,
+    pydantic.BeforeValidator(_resolve_path),
+    pydantic.WithJsonSchema({"type": "string", "minLength": 1, "format": "path"}),
+]
+"""A path; relative ones start at the folder of servable.yaml, ``~`` is the home folder."""
+
+
+def _resolve_source(value: object, info: pydantic.ValidationInfo) -> object:
+    """A path like others, unless it is the name of a function."""
+    if not isinstance(value, str) or _FUNCTION.fullmatch(value):
+        return value
+    return str(_resolve_path(value, info))
+
+
+_FUNCTION = re.compile(r"[\w.]+:[\w.]+")
+
+CalibrationSource = Annotated[str, pydantic.BeforeValidator(_resolve_source)]
+"""A path as ``ConfigPath``, or ``module:function``."""

@@ -1,0 +1,236 @@
+"""The section of servable.yaml that describes one model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import Field, PositiveInt
+
+from engines.backends.names import AskedPrecision, EngineName, PrecisionName, TargetName, target_problem
+from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
+from serving.schema.pipeline import Postprocess, Preprocess
+
+Shape = ListOf[Annotated[int, Field(ge=0)]]
+_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+
+
+def _check_target(name: object) -> object:
+    """Say where engines for a GPU are built that is no target."""
+    if isinstance(name, str) and (problem := target_problem(name)):
+        raise ValueError(problem)
+    return name
+
+
+Target = Annotated[TargetName, pydantic.BeforeValidator(_check_target)]
+
+
+class LatestVersions(Section):
+    """Serve the versions with the highest numbers."""
+
+    latest: PositiveInt = 1
+    """The number of them."""
+
+
+class PrecisionRuleConfig(Section):
+    """Another precision for some nodes."""
+
+    node: str | None = None
+    """Glob over node names."""
+    op: str | None = None
+    """Operator name."""
+    precision: PrecisionName
+    """The precision of these nodes."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_wish(self) -> Self:
+        """A rule about all nodes would be a precision."""
+        if self.node is None and self.op is None:
+            raise ValueError("should have a key 'node' or 'op' that says which nodes it is about")
+        return self
+
+
+class CalibrationConfig(Section):
+    """The source of INT8 ranges."""
+
+    data: CalibrationSource | None = None
+    """Samples of the inputs: an .npz file, a folder of them, or module:function."""
+    ranges: ConfigPath | None = None
+    """Ranges that were measured before (JSON)."""
+    method: str = "minmax"
+    """The method that makes ranges of samples: minmax, moving-average, entropy, percentile, or an installed method."""
+    samples: PositiveInt = 200
+    """The number of samples to use."""
+
+
+class BudgetConfig(Section):
+    """The distance that answers may move from FP32 before a precision is given up."""
+
+    min_cosine: float | None = Field(default=None, ge=-1, le=1)
+    """Smallest cosine similarity of any output."""
+    min_top1_agreement: float | None = Field(default=None, ge=0, le=1)
+    """Smallest share of samples whose best class stays."""
+    max_abs: float | None = Field(default=None, ge=0)
+    """Largest absolute difference of any element."""
+    metric: str | None = None
+    """A measure of your own, as module:function; at least 0 is good enough."""
+
+
+class PartitionConfig(Section):
+    """The nodes that an engine may take."""
+
+    native_ops: ListOf[str] = ()
+    """Operators that stay native."""
+    native_nodes: ListOf[str] = ()
+    """Globs over the names of nodes that stay native."""
+    engine_ops: ListOf[str] = ()
+    """Operators that engines may take; empty for all that they support."""
+    min_segment_nodes: PositiveInt = 1
+    """Segments with fewer nodes stay native."""
+    max_segments: PositiveInt | None = None
+    """Most segments to build, those with the greatest estimated benefit; null for no limit."""
+    connected: bool = False
+    """True if each segment is one connected part of the graph, rather than as few segments as possible."""
+
+
+class ProfileConfig(Section):
+    """Shapes of one input."""
+
+    min: Shape
+    """Smallest."""
+    opt: Shape
+    """Most frequent."""
+    max: Shape
+    """Largest."""
+
+
+MOST_WARM_SIZES = 16
+"""Up to this many rows, every batch size is run before the first request; above, only the likely ones."""
+
+
+class BatchingConfig(Section):
+    """Joins requests on axis 0."""
+
+    max_batch_size: PositiveInt = 16
+    """Most rows of one execution."""
+    max_queue_delay_us: int = Field(default=500, ge=0)
+    """Longest wait for more requests, in microseconds."""
+    preferred_batch_sizes: ListOf[PositiveInt] = ()
+    """Sizes that run at once when reached."""
+    max_queue_size: PositiveInt = 256
+    """Requests that may wait; further ones are refused."""
+    timeout_ms: PositiveInt | None = None
+    """Longest time in the queue, in milliseconds."""
+    priority_levels: PositiveInt = 1
+    """Number of priorities that requests may name."""
+    adaptive: bool = False
+    """Choose delay and batch size from measured times."""
+    latency_target_ms: float | None = Field(default=None, gt=0)
+    """The bound of adaptive batching on the 99th percentile, in milliseconds."""
+
+    def warm_sizes(self) -> list[int]:
+        """Return the batch sizes above one row to run once before the first request.
+
+        An engine prepares itself anew for each size that it meets for the first time. Padding to fewer sizes would cost
+        more at each execution.
+        """
+        if self.max_batch_size <= MOST_WARM_SIZES:
+            return list(range(2, self.max_batch_size + 1))
+        powers = (1 << n for n in range(1, self.max_batch_size.bit_length()))
+        return sorted({self.max_batch_size, *(self.preferred_batch_sizes or powers)} - {1})
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the fault of each setting that contradicts another one."""
+        for size in self.preferred_batch_sizes:
+            if size > self.max_batch_size:
+                text = f"{size} is more than max_batch_size ({self.max_batch_size}); leave it out or raise that"
+                yield "preferred_batch_sizes", text
+        if self.adaptive and self.latency_target_ms is None:
+            yield "adaptive", "needs a target; add latency_target_ms"
+        if self.latency_target_ms is not None and not self.adaptive:
+            yield "latency_target_ms", "has no effect without adaptive: true; add it or leave this out"
+
+
+class TensorRtConfig(Section):
+    """Options of TensorRT's builder."""
+
+    workspace_mb: PositiveInt | None = None
+    """Scratch memory; null for all there is."""
+    optimization_level: int = Field(default=3, ge=0, le=5)
+    """The effort of the builder's search, from 0 to 5."""
+    hardware_compatible: bool = False
+    """Build for other GPU generations too."""
+    version_compatible: bool = False
+    """Build for later TensorRT releases too."""
+    sparse: bool = False
+    """Use structured sparsity."""
+    cuda_graphs: bool = True
+    """Replay executions as CUDA graphs."""
+    strip_plan: bool = False
+    """Build engines without weights; they get those of the nodes that they replace when they are loaded."""
+    targets: ListOf[Target] = ()
+    """GPUs that tensorrt-rtx builds for, such as sm86 and sm89; empty for every one from Ampere on."""
+    build_timeout_s: PositiveInt = 1800
+    """When a build is given up, in seconds."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the fault of each setting that contradicts another one."""
+        if self.strip_plan and self.version_compatible:
+            yield "strip_plan", "later releases can't give an engine its weights; leave out version_compatible or this"
+
+
+class ModelConfig(Section):
+    """One model to serve."""
+
+    name: str
+    """Its name in requests: letters, digits, '.', '_' and '-'."""
+    path: ConfigPath
+    """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version."""
+    versions: LatestVersions | Literal["all"] | ListOf[PositiveInt] = LatestVersions()
+    """The version folders to serve: {latest: n}, all, or a list of numbers."""
+    watch: bool = False
+    """Load new and changed versions as they appear on disk, and retire those that go."""
+    required: bool = True
+    """True if the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
+    engine: EngineName = "auto"
+    """The engine of the nodes that it supports; native runs all nodes in ONNX Runtime."""
+    precision: AskedPrecision = "fp32"
+    """Precision that engines compute in; auto takes the fastest that stays inside the budget."""
+    precision_rules: ListOf[PrecisionRuleConfig] = ()
+    """Exceptions from `precision`, the first one that fits a node counts."""
+    calibration: CalibrationConfig | None = None
+    """The source of INT8 ranges."""
+    budget: BudgetConfig | None = None
+    """The distance that answers may move from FP32; by default min_cosine is 0.99, of classifiers 0.995."""
+    tune: bool = False
+    """Measure when the model is compiled, and keep an engine only where the model is faster with it."""
+    partition: PartitionConfig = PartitionConfig()
+    """The nodes that an engine may take."""
+    shapes: ListOf[dict[str, ProfileConfig]] = ()
+    """Shapes that TensorRT builds for, one entry a profile, by input name; requests of others run natively."""
+    batching: BatchingConfig | None = None
+    """Joins requests on axis 0; null runs them one by one."""
+    instances: PositiveInt = 1
+    """Requests that run at the same time."""
+    threads: PositiveInt | None = None
+    """Threads of one execution; null lets the engine choose, or divides the cores among several workers."""
+    warmup: int = Field(default=2, ge=0)
+    """Executions before the model is ready; unless 0, likely batch sizes are executed once on zeros, too."""
+    warmup_inputs: ConfigPath | None = None
+    """Inputs of its runs (.npz), on which it must succeed to be served; null for zeros, on which it may fail."""
+    preprocess: Preprocess = ()
+    """Building blocks or ONNX files in front of the model, in order."""
+    postprocess: Postprocess = ()
+    """Building blocks or ONNX files behind the model, in order."""
+    tensorrt: TensorRtConfig = TensorRtConfig()
+    """Options of TensorRT's builder."""
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        """Keep names out of trouble in URLs, metric labels and file names."""
+        if not _NAME.fullmatch(name):
+            raise ValueError("should be letters, digits, '.', '_' and '-', without '..', and not start with '.' or '-'")
+        return name

@@ -1,0 +1,132 @@
+"""Stages before and after a model in servable.yaml: one key a stage names its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import Discriminator, Field, PositiveInt, Tag
+
+from serving.schema.fields import ConfigPath, ListOf, Section
+
+Size = Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
+"""Height and width, in pixels."""
+
+Numbers = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(strict=False, min_length=1)]
+Type = Literal["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
+
+SELECTOR = "tensor"
+"""The key beside the one that says what a stage does."""
+
+
+class DecodeConfig(Section):
+    """Requests bring JPEG or PNG files (BYTES), decoded to uint8 in RGB as the photographer held the camera."""
+
+    size: Size | None = None
+    """Resize each image to this height and width (bilinear); null where all images of a request have one size."""
+    fit: Literal["stretch", "crop", "pad"] = "stretch"
+    """The way in which images of other proportions get this size: stretched, cut at the sides, or with black bars."""
+    channels: Literal[1, 3] = 3
+    """1 makes them grey."""
+    max_pixels: PositiveInt = 64_000_000
+    """Most pixels of all images of a request together, before they are resized; more are refused, not decoded."""
+
+
+class InputConfig(Section):
+    """Requests bring arrays."""
+
+    type: Type = "uint8"
+    """Element type."""
+    shape: ListOf[Annotated[int, Field(ge=-1)]] = (-1, -1, -1, 3)
+    """A size a dimension, the first is the batch; -1 for any."""
+    layout: Literal["nhwc", "nchw"] = "nhwc"
+    """The place of the channels of images: last, or before height and width."""
+
+
+class NormalizeConfig(Section):
+    """(x * scale - mean) / std."""
+
+    scale: float = Field(default=1 / 255, allow_inf_nan=False)
+    """The factor that elements are multiplied with first."""
+    mean: Numbers = (0.0,)
+    """One number, or one a channel."""
+    std: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False, min_length=1)] = (1.0,)
+    """One number, or one a channel."""
+
+
+class SoftmaxConfig(Section):
+    """Probabilities along the last axis; it has no settings."""
+
+
+class TopKConfig(Section):
+    """The best classes, best first."""
+
+    k: PositiveInt = 1
+    """The number of them."""
+    labels: ConfigPath | None = None
+    """A text file (UTF-8) with the name of a class in each line; null gives their numbers."""
+
+
+class _StageConfig(Section):
+    tensor: str | None = None
+    """The input or output of the model that it is for; can be left out where there is only one."""
+
+    @property
+    def kind(self) -> str:
+        """The key that says what the stage does."""
+        return next(iter(self.model_fields_set - {SELECTOR}))
+
+    @pydantic.model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        """Exactly one key says what the stage does."""
+        given = self.model_fields_set - {SELECTOR}
+        if len(given) != 1 or getattr(self, next(iter(given))) is None:
+            known = ", ".join(name for name in type(self).model_fields if name != SELECTOR)
+            raise ValueError(f"should have one key with a value that says what it does ({known})")
+        return self
+
+
+class PreprocessConfig(_StageConfig):
+    """A building block in front of the model."""
+
+    decode: DecodeConfig | None = None
+    """Decode JPEG and PNG files; the first stage."""
+    input: InputConfig | None = None
+    """The input that requests bring instead, if it isn't uint8[batch, height, width, 3]; the first stage."""
+    resize: Size | None = None
+    """Resize to height and width: bilinear, float32 afterwards."""
+    center_crop: Size | None = None
+    """Keep the middle."""
+    color_order: Literal["rgb", "bgr"] | None = None
+    """Swap red and blue, to get this order."""
+    layout: Literal["nchw", "nhwc"] | None = None
+    """Change the order of axes to this one."""
+    normalize: NormalizeConfig | None = None
+    """Scale, and subtract and divide by numbers of each channel."""
+    cast: Type | None = None
+    """Change the element type."""
+
+
+class PostprocessConfig(_StageConfig):
+    """A building block behind the model."""
+
+    softmax: SoftmaxConfig | None = None
+    """Turn scores into `probabilities`."""
+    top_k: TopKConfig | None = None
+    """The best classes as `scores` and `labels`."""
+    cast: Type | None = None
+    """Change the element type."""
+
+
+def _kind_of_stage(value: object) -> str:
+    return "block" if isinstance(value, Mapping | _StageConfig) else "file"
+
+
+_File = Annotated[ConfigPath, Tag("file")]
+
+Preprocess = ListOf[Annotated[_File | Annotated[PreprocessConfig, Tag("block")], Discriminator(_kind_of_stage)]]
+"""ONNX files and building blocks, in order."""
+
+Postprocess = ListOf[Annotated[_File | Annotated[PostprocessConfig, Tag("block")], Discriminator(_kind_of_stage)]]
+"""ONNX files and building blocks, in order."""

@@ -1,0 +1,155 @@
+"""The tree of servable.yaml."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from engines.backends.names import LibraryName
+from serving.schema.fields import ConfigPath, ListOf, Section
+from serving.schema.model import ModelConfig
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class TlsConfig(Section):
+    """Certificates of a port."""
+
+    cert: ConfigPath
+    """Certificate chain (PEM); like the other two, followed while the server runs."""
+    key: ConfigPath
+    """Private key (PEM)."""
+    client_ca: ConfigPath | None = None
+    """Clients must show a certificate that this authority signed (PEM)."""
+
+
+class GrpcConfig(Section):
+    """The gRPC port."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address to listen on; 0.0.0.0 for all."""
+    port: Port = 8001
+    """Port to listen on; 0 for any free one."""
+    max_message_mb: int = Field(default=64, ge=1, le=2047)
+    """Largest request of either port, and largest response of this one, in MiB."""
+    workers: PositiveInt = 1
+    """Processes that share the port; each connection stays with one of them. Limits hold in each."""
+    cores: PositiveInt | None = None
+    """Cores that the threads of both ports keep to, except for runs of over 0.1 ms. By default one where there are two,
+    and all where there are more."""
+    tls: TlsConfig | None = None
+    """Certificates; null serves in the clear."""
+
+
+class HttpConfig(Section):
+    """The HTTP port: KServe V2 as REST, /metrics, /livez, /readyz and the status page."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address to listen on; 0.0.0.0 for all."""
+    port: Port = 8002
+    """Port to listen on; 0 for any free one."""
+    tls: TlsConfig | None = None
+    """Certificates, also for probes and scrapers; null serves in the clear."""
+
+
+class AuthConfig(Section):
+    """The callers."""
+
+    tokens_file: ConfigPath
+    """Bearer tokens and what each may do (YAML); followed while the server runs."""
+
+
+class AdminConfig(Section):
+    """RPCs that change the server."""
+
+    repository: bool = False
+    """Allow loading and unloading models."""
+    shared_memory: bool = False
+    """Allow tensors in shared memory. Clients with it are trusted."""
+    settings: bool = False
+    """Allow changes of the log level and of what is traced."""
+
+
+class LimitsConfig(Section):
+    """Bounds on what clients can use up."""
+
+    max_requests: PositiveInt = 1024
+    """Inference requests in the server at a time; further ones are refused."""
+    connection_requests: PositiveInt = 1024
+    """Calls of one connection at a time, streams included; further ones wait in the client."""
+    streams: PositiveInt = 64
+    """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
+    shared_memory_mb: PositiveInt = 1024
+    """Shared memory that clients may register, in MiB."""
+
+
+class LogConfig(Section):
+    """The log on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is written."""
+    format: Literal["text", "json"] = "text"
+    """Form of a line; json is one object a line."""
+
+
+class TracingConfig(Section):
+    """The collector of spans."""
+
+    otlp_endpoint: str
+    """URL of an OpenTelemetry collector (OTLP over gRPC); https for an encrypted connection."""
+
+
+class ServerConfig(Section):
+    """The process and its ports."""
+
+    grpc: GrpcConfig = GrpcConfig()
+    """The gRPC port."""
+    http: HttpConfig = HttpConfig()
+    """The HTTP port."""
+    auth: AuthConfig | None = None
+    """The callers; null for everyone who reaches the port."""
+    admin: AdminConfig = AdminConfig()
+    """RPCs that change the server."""
+    limits: LimitsConfig = LimitsConfig()
+    """Bounds on what clients can use up."""
+    startup: Literal["wait", "native"] = "wait"
+    """When the server is ready: wait, when engines are built; native, at once, without engines until they are."""
+    shutdown_grace_s: float = Field(default=30, ge=0)
+    """The time that requests may still run after SIGTERM, in seconds."""
+    log: LogConfig = LogConfig()
+    """The log on stderr."""
+    tracing: TracingConfig | None = None
+    """The collector of spans; null for none."""
+
+
+class CacheConfig(Section):
+    """Built engines on disk."""
+
+    dir: ConfigPath = Field(default=pathlib.Path("~/.cache/trtnode"), validate_default=True)
+    """Their folder."""
+    max_gb: PositiveFloat = 20
+    """Size at which the least recently used ones are deleted, in GB."""
+
+
+class TrustConfig(Section):
+    """The keys of engines that may run."""
+
+    keys: ListOf[ConfigPath] = ()
+    """Files of public keys (PEM); engines that one of them signed may run, and those that were built here."""
+    allow_unsigned: ListOf[LibraryName] | None = None
+    """The backends whose engines run without a signature as well; null for openvino, or for none if there are keys."""
+
+
+class ServableConfig(Section):
+    """Configuration of `trtnode serve`."""
+
+    server: ServerConfig = ServerConfig()
+    """The process and its ports."""
+    cache: CacheConfig = CacheConfig()
+    """Built engines on disk."""
+    trust: TrustConfig = TrustConfig()
+    """The keys of engines that may run."""
+    models: ListOf[ModelConfig] = Field(json_schema_extra={"minItems": 1})
+    """The models to serve."""

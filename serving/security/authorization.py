@@ -1,0 +1,97 @@
+"""The table of rights, and the checks of calls that every port makes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from serving.errors import ForbiddenError, ServingError, UnauthenticatedError
+from serving.schema.server import AdminConfig
+from serving.security.tokens import Grant, Right, Tokens
+from serving.telemetry.prometheus import Metrics
+
+logger = logging.getLogger(__name__)
+
+ADMIN_RIGHTS: Mapping[str, Right] = {
+    "RepositoryModelLoad": "repository",
+    "RepositoryModelUnload": "repository",
+    "SystemSharedMemoryRegister": "shared_memory",
+    "SystemSharedMemoryUnregister": "shared_memory",
+    "CudaSharedMemoryRegister": "shared_memory",
+    "CudaSharedMemoryUnregister": "shared_memory",
+    "TraceSetting": "settings",
+    "LogSettings": "settings",
+}
+"""RPCs that change the server, with the key of server.admin that allows them."""
+
+MODEL_FIELDS: Mapping[str, str] = {
+    "ModelReady": "name",
+    "ModelMetadata": "name",
+    "ModelConfig": "name",
+    "ModelStatistics": "name",
+    "ModelInfer": "model_name",
+    "ModelStreamInfer": "model_name",
+    "RepositoryIndex": "repository_name",  # which is always empty, and the index is about all models
+    "RepositoryModelLoad": "model_name",
+    "RepositoryModelUnload": "model_name",
+    "TraceSetting": "model_name",
+}
+"""RPCs about a model, with the field of the request that names it; empty there means all models."""
+
+ANYONE = Grant("anyone", b"", ("*",), frozenset(ADMIN_RIGHTS.values()))
+"""The rights of callers where no tokens are configured."""
+
+
+class Authorizer:
+    """Decides about calls; counts and logs those that are refused."""
+
+    def __init__(self, admin: AdminConfig, tokens: Tokens | None, metrics: Metrics) -> None:
+        self._allowed = admin.model_dump()
+        self._tokens = tokens
+        self._metrics = metrics
+
+    @property
+    def has_tokens(self) -> bool:
+        """True if calls need a token, so that each is checked."""
+        return self._tokens is not None
+
+    def authenticate(self, authorization: str) -> Grant:
+        """Return what the sender of an ``authorization`` header may do.
+
+        Raises:
+            UnauthenticatedError: It has no token that the server knows.
+        """
+        grant = self._tokens.find(authorization) if self._tokens else ANYONE
+        if grant is None:
+            raise UnauthenticatedError("a token is needed that this server knows; send 'authorization: Bearer TOKEN'")
+        return grant
+
+    def check_right(self, grant: Grant, rpc: str) -> None:
+        """Check that an RPC of the inference service is on, and that the caller may use it.
+
+        Raises:
+            ForbiddenError: It is off, or the token lacks the right.
+        """
+        right = ADMIN_RIGHTS.get(rpc)
+        if right is None:
+            return
+        if not self._allowed[right]:
+            raise ForbiddenError(f"{rpc} changes the server, which is off; server.admin.{right} allows it")
+        if right not in grant.rights:
+            raise ForbiddenError(f"the token {grant.name!r} has no right to {rpc}; 'admin: [{right}]' gives it")
+
+    def check_model(self, grant: Grant, model: str) -> None:
+        """Check that the caller may use a model, whether or not it exists; the empty name stands for all models.
+
+        Raises:
+            ForbiddenError: The token doesn't cover it.
+        """
+        if not grant.covers(model):
+            asked = f"model {model[:255]!r}" if model else "all models at once"
+            raise ForbiddenError(f"the token {grant.name!r} doesn't cover {asked}; name one that it covers")
+
+    def count_refusal(self, error: ServingError, what: str, peer: str) -> None:
+        """Count and log a call that an error of the other methods ends."""
+        reason = "unauthenticated" if isinstance(error, UnauthenticatedError) else "forbidden"
+        self._metrics.add_refusal(reason)
+        logger.info("Refused %s of %s: %s", what, peer, error)

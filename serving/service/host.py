@@ -1,0 +1,116 @@
+"""The models of one process and the service in front of them, without any port."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from serving.errors import ModelLoadFailedError
+from serving.models.repository import ModelRepository
+from serving.models.servable import Loader
+from serving.schema.server import ServableConfig
+from serving.security.authorization import Authorizer
+from serving.security.tokens import Tokens
+from serving.service.inference_service import InferenceService
+from serving.service.unary_rpcs import Broadcast, UnaryRpcs
+from serving.telemetry.prometheus import Metrics
+from serving.threads.cpu_affinity import PortCores
+from serving.threads.inference_pool import inference_threads
+from serving.threads.pools import ThreadPools
+
+logger = logging.getLogger(__name__)
+
+LOAD_END_S = 1.0
+"""The time that a stop waits for a model that is loading. Nobody waits for that model any more."""
+
+
+class ModelHost:
+    """Hosts the models of one process, and answers for every port of it. Starts and stops once.
+
+    Attributes:
+        metrics: The counts so far.
+        service: Runs inference requests, and answers about the server and its models.
+        rpcs: The other unary RPCs.
+        authorizer: Decides about calls.
+        cores: Where the ports' threads run.
+        pools: The ports' threads.
+        show_ready: Called when the server becomes ready, or isn't any more.
+    """
+
+    def __init__(
+        self, config: ServableConfig, loader: Loader, broadcast: Broadcast | None = None, place: int = 0
+    ) -> None:
+        """Read the tokens.
+
+        Args:
+            config: What to serve.
+            loader: Makes a model ready to run.
+            broadcast: For one of several processes that share a port: see ``UnaryRpcs``.
+            place: Of the process among those.
+
+        Raises:
+            ConfigError: The tokens file can't be used.
+        """
+        self.metrics = Metrics()
+        self._repository = ModelRepository(config.models, loader, self.metrics, config.server.startup)
+        self.cores = PortCores(config.server.grpc.cores, place)
+        self.pools = ThreadPools(self._repository.instances(), config.server.limits.max_requests, self.cores)
+        self.service = InferenceService(
+            self._repository, self.metrics, config.server, waiting=self.pools.inference.waiting
+        )
+        self.rpcs = UnaryRpcs(self.service, broadcast)
+        auth = config.server.auth
+        self.authorizer = Authorizer(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)
+        self.show_ready: Callable[[bool], None] = lambda _ready: None
+        self._shown_ready = False
+        self._changing = threading.Lock()
+
+    def load(self, on_change: Callable[[], None]) -> None:
+        """Begin to load the models; ``on_change`` is called when their states change, in whatever thread does it."""
+
+        def changed() -> None:
+            with self._changing:
+                self.pools.inference.let_work(inference_threads(self._repository.instances()))
+            on_change()
+
+        self._repository.start(changed)
+
+    def failure(self) -> ModelLoadFailedError | None:
+        """Return which required model couldn't be loaded, if there is one."""
+        failed = self._repository.failed()
+        return ModelLoadFailedError(failed.config.name, failed.failure) if failed is not None else None
+
+    def update_readiness(self) -> bool:
+        """Call ``show_ready`` if the server became ready, or isn't any more; return whether it is ready."""
+        with self._changing:
+            ready = self.service.ready()
+            if ready != self._shown_ready:
+                self.show_ready(ready)
+                self._shown_ready = ready
+        return ready
+
+    def drain(self, grace_s: float) -> bool:
+        """Become not ready, refuse new requests, and wait for those in flight; return False if that takes longer."""
+        self.service.draining = True
+        self.update_readiness()
+        pool = self.pools.inference
+        pool.draining = True
+        drained = pool.wait_idle(grace_s)
+        if not drained:
+            logger.warning("%d requests are cut off: they did not finish within %g s", pool.in_flight, grace_s)
+        return drained
+
+    def close(self, drained: bool) -> bool:
+        """Free the models, once the ports are closed.
+
+        Args:
+            drained: Whether no request is in flight.
+
+        Returns:
+            Whether no thread is at work any more.
+        """
+        self.pools.close()
+        at_rest = self._repository.close(LOAD_END_S) if drained else False
+        self.service.close()
+        return at_rest

@@ -1,0 +1,275 @@
+"""The inference service: the answers of every port about the server and its models. It knows no transport."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from serving.batching.request_options import RequestOptions
+from serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
+from serving.models.repository import ModelRepository
+from serving.models.servable import Servable
+from serving.models.served_model import ServedModel
+from serving.protocol.request_cache import RequestCache
+from serving.protocol.shared_memory import SharedMemory
+from serving.protocol.wire_signature import WireTensor
+from serving.schema.server import ServerConfig, TracingConfig
+from serving.service.exchange import Exchange
+from serving.service.request_context import RequestContext
+from serving.service.status import failure_reason
+from serving.telemetry.prometheus import Metrics
+from serving.telemetry.request_stats import Durations, FailureReason, ModelCounts, RejectionReason
+
+if TYPE_CHECKING:
+    from serving.telemetry.tracing import Tracing
+
+SERVER_NAME = "trtnode"
+STOPPING = "the server is stopping"
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
+"""Parts of the protocol beyond its base that this server always has."""
+OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
+"""Those that a key of ``server.admin`` turns on."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """The description of a model for clients.
+
+    Attributes:
+        name: Its name.
+        versions: Those that are loaded.
+        platform: What runs it.
+        inputs: Those that requests must carry; inputs with a default are accepted, but not listed.
+        outputs: All.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[WireTensor, ...]
+    outputs: tuple[WireTensor, ...]
+
+
+class InferenceService:
+    """Answers about the server and its models, and runs them. Thread-safe."""
+
+    def __init__(
+        self,
+        repository: ModelRepository,
+        metrics: Metrics,
+        config: ServerConfig,
+        *,
+        waiting: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008  (it has no state)
+    ) -> None:
+        """Prepare.
+
+        Args:
+            repository: The models.
+            metrics: Counts requests for models that aren't served.
+            config: Of the server.
+            waiting: Is entered while a request waits for others.
+
+        Raises:
+            MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
+        """
+        self.draining = False
+        """Set once, when the server begins to stop."""
+        self.not_ready_reason = ""
+        """Why the server isn't ready though its models may be; requests are answered all the same."""
+        self.version = _installed_version()
+        self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
+        """Makes the spans of requests; None where nothing is traced."""
+        self.extensions = (
+            *EXTENSIONS,
+            *(name for key, name in OPTIONAL_EXTENSIONS.items() if getattr(config.admin, key)),
+            *(("trace",) if config.tracing and config.admin.settings else ()),
+        )
+        """Parts of the protocol beyond its base that this server has."""
+        self.shared_memory = SharedMemory(
+            allowed=config.admin.shared_memory, max_bytes=config.limits.shared_memory_mb << 20
+        )
+        self._repository = repository
+        self._metrics = metrics
+        self._waiting = waiting
+
+    def close(self) -> None:
+        """Send the last spans, where requests are traced."""
+        if self.tracing is not None:
+            self.tracing.close()
+
+    def ready(self) -> bool:
+        """Return whether every required model can answer and nothing else keeps the server from being ready."""
+        return not self.draining and not self.not_ready_reason and self._repository.ready()
+
+    def not_ready(self) -> list[str]:
+        """Return what the server waits for, one line a reason."""
+        reasons = [STOPPING] if self.draining else []
+        return [*reasons, *filter(None, [self.not_ready_reason]), *self.models_not_ready()]
+
+    def models_not_ready(self) -> list[str]:
+        """Return which required models can't answer, one line a model."""
+        models = [model for model in self._repository.models() if model.config.required and not model.ready]
+        return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
+
+    def model_ready(self, name: str, version: str) -> bool:
+        """Return whether a model can answer; an unknown one can't, which is no error.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+        """
+        try:
+            return self._repository.find(name, version).is_ready
+        except NotFoundError:
+            return False
+
+    def describe_model(self, name: str, version: str) -> ModelDescription:
+        """Return what clients learn about a model.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+            UnavailableError: The model isn't ready.
+        """
+        servable = self._repository.find(name, version)
+        signature = servable.signature
+        inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
+        versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
+        return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
+
+    def find(self, name: str, version: str) -> Servable:
+        """Return a model version.
+
+        Raises:
+            InvalidRequestError: The version isn't a number.
+            NotFoundError: There is no such model, or no such version of it.
+        """
+        return self._repository.find(name, version)
+
+    def models(self) -> Iterable[ServedModel]:
+        """All models, whatever their state."""
+        return self._repository.models()
+
+    def find_all(self, name: str, version: str) -> list[Servable]:
+        """Return the model versions that statistics are asked for: all those that an empty name or version stands for.
+
+        Raises:
+            InvalidRequestError: There is no such model or version.
+        """
+        if not name:
+            return [servable for model in self._repository.models() for servable in model.versions.values()]
+        try:
+            if version:
+                return [self._repository.find(name, version)]
+            return list(self._repository.model(name).versions.values())
+        except NotFoundError as error:
+            raise InvalidRequestError(str(error)) from error  # the code that clients know from Triton
+
+    def index(self, *, ready: bool) -> list[Servable]:
+        """Return every version that is or was loaded, or only those that are ready."""
+        known = [servable for model in self._repository.models() for servable in model.known()]
+        return [servable for servable in known if servable.is_ready or not ready]
+
+    def load_model(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
+        """Load a model anew, see ``ModelRepository.load``."""
+        self._repository.load(name, settings, contents)
+
+    def unload_model(self, name: str) -> None:
+        """Serve a model no longer, see ``ModelRepository.unload``."""
+        self._repository.unload(name)
+
+    def infer(self, exchange: Exchange, context: RequestContext) -> None:
+        """Answer an inference request: read it, run the model, write the response, and count how it ends.
+
+        Raises:
+            InvalidRequestError: The request is at fault.
+            NotFoundError: There is no such model, no such version of it, or no such region of shared memory.
+            UnavailableError: The model isn't ready, its queue is full, or the request waited too long.
+            CancelledRequestError: The client left while the request waited.
+            ExecutionError: The run failed.
+            ServingError: The request asks for something that this server doesn't have.
+        """
+        servable, cache = self._enter(exchange)
+        trace = self.tracing.begin(context.invocation_metadata) if self.tracing is not None else None
+        durations = Durations(traced=trace is not None)
+        began_ns = time.perf_counter_ns()
+        try:
+            request = exchange.read(cache, self.shared_memory)
+            feeds = servable.decode_images(request.feeds)
+            read_ns = time.perf_counter_ns()
+            durations.compute_input = read_ns - began_ns
+            if trace is not None:
+                trace.add_phase("read", began_ns, read_ns)
+            options = RequestOptions(request.priority, request.timeout_us, context.add_callback, self._waiting)
+            arrays = servable.infer(feeds, request.outputs, options, durations)
+            ran_ns = time.perf_counter_ns()
+            exchange.write(cache, request, arrays)
+            ended_ns = time.perf_counter_ns()
+            durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - began_ns
+            servable.counts.add_success(durations)
+            if trace is not None:
+                trace.add_phase("write", ran_ns, ended_ns)
+        except BaseException as error:
+            servable.counts.add_failure(failure_reason(error), time.perf_counter_ns() - began_ns)
+            if trace is not None:
+                trace.fail(error)
+            raise
+        finally:
+            servable.leave(exchange)
+            if trace is not None:
+                trace.end(exchange.id, servable.name, servable.version, durations)
+
+    def _enter(self, exchange: Exchange) -> tuple[Servable, RequestCache]:
+        """Return the model of a request, which isn't freed until the request leaves it."""
+        name, version = exchange.model_name, exchange.model_version
+        while True:
+            try:
+                servable = self._repository.find(name, version)
+            except (InvalidRequestError, NotFoundError):
+                self._counts_of(name).add_failure(FailureReason.OTHER)
+                raise
+            try:
+                cache = servable.cache
+            except UnavailableError:
+                servable.counts.add_failure(FailureReason.REJECTED)
+                servable.counts.add_rejection(RejectionReason.NOT_READY)
+                raise
+            if servable.enter(exchange):  # else another has just taken its place, and is found next
+                return servable, cache
+
+    def refuse(self, name: str) -> UnavailableError:
+        """Count a request that the server has no room or no time left for, and return its error."""
+        counts = self._counts_of(name)
+        counts.add_failure(FailureReason.REJECTED)
+        counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)
+        if self.draining:
+            return UnavailableError("the server is stopping; send the request to another one")
+        return UnavailableError("the server has as many requests as it may (server.limits.max_requests); try later")
+
+    def _counts_of(self, name: str) -> ModelCounts:
+        try:
+            return self._repository.find(name, "").counts
+        except NotFoundError:
+            return self._metrics.unknown_model
+
+
+def _state_of(model: ServedModel) -> str:
+    return model.preferred.state.lower() if model.preferred is not None else "unloaded"
+
+
+def _open_tracing(config: TracingConfig, version: str) -> Tracing:
+    try:
+        from serving.telemetry.tracing import Tracing
+    except ImportError as error:
+        raise MissingExtraError("server.tracing", "OpenTelemetry", "tracing") from error
+    return Tracing(config.otlp_endpoint, version)
+
+
+def _installed_version() -> str:
+    try:
+        return importlib.metadata.version("trtnode")
+    except importlib.metadata.PackageNotFoundError:  # running from a checkout that isn't installed
+        return "unknown"

@@ -1,0 +1,120 @@
+"""Configuration and statistics of a model as protocol messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protos import (
+    InferBatchStatistics,
+    InferStatistics,
+    ModelConfig,
+    ModelDynamicBatching,
+    ModelInput,
+    ModelInstanceGroup,
+    ModelOutput,
+    ModelParameter,
+    ModelQueuePolicy,
+    ModelStatistics,
+    StatisticDuration,
+)
+from serving.models.servable import Servable
+from serving.protocol.wire_signature import BYTES, Datatype, WireTensor
+from serving.schema.model import BatchingConfig
+from serving.telemetry.request_stats import BatchStats, Snapshot
+
+
+def model_config(servable: Servable) -> ModelConfig:
+    """Describe how a model is served. Shapes are without the batch axis where the model is batched, as in Triton.
+
+    Raises:
+        UnavailableError: The model isn't ready.
+    """
+    signature, batching = servable.signature, servable.batching
+    batched = batching is not None
+    return ModelConfig(
+        name=servable.name,
+        platform=servable.platform,
+        backend=servable.platform.removesuffix("_onnx"),
+        max_batch_size=batching.max_batch_size if batching is not None else 0,
+        input=[
+            ModelInput(
+                name=tensor.name,
+                data_type=_data_type(tensor.datatype),
+                dims=_dims(tensor, batched),
+            )
+            for tensor in signature.inputs.values()
+            if tensor.name in signature.required
+        ],
+        output=[
+            ModelOutput(name=tensor.name, data_type=_data_type(tensor.datatype), dims=_dims(tensor, batched))
+            for tensor in signature.outputs
+        ],
+        instance_group=[
+            ModelInstanceGroup(
+                name=f"{servable.name}_0", count=servable.instances, kind=ModelInstanceGroup.Kind.KIND_CPU
+            )
+        ],
+        dynamic_batching=None if batching is None else _dynamic_batching(batching),
+        parameters={key: ModelParameter(string_value=value) for key, value in servable.parameters().items()},
+    )
+
+
+def model_statistics(servable: Servable) -> ModelStatistics:
+    """Return the statistics of a model since it was loaded."""
+    now = servable.counts.snapshot()
+    return ModelStatistics(
+        name=servable.name,
+        version=servable.version,
+        last_inference=now.last_ms,
+        inference_count=now.rows,
+        execution_count=now.executions,
+        inference_stats=_inference_stats(now),
+        batch_stats=[_batch_stats(rows, stats) for rows, stats in now.batches.items()],
+    )
+
+
+def _inference_stats(now: Snapshot) -> InferStatistics:
+    count, spent = now.success, now.durations
+    return InferStatistics(
+        success=StatisticDuration(count=count, ns=spent.total),
+        fail=StatisticDuration(count=sum(now.failures.values()), ns=now.failure_ns),
+        queue=StatisticDuration(count=count, ns=spent.queue),
+        compute_input=StatisticDuration(count=count, ns=spent.compute_input),
+        compute_infer=StatisticDuration(count=count, ns=spent.compute_infer),
+        compute_output=StatisticDuration(count=count, ns=spent.compute_output),
+    )
+
+
+def _batch_stats(rows: int, stats: BatchStats) -> InferBatchStatistics:
+    count = stats.executions
+    return InferBatchStatistics(
+        batch_size=rows,
+        compute_input=StatisticDuration(count=count, ns=stats.compute_input),
+        compute_infer=StatisticDuration(count=count, ns=stats.compute_infer),
+        compute_output=StatisticDuration(count=count, ns=stats.compute_output),
+    )
+
+
+def _dynamic_batching(batching: BatchingConfig) -> ModelDynamicBatching:
+    return ModelDynamicBatching(
+        preferred_batch_size=batching.preferred_batch_sizes,
+        max_queue_delay_microseconds=batching.max_queue_delay_us,
+        preserve_ordering=False,  # executions keep the order, answers may pass one another
+        priority_levels=batching.priority_levels,
+        default_priority_level=batching.priority_levels,
+        default_queue_policy=ModelQueuePolicy(
+            timeout_action=ModelQueuePolicy.TimeoutAction.REJECT,
+            default_timeout_microseconds=(batching.timeout_ms or 0) * 1000,
+            allow_timeout_override=True,
+            max_queue_size=batching.max_queue_size,
+        ),
+    )
+
+
+def _data_type(datatype: Datatype) -> str:
+    return "TYPE_STRING" if datatype.name == BYTES.name else f"TYPE_{datatype.name}"
+
+
+def _dims(tensor: WireTensor, batched: bool) -> Iterable[int]:
+    shape = (-1,) if tensor.shape is None else tensor.shape
+    return shape[1:] if batched else shape

@@ -1,0 +1,77 @@
+"""The RPCs about the models of the server: what there is, load one, unload one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from protos import (
+    ModelRepositoryParameter,
+    RepositoryIndexRequest,
+    RepositoryIndexResponse,
+    RepositoryModelLoadRequest,
+    RepositoryModelLoadResponse,
+    RepositoryModelUnloadRequest,
+    RepositoryModelUnloadResponse,
+)
+from serving.errors import InvalidRequestError, UnsupportedError
+from serving.service.inference_service import InferenceService
+
+Parameters = Mapping[str, ModelRepositoryParameter]
+
+FILE = "file:"
+"""The prefix of parameters that carry files."""
+
+
+def repository_methods(service: InferenceService) -> dict[str, Callable[[Any], Any]]:
+    """Return what answers each of the RPCs, by its name."""
+
+    def index(request: RepositoryIndexRequest) -> RepositoryIndexResponse:
+        _check_repository(request.repository_name)
+        entry = RepositoryIndexResponse.ModelIndex
+        known = service.index(ready=request.ready)
+        return RepositoryIndexResponse(
+            models=[entry(name=one.name, version=one.version, state=one.state, reason=one.reason) for one in known]
+        )
+
+    def load(request: RepositoryModelLoadRequest) -> RepositoryModelLoadResponse:
+        _check_repository(request.repository_name)
+        service.load_model(request.model_name, *_override(request.parameters))
+        return RepositoryModelLoadResponse()
+
+    def unload(request: RepositoryModelUnloadRequest) -> RepositoryModelUnloadResponse:
+        _check_repository(request.repository_name)
+        for name in request.parameters:
+            if name != "unload_dependents":
+                raise InvalidRequestError(f"the parameter {name[:255]!r} is unknown; unload_dependents is known")
+            _value(request.parameters, name, "bool_param")
+        service.unload_model(request.model_name)
+        return RepositoryModelUnloadResponse()
+
+    return {"RepositoryIndex": index, "RepositoryModelLoad": load, "RepositoryModelUnload": unload}
+
+
+def _check_repository(name: str) -> None:
+    if name:
+        raise UnsupportedError("this server has one repository, which has no name; leave repository_name empty")
+
+
+def _override(parameters: Parameters) -> tuple[str | None, dict[str, bytes]]:
+    """Return the settings and the files of a request to load a model."""
+    unknown = [name for name in parameters if name != "config" and not name.startswith(FILE)]
+    if unknown:
+        raise InvalidRequestError(
+            f"the parameter {unknown[0][:255]!r} is unknown; config and {FILE}<version>/<path> are known"
+        )
+    files = {name: _value(parameters, name, "bytes_param") for name in parameters if name.startswith(FILE)}
+    if "config" not in parameters:
+        if files:
+            raise InvalidRequestError("files need the parameter 'config' beside them; '{}' changes no setting")
+        return None, {}
+    return _value(parameters, "config", "string_param"), files
+
+
+def _value(parameters: Parameters, name: str, field: str) -> Any:
+    if parameters[name].WhichOneof("parameter_choice") != field:
+        raise InvalidRequestError(f"the parameter {name[:255]!r} should be a {field}")
+    return getattr(parameters[name], field)

@@ -1,0 +1,50 @@
+"""The RPCs about log and trace settings. The ports have checked the rights to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from protos import LogSettingsRequest, LogSettingsResponse, TraceSettingRequest, TraceSettingResponse
+from serving.errors import InvalidRequestError
+from serving.service.inference_service import InferenceService
+from serving.telemetry.settings import change_log_settings, change_trace_settings, log_settings, trace_settings
+
+
+def settings_methods(service: InferenceService) -> dict[str, Callable[[Any], Any]]:
+    """Return what answers each of the RPCs, by its name."""
+
+    def trace(request: TraceSettingRequest) -> TraceSettingResponse:
+        wanted = {key: list(setting.value) for key, setting in request.settings.items()}
+        if request.model_name:
+            service.find_all(request.model_name, "")
+        change_trace_settings(service.tracing, request.model_name, wanted)
+        settings = trace_settings(service.tracing)
+        value = TraceSettingResponse.SettingValue
+        return TraceSettingResponse(settings={key: value(value=values) for key, values in settings.items()})
+
+    return {"TraceSetting": trace, "LogSettings": answer_log_settings}
+
+
+def answer_log_settings(request: LogSettingsRequest) -> LogSettingsResponse:
+    """Change what the process logs, and say what is in effect.
+
+    Raises:
+        InvalidRequestError: A value is of another type, or the switches contradict each other.
+        UnsupportedError: The request changes the file or the format of the log.
+    """
+    if request.settings:
+        change_log_settings({key: _value(setting) for key, setting in request.settings.items()})
+    value = LogSettingsResponse.SettingValue
+    settings = {
+        key: value(bool_param=setting) if isinstance(setting, bool) else value(uint32_param=int(setting))
+        for key, setting in log_settings().items()
+    }
+    return LogSettingsResponse(settings=settings)
+
+
+def _value(setting: LogSettingsRequest.SettingValue) -> bool | int | str:
+    field = setting.WhichOneof("parameter_choice")
+    if field is None:
+        raise InvalidRequestError("a log setting has no value")
+    return getattr(setting, field)  # type: ignore[no-any-return]

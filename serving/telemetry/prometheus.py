@@ -1,0 +1,115 @@
+"""The counts of all models as families of metrics, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
+from prometheus_client.registry import Collector
+
+from serving.telemetry.request_stats import ModelCounts
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Upper bounds of the histogram's buckets, in rows."""
+
+
+class Metrics(Collector):
+    """All counts of one server, as a Prometheus collector in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.unknown_model = ModelCounts()
+        """Requests for models that aren't served; their names stay out of labels, which never go away."""
+        self._models: list[ModelCounts] = [self.unknown_model]
+        self._lock = threading.Lock()
+        self._refusals: Counter[str] = Counter({"unauthenticated": 0, "forbidden": 0})
+        self.registry = prometheus_client.CollectorRegistry()
+        self.registry.register(self)
+        prometheus_client.ProcessCollector(registry=self.registry)
+
+    def add_model(self, model: str, version: str) -> ModelCounts:
+        """Return the counts of a new model version."""
+        counts = ModelCounts(model, version)
+        self._models = [*self._models, counts]
+        return counts
+
+    def add_refusal(self, reason: str) -> None:
+        """Count a call that was refused for want of a right."""
+        with self._lock:
+            self._refusals[reason] += 1
+
+    def collect(self) -> Iterator[prometheus_client.Metric]:
+        """Yield every family, with its samples of all models."""
+        families = {name: make(name, text) for name, (make, text) in _FAMILIES.items()}
+        for counts in self._models:
+            for name, labels, value in _samples(counts):
+                family = families.get(name) or families[name.rpartition("_")[0]]  # a histogram has several names
+                suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
+                family.add_sample(name + suffix, dict(labels), float(value))
+        for reason, count in self._refusals.items():
+            families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
+        yield from families.values()
+
+
+def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield name, labels and value of each sample of a model version."""
+    now = counts.snapshot()
+    for reason, number in now.failures.items():
+        yield "nv_inference_request_failure", {**counts.labels, "reason": reason}, number
+    if not counts.labels["model"]:
+        return
+    yield "nv_inference_request_success", counts.labels, now.success
+    yield "nv_inference_count", counts.labels, now.rows
+    yield "nv_inference_exec_count", counts.labels, now.executions
+    yield "nv_inference_pending_request_count", counts.labels, now.pending
+    for phase in ("total", "queue", "compute_input", "compute_infer", "compute_output"):
+        name = "request" if phase == "total" else phase
+        yield f"nv_inference_{name}_duration_us", counts.labels, getattr(now.durations, phase) // 1000
+    for reason, number in now.rejections.items():
+        yield "trtnode_rejected_requests", {**counts.labels, "reason": reason}, number
+    for reason, number in now.fallbacks.items():
+        yield "trtnode_native_fallback", {**counts.labels, "reason": reason}, number
+    for suffix, bound, value in _histogram({rows: stats.executions for rows, stats in now.batches.items()}):
+        yield f"trtnode_batch_size_{suffix}", {**counts.labels, **bound}, value
+    yield "trtnode_engine_builds", counts.labels, counts.engine_builds
+    yield "trtnode_engines_rejected", counts.labels, counts.engines_rejected
+    yield "trtnode_model_ready", counts.labels, counts.ready
+    if counts.precision:
+        yield "trtnode_model_precision", {**counts.labels, **counts.precision}, 1
+
+
+def _histogram(counts: Mapping[int, int]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield suffix, labels and value of each sample of a histogram over sizes."""
+    for bound in BATCH_SIZES:
+        yield "bucket", {"le": str(bound)}, sum(count for size, count in counts.items() if size <= bound)
+    yield "bucket", {"le": "+Inf"}, sum(counts.values())
+    yield "count", {}, sum(counts.values())
+    yield "sum", {}, sum(size * count for size, count in counts.items())
+
+
+# Triton's counters lack the suffix _total that the counter type would add, so they are of the type that adds nothing.
+_FAMILIES = {
+    "nv_inference_request_success": (UnknownMetricFamily, "Requests that were answered."),
+    "nv_inference_request_failure": (UnknownMetricFamily, "Requests that got an error, by reason."),
+    "nv_inference_count": (UnknownMetricFamily, "Rows that were inferred."),
+    "nv_inference_exec_count": (UnknownMetricFamily, "Executions of the model."),
+    "nv_inference_pending_request_count": (GaugeMetricFamily, "Requests that wait for an instance."),
+    "nv_inference_request_duration_us": (UnknownMetricFamily, "Time of answered requests, in microseconds."),
+    "nv_inference_queue_duration_us": (UnknownMetricFamily, "Wait for an instance, in microseconds."),
+    "nv_inference_compute_input_duration_us": (UnknownMetricFamily, "Reading of inputs, in microseconds."),
+    "nv_inference_compute_infer_duration_us": (UnknownMetricFamily, "Execution of the model, in microseconds."),
+    "nv_inference_compute_output_duration_us": (UnknownMetricFamily, "Writing of outputs, in microseconds."),
+    "trtnode_rejected_requests": (CounterMetricFamily, "Requests that were not executed, by reason."),
+    "trtnode_batch_size": (HistogramMetricFamily, "Rows of an execution."),
+    "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
+    "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
+    "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
+    "trtnode_engines_rejected": (
+        GaugeMetricFamily,
+        "Engines of the model that may not run here; their nodes are native.",
+    ),
+    "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
+    "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),
+}

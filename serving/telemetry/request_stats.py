@@ -1,0 +1,261 @@
+"""Counters and durations of requests, in Prometheus' words.
+
+Requests leave what they took; it is added up some requests later, or when somebody asks, under one lock a model. The
+Prometheus families are made when somebody asks for them.
+The ``nv_inference_*`` names are those of Triton, so that its dashboards work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from engines import StageTime
+
+
+class FailureReason(enum.StrEnum):
+    """Why a request got no answer, in the values of Triton's label ``reason``."""
+
+    REJECTED = "REJECTED"
+    """The server didn't take it, or not in time: a ``RejectionReason``."""
+    CANCELED = "CANCELED"
+    """The client left before the model ran."""
+    BACKEND = "BACKEND"
+    """The model failed."""
+    OTHER = "OTHER"
+    """Everything else, mostly faults of the request."""
+
+
+class RejectionReason(enum.StrEnum):
+    """Why a request was not executed though nothing was wrong with it."""
+
+    NOT_READY = "not_ready"
+    DRAINING = "draining"
+    MAX_REQUESTS = "max_requests"
+    QUEUE_FULL = "queue_full"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+@dataclasses.dataclass(slots=True)
+class Durations:
+    """Time of one request by phase, in nanoseconds."""
+
+    total: int = 0
+    queue: int = 0
+    compute_input: int = 0
+    compute_infer: int = 0
+    compute_output: int = 0
+    alone: bool = False
+    """True if the request had an execution of its own, without batching."""
+    traced: bool = False
+    """True if the request is traced, which takes the times of its execution."""
+    execution: Execution | None = None
+    """The execution that answered it, if it is traced."""
+
+
+@dataclasses.dataclass(slots=True)
+class Execution:
+    """One execution, as a trace shows it. Times are those of ``time.perf_counter_ns``.
+
+    Attributes:
+        rows: Size of the batch; 0 where requests run one by one.
+        began_ns: When it began, with the copies into the batch.
+        ended_ns: When it ended, with the results taken apart; 0 until then.
+        stages: When each stage of a model with engines ran.
+    """
+
+    rows: int = 0
+    began_ns: int = dataclasses.field(default_factory=time.perf_counter_ns)
+    ended_ns: int = 0
+    stages: list[StageTime] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(slots=True)
+class BatchStats:
+    """Successful executions of one size, with their time by phase, in nanoseconds."""
+
+    executions: int = 0
+    compute_input: int = 0
+    compute_infer: int = 0
+    compute_output: int = 0
+
+    def add(self, other: BatchStats) -> None:
+        """Take over what another one counted."""
+        self.executions += other.executions
+        self.compute_input += other.compute_input
+        self.compute_infer += other.compute_infer
+        self.compute_output += other.compute_output
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The counts of one model version, as of one moment.
+
+    Attributes:
+        success: Answered requests.
+        rows: Their rows; a request to a model without batching counts as one.
+        executions: Runs of the model, also those that failed.
+        pending: Requests that wait for an instance now.
+        failures: Requests that got an error, by ``FailureReason``.
+        failure_ns: Their time in the server, in nanoseconds.
+        rejections: Requests that were not executed, by ``RejectionReason``.
+        fallbacks: Requests that were answered natively instead of by engines, by reason.
+        durations: Of answered requests, in nanoseconds.
+        batches: By rows of an execution.
+        latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
+        last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
+    """
+
+    success: int
+    rows: int
+    executions: int
+    pending: int
+    failures: Mapping[str, int]
+    failure_ns: int
+    rejections: Mapping[str, int]
+    fallbacks: Mapping[str, int]
+    durations: Durations
+    batches: Mapping[int, BatchStats]
+    latencies: Mapping[int, int]
+    last_ms: int
+
+
+STEPS_PER_OCTAVE = 8
+"""The resolution of latencies: each step is 9 % above the one before."""
+
+
+def latency_bound_us(step: int) -> float:
+    """Return the latency at which a step of ``Snapshot.latencies`` ends, in microseconds."""
+    return float(2 ** ((step + 1) / STEPS_PER_OCTAVE) / 1000)
+
+
+MOST_FRESH = 64
+"""Requests whose durations are added up at once: most requests then only leave them, without a lock."""
+
+
+class ModelCounts:
+    """The counts of one model version. Safe for concurrent requests."""
+
+    def __init__(self, model: str = "", version: str = "") -> None:
+        self.labels = {"model": model, "version": version}
+        self.ready = False
+        self.precision: Mapping[str, str] = {}
+        self.engine_builds = 0
+        self.engines_rejected = 0
+        self._lock = threading.Lock()
+        self._fresh: deque[Durations] = deque()
+        self._success = 0
+        self._executions = 0
+        self._pending = 0
+        self._failures: Counter[str] = Counter({reason.value: 0 for reason in FailureReason})
+        self._failure_ns = 0
+        self._rejections: Counter[str] = Counter()
+        self._fallbacks: Counter[str] = Counter()
+        self._durations = Durations()
+        self._batches: dict[int, BatchStats] = {}
+        self._batched_rows = 0
+        self._alone = BatchStats()
+        self._latencies: Counter[int] = Counter()
+        self._last_ns = 0
+
+    def describe(self, facts: Mapping[str, Any]) -> None:
+        """Take over what an executable says about itself."""
+        self.precision = dict(facts["precision"])
+        self.engine_builds = facts.get("engines_built", 0)
+        self.engines_rejected = len(facts["rejected"])
+
+    def add_success(self, durations: Durations) -> None:
+        """Count an answered request. Its durations, which must not change any more, are added up later."""
+        self._last_ns = time.time_ns()
+        self._fresh.append(durations)
+        if len(self._fresh) >= MOST_FRESH:
+            with self._lock:
+                self._add_up()
+
+    def _add_up(self) -> None:
+        """Add up what requests have left since the last time; under the lock."""
+        total = self._durations
+        for _ in range(len(self._fresh)):
+            durations = self._fresh.popleft()
+            self._success += 1
+            self._latencies[int(STEPS_PER_OCTAVE * math.log2(durations.total or 1))] += 1
+            total.total += durations.total
+            total.queue += durations.queue
+            total.compute_input += durations.compute_input
+            total.compute_infer += durations.compute_infer
+            total.compute_output += durations.compute_output
+            if durations.alone:
+                self._alone.executions += 1
+                self._alone.compute_input += durations.compute_input
+                self._alone.compute_infer += durations.compute_infer
+                self._alone.compute_output += durations.compute_output
+
+    def add_failure(self, reason: FailureReason, spent_ns: int = 0) -> None:
+        """Count a request that got an error, after so many nanoseconds in the server."""
+        with self._lock:
+            self._failures[reason.value] += 1
+            self._failure_ns += spent_ns
+            self._last_ns = time.time_ns()
+
+    def add_rejection(self, reason: RejectionReason) -> None:
+        """Count a request that is not executed; its failure is counted apart."""
+        with self._lock:
+            self._rejections[reason.value] += 1
+
+    def add_fallback(self, reason: str) -> None:
+        """Count a request that was answered natively instead of by engines."""
+        with self._lock:
+            self._fallbacks[reason] += 1
+
+    def enter_queue(self) -> None:
+        """Count a request that waits for an instance."""
+        with self._lock:
+            self._pending += 1
+
+    def leave_queue(self) -> None:
+        """Count a request that gave up waiting."""
+        with self._lock:
+            self._pending -= 1
+
+    def begin_execution(self, leaving: int) -> None:
+        """Count an execution, and the requests that it takes out of the queue."""
+        with self._lock:
+            self._pending -= leaving
+            self._executions += 1
+
+    def add_batch(self, rows: int, spent: BatchStats) -> None:
+        """Count a successful execution of a model with batching."""
+        with self._lock:
+            self._batches.setdefault(rows, BatchStats()).add(spent)
+            self._batched_rows += rows
+
+    def snapshot(self) -> Snapshot:
+        """Return all counts, as of one moment."""
+        with self._lock:
+            self._add_up()
+            durations = dataclasses.replace(self._durations)
+            batches = {rows: dataclasses.replace(stats) for rows, stats in sorted(self._batches.items())}
+            if self._alone.executions:  # without batching, each request is an execution of one row
+                batches = {1: BatchStats(), **batches}
+                batches[1].add(self._alone)
+            return Snapshot(
+                success=self._success,
+                rows=self._batched_rows + self._alone.executions,
+                executions=self._executions,
+                pending=self._pending,
+                failures=dict(self._failures),
+                failure_ns=self._failure_ns,
+                rejections=dict(self._rejections),
+                fallbacks=dict(self._fallbacks),
+                durations=durations,
+                batches=batches,
+                latencies=dict(sorted(self._latencies.items())),
+                last_ms=self._last_ns // 1_000_000,
+            )

@@ -1,0 +1,43 @@
+"""The thread pools that answer requests in one process. Both ports share them.
+
+Three more belong to the gRPC port alone, because a client can hold their threads as long as it likes: one for streams
+of requests (``grpc/streams``), one for reflection (``grpc/server``) and one for health watches (``grpc/health``).
+"""
+
+from __future__ import annotations
+
+from serving.threads.cpu_affinity import PortCores
+from serving.threads.inference_pool import InferencePool, inference_threads
+
+CONTROL_THREADS = 4
+BROADCAST_THREADS = 4
+
+
+class ThreadPools:
+    """The pools of one process.
+
+    Attributes:
+        inference: Runs models. It is bounded on its own, so that no flood of requests delays a probe.
+        control: Answers all that takes a moment. It never waits, so that a probe is answered while all else is busy.
+        loading: Loads models and explains them. That takes minutes, and starts threads of engines that need all cores.
+        broadcast: Waits for other processes of the server, which takes seconds where one of them hangs.
+    """
+
+    def __init__(self, instances: int, max_requests: int, cores: PortCores) -> None:
+        """Start no thread yet.
+
+        Args:
+            instances: Of all models; see ``inference_threads``.
+            max_requests: How many inference requests may be in flight.
+            cores: Where the ports' threads run.
+        """
+        self.inference = InferencePool(inference_threads(instances), max_requests, cores.settle)
+        self.control = InferencePool(CONTROL_THREADS, settle=cores.settle)
+        self.loading = InferencePool(1, settle=cores.leave)
+        self.broadcast = InferencePool(BROADCAST_THREADS, settle=cores.settle)
+        self.inference.elsewhere = self.control  # refusals are answered there
+
+    def close(self) -> None:
+        """Let the threads end, once the ports are closed."""
+        for pool in (self.inference, self.control, self.loading, self.broadcast):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,57 @@
+"""One answer out of those that the workers give about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from protos import ModelStatistics, ModelStatisticsResponse, RepositoryIndexResponse
+
+
+def combine_statistics(responses: Sequence[ModelStatisticsResponse]) -> ModelStatisticsResponse:
+    """Return sums over the workers for each model version, and its latest inference."""
+    totals: dict[tuple[str, str], ModelStatistics] = {}
+    for part in (part for response in responses for part in response.model_stats):
+        total = totals.setdefault((part.name, part.version), ModelStatistics(name=part.name, version=part.version))
+        total.last_inference = max(total.last_inference, part.last_inference)
+        total.inference_count += part.inference_count
+        total.execution_count += part.execution_count
+        _add(total.inference_stats, part.inference_stats)
+        for stats in part.batch_stats:
+            size = stats.batch_size
+            same = next((one for one in total.batch_stats if one.batch_size == size), None)
+            _add(same or total.batch_stats.add(batch_size=size), stats)
+    for total in totals.values():
+        total.batch_stats.sort(key=lambda stats: stats.batch_size)
+    return ModelStatisticsResponse(model_stats=totals.values())
+
+
+def combine_index(responses: Sequence[RepositoryIndexResponse]) -> RepositoryIndexResponse:
+    """Return each version with the state and reason of a worker in which it isn't ready, if there is one.
+
+    A version that some workers don't have yet, or no longer, is left out until its state is the same in all.
+    """
+    found: dict[tuple[str, str], list[RepositoryIndexResponse.ModelIndex]] = {}
+    for one in (one for response in responses for one in response.models):
+        found.setdefault((one.name, one.version), []).append(one)
+    chosen = [min(same, key=lambda one: one.state == "READY") for same in found.values()]
+    whole = [len(same) == len(responses) for same in found.values()]
+    return RepositoryIndexResponse(
+        models=[one for one, everywhere in zip(chosen, whole, strict=True) if everywhere or one.state != "READY"]
+    )
+
+
+COMBINATIONS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "ModelStatistics": combine_statistics,
+    "RepositoryIndex": combine_index,
+}
+"""The RPCs whose answer is about all workers."""
+
+
+def _add(total: Any, part: Any) -> None:
+    """Add the durations of a message of durations to those of another."""
+    for field, duration in part.ListFields():
+        if field.message_type is not None:
+            sums = getattr(total, field.name)
+            sums.count += duration.count
+            sums.ns += duration.ns

@@ -1,0 +1,43 @@
+"""Names that users choose from are written once, where no library is needed to read them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from engines.backends.names import (
+    ALLOWANCES,
+    ASKED_PRECISIONS,
+    CALIBRATION_METHODS,
+    ENGINE_NAMES,
+    LIBRARY_NAMES,
+    PRECISION_NAMES,
+)
+from engines.backends.registry import BACKENDS
+from engines.precision.rules import PRECISIONS
+from engines.quantization.range_estimators import find_estimator
+from partitioner import Allowance
+
+
+def test_reading_them_imports_no_library() -> None:
+    code = "import sys, serving.cli.arguments, engines.backends.names; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "engines.backends.names" in loaded
+    assert {"numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "pydantic", "tensorrt"}.isdisjoint(loaded)
+
+
+def test_every_choice_is_one_that_the_program_knows() -> None:
+    assert set(LIBRARY_NAMES) <= set(BACKENDS)
+    assert ("auto", *LIBRARY_NAMES, "native") == ENGINE_NAMES
+    assert set(PRECISION_NAMES) == set(PRECISIONS)
+    assert (*PRECISION_NAMES, "auto") == ASKED_PRECISIONS
+    assert tuple(Allowance) == ALLOWANCES
+
+
+@pytest.mark.parametrize("method", CALIBRATION_METHODS)
+def test_every_calibration_method_is_built_in(method: str) -> None:
+    assert find_estimator(method, percentile=99.99) is not None

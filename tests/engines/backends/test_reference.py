@@ -1,0 +1,182 @@
+"""The reference gives the same answers as every other engine, on the same models."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arrays import floats
+from comparison import AssertSame, RunPlainly
+from engines import BuildOptions, load_executable
+from engines.artifact.envelope import Envelope, current_platform
+from engines.backends.reference import ReferenceBackend
+from engines.backends.registry import get_backend
+from engines.errors import BuildError, EngineRejectedError, ExecutionError
+from partitioner import Graph, TensorSpec, load_model
+from stand_in_workers import InProcessWorker
+from workshop import Workshop
+
+Feeds = Mapping[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("graph", "requests", "native_ops", "segments"),
+    [
+        pytest.param(
+            "g (float[2,4] x) => (float[2,4] y) <float[4] w = {1,2,3,4}> { e = Exp(x) y = Mul(e, w) }",
+            [{"x": floats(2, 4)}] * 2,
+            (),
+            1,
+            id="fixed",
+        ),
+        pytest.param(
+            "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Softmax(r) }",
+            [{"x": floats(2, 4)}, {"x": floats(5, 4)}],
+            ("Relu",),
+            2,
+            id="dynamic-with-a-native-node",
+        ),
+        pytest.param(
+            "g (double[N,4] x, int64[N] i) => (double[N,4] y, int64[N] j) { y = Exp(x) j = Add(i, i) }",
+            [{"x": floats(2, 4).astype(np.float64), "i": np.array([1, 2**40])}],
+            (),
+            1,
+            id="types-that-openvino-does-not-compute",
+        ),
+        pytest.param(
+            "g (float[N] x) => (float[M] y) <int64[1] s = {3}, int64[1] t = {100}> { e = Exp(x) y = Slice(e, s, t) }",
+            [{"x": floats(n)} for n in (5, 2)],
+            (),
+            1,
+            id="no-elements-inside",
+        ),
+    ],
+)
+def test_models_give_the_answers_of_plain_onnxruntime(
+    graph: str,
+    requests: list[Feeds],
+    native_ops: tuple[str, ...],
+    segments: int,
+    workshop: Workshop,
+    in_process: InProcessWorker,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    source = workshop.write(graph)
+
+    compiled = workshop.compile_file(source, engine="reference", native_ops=native_ops, worker=in_process)
+    executable = load_executable(compiled)
+
+    assert executable.description["engine"] == "reference"
+    assert executable.description["segments"] == segments
+    for feeds in requests:
+        same(executable.run(feeds), plain(source, feeds))
+        same(plain(compiled, feeds), plain(source, feeds))
+
+
+def test_digits_are_recognized(
+    workshop: Workshop,
+    in_process: InProcessWorker,
+    digits: pathlib.Path,
+    digits_test: Feeds,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    feeds = {"image": digits_test["image"][:8]}
+
+    compiled = workshop.compile_file(digits, engine="reference", worker=in_process)
+
+    same(load_executable(compiled).run(feeds), plain(digits, feeds), 1e-4)
+
+
+def test_openvino_agrees_with_the_reference(workshop: Workshop, in_process: InProcessWorker, same: AssertSame) -> None:
+    source = workshop.write(
+        "g (float[N,3,6,6] x) => (float[N,3] y) { a = AveragePool<kernel_shape = [2,2]>(x)"
+        " s = Sigmoid(a) m = GlobalMaxPool(s) f = Flatten(m) y = LogSoftmax(f) }"
+    )
+    feeds = {"x": floats(2, 3, 6, 6)}
+
+    answers = [
+        load_executable(workshop.compile_file(source, engine=engine, worker=in_process)).run(feeds)
+        for engine in ("reference", "openvino")
+    ]
+
+    same(answers[1], answers[0])
+
+
+def test_random_operators_run_natively(workshop: Workshop, in_process: InProcessWorker) -> None:
+    source = workshop.write("g (float[N,4] x) => (float[N,4] y) { r = RandomUniformLike(x) y = Mul(r, x) }")
+
+    compiled = workshop.compile(source, engine="reference", worker=in_process)
+
+    assert [(n.op_type, n.code) for n in compiled.report.native] == [("RandomUniformLike", "UNSUPPORTED_OP")]
+
+
+@pytest.fixture
+def loaded(workshop: Workshop) -> tuple[ReferenceBackend, bytes, Envelope]:
+    backend = ReferenceBackend()
+    path = workshop.write("g (float[N] x) => (float[M,2] y) <int64[2] s = {-1,2}> { y = Reshape(x, s) }")
+    graph = Graph.of(load_model(path))
+    engine = backend.build(path, BuildOptions())
+    envelope = Envelope(
+        backend="reference",
+        backend_version=backend.version(),
+        platform=current_platform(),
+        device=backend.device(),
+        precision_asked="fp32",
+        precision_effective="fp32",
+        options={},
+        inputs=tuple(TensorSpec.of(v) for v in graph.inputs),
+        outputs=tuple(TensorSpec.of(v) for v in graph.outputs),
+        engine_sha256=hashlib.sha256(engine).hexdigest(),
+        segment_sha256="",
+        builder_version="",
+    )
+    return backend, engine, envelope
+
+
+def test_engine_writes_to_the_buffers_it_is_given(loaded: tuple[ReferenceBackend, bytes, Envelope]) -> None:
+    backend, content, envelope = loaded
+    engine = backend.load(content, envelope)
+    y = np.zeros((3, 2), np.float32)
+
+    engine.bind([floats(6)], [y])
+
+    assert engine.run()[0] is y
+    assert np.array_equal(y.ravel(), floats(6))
+
+
+def test_failing_run_is_an_error_and_the_next_works(loaded: tuple[ReferenceBackend, bytes, Envelope]) -> None:
+    backend, content, envelope = loaded
+    engine = backend.load(content, envelope).fork()
+    engine.bind([floats(5)], None)
+
+    with pytest.raises(ExecutionError, match=r"onnx\.reference: cannot reshape"):
+        engine.run()
+
+    engine.bind([floats(4)], None)
+    assert engine.run()[0].shape == (2, 2)
+
+
+def test_bytes_that_are_no_model_are_an_error(loaded: tuple[ReferenceBackend, bytes, Envelope]) -> None:
+    backend, _, envelope = loaded
+
+    with pytest.raises(EngineRejectedError, match=r"The engine of onnx\.reference can't be used"):
+        backend.load(b"no model", envelope)
+
+
+def test_operator_that_the_reference_does_not_know_is_an_error(workshop: Workshop) -> None:
+    source = workshop.write("g (float[4] x) => (float[4] y) { y = nowhere.Nothing(x) }", domains=', "nowhere": 1')
+
+    with pytest.raises(BuildError, match="Nothing"):
+        ReferenceBackend().build(source, BuildOptions())
+
+
+def test_there_is_one_backend_of_a_name() -> None:
+    assert get_backend("reference") is get_backend("reference")
+    assert get_backend("reference").name == "reference"

@@ -1,0 +1,176 @@
+"""Engines that can't be built, or that differ from native execution, are left out, and the others stay."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from chain import FEEDS
+from comparison import AssertSame, RunPlainly
+from engines import EngineCache, load_executable
+from engines.errors import EngineError, InvalidInputError, WorkerError
+from faulty_backends import UnreliableBackend
+from partitioner import ReasonCode
+from stand_in_workers import CrashingWorker, InProcessWorker
+from workshop import Workshop
+
+
+def test_engine_that_computes_wrong_is_left_out_and_others_stay(
+    unreliable: type[UnreliableBackend],
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    source: pathlib.Path,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    unreliable.miscomputes = ("Exp",)
+
+    compiled = workshop.compile(source, engine="unreliable", native_ops=("Relu",), worker=in_process)
+
+    assert [[n.op_type for n in s.nodes] for s in compiled.report.segments] == [["Neg"]]
+    (refused,) = [n for n in compiled.report.native if n.op_type == "Exp"]
+    assert refused.code == ReasonCode.INACCURATE
+    assert "'e' is not what native execution gives: 8 of 8 elements differ, by up to 1" in refused.detail
+    path = workshop.write(compiled.model)
+    same(load_executable(path).run(FEEDS), plain(source, FEEDS))
+    same(plain(path, FEEDS), plain(source, FEEDS))
+
+
+def test_engine_that_is_refused_is_left_out_and_others_stay(
+    unreliable: type[UnreliableBackend],
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    source: pathlib.Path,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    unreliable.refuses = ("Neg",)
+
+    compiled = workshop.compile(source, engine="unreliable", native_ops=("Relu",), worker=in_process)
+
+    assert [[n.op_type for n in s.nodes] for s in compiled.report.segments] == [["Exp"]]
+    assert [(n.op_type, n.code, n.detail) for n in compiled.report.native if n.op_type == "Neg"] == [
+        ("Neg", ReasonCode.BUILD_FAILED, "Neg is too hard.")
+    ]
+    same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
+
+
+def test_model_whose_engines_all_fail_is_native(
+    unreliable: type[UnreliableBackend],
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    source: pathlib.Path,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    unreliable.refuses = ("Neg",)
+    unreliable.miscomputes = ("Exp",)
+
+    compiled = workshop.compile(source, engine="unreliable", native_ops=("Relu",), worker=in_process)
+
+    assert compiled.engine == "native"
+    assert compiled.report.segments == ()
+    assert {n.op_type: n.code for n in compiled.report.native} == {
+        "Exp": ReasonCode.INACCURATE,
+        "Relu": ReasonCode.USER_EXCLUDED,
+        "Neg": ReasonCode.BUILD_FAILED,
+    }
+    same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
+
+
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        pytest.param("build", ReasonCode.BUILD_FAILED, id="build"),
+        pytest.param("check_segments", ReasonCode.INACCURATE, id="check-of-segments"),
+        pytest.param("check_compiled", ReasonCode.INACCURATE, id="check-of-the-whole"),
+    ],
+)
+def test_crash_of_the_child_costs_engines_only_this_once(
+    function: str,
+    code: ReasonCode,
+    workshop: Workshop,
+    source: pathlib.Path,
+    in_process: InProcessWorker,
+    plain: RunPlainly,
+    same: AssertSame,
+    cache: EngineCache,
+) -> None:
+    crashing = CrashingWorker(in_process, function)
+
+    compiled = workshop.compile(source, engine="reference", cache=cache, worker=crashing)
+
+    assert {n.code for n in compiled.report.native} == {code}
+    assert all("crashed (exit code -11)" in n.detail for n in compiled.report.native)
+    same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
+    assert workshop.compile(source, engine="reference", cache=cache, worker=in_process).report.segments
+
+
+def test_crash_of_the_first_load_is_an_error(
+    workshop: Workshop, source: pathlib.Path, in_process: InProcessWorker
+) -> None:
+    with pytest.raises(WorkerError, match="output_types crashed"):
+        workshop.compile(source, engine="native", worker=CrashingWorker(in_process, "output_types"))
+
+
+ODD = "g (float[N] x) => (float[7,11] y) <int64[2] s = {7, 11}> { e = Exp(x) y = Reshape(e, s) }"
+
+
+def test_model_that_no_generated_input_fits_runs_natively(workshop: Workshop) -> None:
+    compiled = workshop.compile(workshop.write(ODD))
+
+    assert {n.code for n in compiled.report.native} == {ReasonCode.INACCURATE}
+    assert "Give inputs that it runs on" in compiled.report.native[0].detail
+
+
+def test_given_inputs_are_used_even_if_it_was_refused_without_them(workshop: Workshop, cache: EngineCache) -> None:
+    source = workshop.write(ODD)
+    np.savez(workshop.folder / "samples.npz", x=np.zeros(77, np.float32))
+    workshop.compile(source, cache=cache)
+
+    compiled = workshop.compile(source, cache=cache, samples=workshop.folder / "samples.npz")
+
+    assert len(compiled.report.segments) == 1
+
+
+def test_engines_of_the_cache_are_checked_on_given_inputs_as_well(
+    workshop: Workshop, source: pathlib.Path, in_process: InProcessWorker, cache: EngineCache
+) -> None:
+    np.savez(workshop.folder / "samples.npz", **FEEDS)
+    workshop.compile(source, engine="reference", cache=cache, worker=in_process)
+    crashing = CrashingWorker(in_process, "check_segments")
+
+    given = workshop.compile(
+        source, engine="reference", cache=cache, worker=crashing, samples=workshop.folder / "samples.npz"
+    )
+    again = workshop.compile(source, engine="reference", cache=cache, worker=crashing)
+
+    assert not given.report.segments
+    assert again.report.segments
+    assert again.engines_built == 0
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        pytest.param({"x": np.zeros((2, 5), np.float32)}, "Input 'x' must be float32", id="shape"),
+        pytest.param({"x": np.zeros((2, 4))}, "Input 'x' must be float32", id="dtype"),
+        pytest.param({}, "Input 'x' is missing", id="missing"),
+        pytest.param({"z": FEEDS["x"]}, "Input 'x' is missing", id="another"),
+    ],
+)
+def test_given_inputs_that_do_not_fit_are_an_error(
+    samples: dict[str, np.ndarray], message: str, workshop: Workshop, source: pathlib.Path, in_process: InProcessWorker
+) -> None:
+    path = workshop.folder / "samples.npz"
+    np.savez(path, **samples)
+
+    with pytest.raises(InvalidInputError, match=f"{path}: {message}"):
+        workshop.compile(source, engine="reference", samples=path, worker=in_process)
+
+
+def test_missing_file_of_inputs_is_an_error(workshop: Workshop, source: pathlib.Path) -> None:
+    with pytest.raises(EngineError, match=r"gone\.npz: there is no such file"):
+        workshop.compile(source, samples=workshop.folder / "gone.npz")

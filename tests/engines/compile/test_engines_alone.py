@@ -1,0 +1,144 @@
+"""Models that only engines run: ONNX Runtime refuses them in any form."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import onnx
+import pytest
+
+from engines import CompileOptions, EngineCache, ExecutionError, ModelLoadError, load_executable, prepare_model
+from engines.artifact.compiled_model import NATIVE_FALLBACK
+from engines.build import jobs
+from engines.errors import BuildError
+from faulty_backends import UnreliableBackend
+from serving.cli.program import main
+from stand_in_workers import InProcessWorker
+from workshop import Workshop
+
+GRAPH = """g (float[N,2,8,8] x, float[1,4] rois, int64[1] batch) => (float[1,2,2,2] y) {
+    e = Exp (x)
+    r = RoiAlign <output_height=2, output_width=2, sampling_ratio=2> (e, rois, batch)
+    y = Neg (r)
+}"""
+"""ONNX Runtime has kernels of RoiAlign for opset 16 to 21 alone."""
+
+FEEDS = {
+    "x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(1, 2, 8, 8),
+    "rois": np.array([[1, 1, 6, 6]], np.float32),
+    "batch": np.zeros(1, np.int64),
+}
+
+
+@pytest.fixture
+def source(workshop: Workshop) -> pathlib.Path:
+    return workshop.write(GRAPH, opset=22)
+
+
+def expected(source: pathlib.Path) -> np.ndarray:
+    return np.asarray(onnx.reference.ReferenceEvaluator(str(source)).run(None, FEEDS)[0])
+
+
+def test_a_model_that_only_an_engine_runs_is_compiled_and_says_so(
+    workshop: Workshop, source: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = workshop.compile(source)
+
+    assert not compiled.native_fallback
+    assert {p.key: p.value for p in compiled.model.metadata_props}[NATIVE_FALLBACK] == "none"
+    assert "no native fallback" in caplog.text
+
+
+def test_it_gives_what_the_reference_gives(workshop: Workshop, source: pathlib.Path) -> None:
+    executable = load_executable(workshop.compile_file(source))
+
+    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
+    assert executable.description["native_fallback"] is False
+
+
+def test_it_is_prepared_for_serving(source: pathlib.Path) -> None:
+    executable = prepare_model(source, CompileOptions(engine="openvino"))
+
+    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
+
+
+def test_an_engine_that_fails_is_an_error(
+    workshop: Workshop, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = load_executable(workshop.compile_file(source))
+
+    with pytest.raises(ExecutionError, match=r"does not fit into 32 bits.* no native path"):
+        executable.run({**FEEDS, "batch": np.full(1, 2**40)})
+
+
+def test_native_nodes_run_beside_the_engine(workshop: Workshop, source: pathlib.Path) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Exp",))
+
+    executable = load_executable(compiled)
+
+    assert executable.description["native_nodes"] == 1
+    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
+
+
+def test_a_node_that_neither_runs_is_the_error_of_onnxruntime(workshop: Workshop, source: pathlib.Path) -> None:
+    with pytest.raises(ModelLoadError, match="RoiAlign"):
+        workshop.compile(source, native_ops=("RoiAlign",))
+
+
+def test_without_engines_there_is_nothing_to_run_it(workshop: Workshop, source: pathlib.Path) -> None:
+    with pytest.raises(ModelLoadError, match="RoiAlign"):
+        workshop.compile(source, engine="native")
+    with pytest.raises(ModelLoadError, match="only its engines run this model"):
+        load_executable(workshop.compile_file(source), native=True)
+
+
+def test_commands_compile_and_run_it(
+    source: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled, inputs, outputs = (tmp_path / name for name in ("compiled.onnx", "in.npz", "out.npz"))
+    np.savez(inputs, **FEEDS)
+
+    assert main(["compile", str(source), "-o", str(compiled), "--no-cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["native_fallback"] is False
+    assert main(["run", str(compiled), "--inputs", str(inputs), "--outputs", str(outputs)]) == 0
+
+    np.testing.assert_allclose(np.load(outputs)["y"], expected(source), rtol=1e-5)
+
+
+def test_cached_engines_still_say_that_they_are_alone(
+    workshop: Workshop, source: pathlib.Path, cache: EngineCache
+) -> None:
+    workshop.compile(source, cache=cache)
+
+    again = workshop.compile(source, cache=cache)
+
+    assert again.engines_cached == 1
+    assert not again.native_fallback
+
+
+def test_only_trusted_operators_pass_where_the_reference_refuses_too(
+    source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: pathlib.Path) -> None:
+        raise BuildError("onnx.reference: no such operator")
+
+    segments = [
+        jobs.BuiltSegment(name=name, engine=source, envelope="", quantized=False, trusted=name == "known")
+        for name in ("known", "unknown")
+    ]
+    monkeypatch.setattr(jobs, "ReferenceSession", refuse)
+
+    problems = jobs.check_by_reference(source, (), segments, None)
+
+    assert problems == {"unknown": jobs.UNCHECKED}
+
+
+def test_an_engine_that_contradicts_the_reference_is_not_used(
+    workshop: Workshop, in_process: InProcessWorker, unreliable: type[UnreliableBackend]
+) -> None:
+    unreliable.miscomputes = ("RoiAlign",)
+
+    with pytest.raises(ModelLoadError, match="RoiAlign"):
+        workshop.compile(workshop.write(GRAPH, opset=22), engine="unreliable", worker=in_process)

@@ -1,0 +1,222 @@
+"""From a file to something that runs, whether it is compiled or not."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import pathlib
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from chain import FEEDS, GRAPH
+from comparison import AssertSame, RunPlainly
+from engines import CompileOptions, EngineCache, Executable, UnknownBackendError, prepare_model
+from engines.build import builder
+from engines.build.subprocess_worker import SubprocessWorker
+from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
+from partitioner.model import protobuf_walk
+from workshop import Workshop
+
+pytestmark = pytest.mark.usefixtures("one_builder")
+
+OPTIONS = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Relu",)))
+
+
+@pytest.fixture
+def source(workshop: Workshop) -> pathlib.Path:
+    return workshop.write(GRAPH)
+
+
+def test_model_is_compiled_and_loaded_without_writing_a_file(
+    source: pathlib.Path, plain: RunPlainly, same: AssertSame
+) -> None:
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["segments"] == 2
+    assert executable.description["engines_built"] == 2
+    same(executable.run(FEEDS), plain(source, FEEDS))
+    assert list(source.parent.iterdir()) == [source]
+
+
+def test_engines_are_freed_with_their_model(source: pathlib.Path) -> None:
+    gc.disable()  # memory that waits for the garbage collection piles up while models are loaded again and again
+    try:
+        executable = prepare_model(source, OPTIONS)
+        executable.run(FEEDS)
+        engines = [weakref.ref(one) for one in gc.get_objects() if type(one).__name__ == "OpenVinoEngine"]
+        before = sum(one() is not None for one in engines)
+
+        executable.close()
+        del executable
+
+        assert sum(one() is not None for one in engines) <= before - 2
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("write", ["write_model", "write_bytes"])
+def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
+    write: str,
+    source: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(*((builder, "write_model") if write == "write_model" else (SubprocessWorker, "call")), fail)
+
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["engine"] == "native"
+    assert "runs natively, since it can't be compiled" in caplog.text
+    assert "No space left on device" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_second_start_builds_nothing(
+    source: pathlib.Path, plain: RunPlainly, same: AssertSame, cache: EngineCache
+) -> None:
+    prepare_model(source, OPTIONS, cache)
+
+    executable = prepare_model(source, OPTIONS, cache)
+
+    assert executable.description["engines_built"] == 0
+    assert executable.description["segments"] == 2
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_second_start_builds_nothing_even_after_refusals(workshop: Workshop, cache: EngineCache) -> None:
+    """OpenVINO refuses these indices; the segment after it has another number from then on."""
+    source = workshop.write(
+        "g (float[4,6] x) => (float[1,2] y) <int64[1,2] i = {1,2}> {"
+        " g = GatherElements(x, i) r = Relu(g) e = Exp(r) s = Relu(e) y = Neg(s) }"
+    )
+    first = prepare_model(source, OPTIONS, cache)
+
+    executable = prepare_model(source, OPTIONS, cache)
+
+    assert first.description["engines_built"] == 2
+    assert executable.description["engines_built"] == 0
+    assert executable.description["segments"] == 2
+
+
+def test_compiled_model_is_only_loaded(
+    source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+
+    executable = prepare_model(compiled, OPTIONS)
+
+    assert executable.description["engines_built"] == 0
+    assert executable.description["segments"] == 2
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["source", "compiled"])
+def test_native_uses_no_engine(
+    compiled: bool, source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    path = workshop.compile_file(source) if compiled else source
+
+    executable = prepare_model(path, CompileOptions(engine="native"))
+
+    assert executable.description["engine"] == "native"
+    assert executable.description["segments"] == 0
+    assert executable.description["rejected"] == []
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_model_without_any_engine_node_runs_natively(workshop: Workshop, plain: RunPlainly, same: AssertSame) -> None:
+    source = workshop.write("g (double[N] x) => (double[N] y) { y = Exp(x) }")
+    feeds = {"x": np.linspace(0, 1, 5)}
+
+    executable = prepare_model(source, OPTIONS)
+
+    assert executable.description["segments"] == 0
+    same(executable.run(feeds), plain(source, feeds))
+
+
+def test_request_that_engines_can_not_answer_is_answered_by_the_source(
+    source: pathlib.Path, fallbacks: Callable[[Executable], list[str]]
+) -> None:
+    executable = prepare_model(source, OPTIONS)
+    reasons = fallbacks(executable)
+
+    assert executable.run({"x": np.zeros((0, 4), np.float32)})["y"].shape == (0, 4)
+    assert reasons == ["empty_tensor"]
+
+
+def test_auto_takes_openvino_on_a_cpu(source: pathlib.Path) -> None:
+    assert prepare_model(source, CompileOptions()).description["engine"] == "openvino"
+
+
+def test_digits_are_recognized(digits: pathlib.Path, digits_test: Mapping[str, np.ndarray]) -> None:
+    executable = prepare_model(digits, OPTIONS, threads=1)
+
+    answers = executable.run({"image": digits_test["image"]}, ["probabilities"])
+
+    assert (answers["probabilities"].argmax(axis=1) == digits_test["label"].ravel()).mean() >= 0.98
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param(CompileOptions(engine="abacus"), UnknownBackendError, "no engine 'abacus'", id="engine"),
+        pytest.param(
+            CompileOptions(partition=PartitionOptions(native_ops=("Rleu",))), UnknownOptionError, "Rleu", id="option"
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_an_error(
+    options: CompileOptions, error: type[Exception], message: str, source: pathlib.Path
+) -> None:
+    with pytest.raises(error, match=message):
+        prepare_model(source, options)
+
+
+def test_missing_model_is_an_error(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ModelFileError, match=r"gone\.onnx: can't be read"):
+        prepare_model(tmp_path / "gone.onnx", OPTIONS)
+
+
+def spoil_engines(path: pathlib.Path) -> None:
+    proto = onnx.load(path)
+    for attribute in (a for node in protobuf_walk.nodes(proto) for a in node.attribute if a.name == "engine"):
+        attribute.t.raw_data = bytes(len(attribute.t.raw_data))
+    onnx.save(proto, path)
+
+
+def test_engines_that_may_not_run_are_built_again_from_the_nodes(
+    source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+    spoil_engines(compiled)
+
+    executable = prepare_model(compiled, OPTIONS)
+
+    facts = executable.description
+    assert (facts["segments"], facts["engines_built"], len(facts["rejected"])) == (2, 2, 2)
+    assert "its engines are built again on this machine" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_engines_that_can_not_be_built_again_leave_the_model_native(
+    source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = workshop.compile_file(source, native_ops=("Relu",))
+    spoil_engines(compiled)
+    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Rleu",)))
+
+    executable = prepare_model(compiled, options)
+
+    assert executable.description["segments"] == 0
+    assert "they can't be built, so its nodes run natively" in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))

@@ -1,0 +1,217 @@
+"""The distance that answers have moved, and the budget for it."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engines.errors import MetricError
+from engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures
+from partitioner import Graph, load_model
+from workshop import Workshop
+
+
+def compare(*samples: tuple[Any, Any], metric: str | None = None) -> Figures:
+    comparison = Comparison(AccuracyBudget(metric=metric))
+    for expected, actual in samples:
+        comparison.add({"y": expected}, {"y": actual})
+    return comparison.figures()
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def test_equal_answers_have_not_moved() -> None:
+    assert compare((f32(1, 2), f32(1, 2))) == Figures(cosine=1.0, top1_agreement=1.0, max_abs=0.0, samples=1)
+
+
+def test_the_cosine_of_many_samples_is_over_all_of_them_together() -> None:
+    figures = compare(*[(f32(3, 0), f32(3, 0))] * (FEW_SAMPLES - 1), (f32(0, 3), f32(3, 0)))
+
+    assert figures.cosine == pytest.approx(1 - 1 / FEW_SAMPLES)
+    assert figures.samples == FEW_SAMPLES
+
+
+def test_of_few_samples_the_worst_counts() -> None:
+    figures = compare(*[(f32(3, 0), f32(3, 0))] * (FEW_SAMPLES - 2), (f32(3, 4), f32(4, 3)))
+
+    assert figures.cosine == pytest.approx(24 / 25)
+    assert figures.samples == FEW_SAMPLES - 1
+
+
+def test_a_silent_sample_counts_in_the_whole_only() -> None:
+    figures = compare((f32(3, 0), f32(3, 0)), (f32(0, 1e-3), f32(1e-3, 0)), (f32(0, 0), f32(1e-4, 0)))
+
+    assert figures.cosine == pytest.approx(1, abs=1e-6)
+
+
+def test_the_worst_output_counts() -> None:
+    comparison = Comparison(AccuracyBudget())
+    comparison.add({"a": f32(1, 0), "b": f32(1, 0)}, {"a": f32(1, 0), "b": f32(0, 1)})
+
+    figures = comparison.figures()
+
+    assert (figures.cosine, figures.top1_agreement, figures.max_abs) == (0.0, 0.0, 1.0)
+
+
+def test_best_classes_are_along_the_last_axis() -> None:
+    figures = compare((np.float32([[1, 2], [2, 1], [0, 5], [5, 0]]), np.float32([[1, 3], [1, 2], [0, 1], [1, 0]])))
+
+    assert figures.top1_agreement == 0.75
+
+
+def test_an_axis_of_one_element_has_no_classes() -> None:
+    scores = np.float32([1, 3, 2]).reshape(1, 3, 1, 1)
+
+    assert compare((scores, scores[:, [1, 0, 2]])).top1_agreement == 0.0
+    assert compare((np.float32([[1], [2]]), np.float32([[2], [1]]))).top1_agreement == 1.0
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        pytest.param(f32(1, 2), f32(1), id="shape"),
+        pytest.param(f32(1, 2), f32(1, np.nan), id="nan"),
+        pytest.param(f32(1, np.inf), f32(1, 2), id="infinity-lost"),
+    ],
+)
+def test_results_that_can_not_be_compared_are_wrong(expected: np.ndarray, actual: np.ndarray) -> None:
+    figures = compare((expected, actual))
+
+    assert (figures.cosine, figures.top1_agreement, figures.max_abs) == (0.0, 0.0, math.inf)
+    assert AccuracyBudget().broken_by(figures) is not None
+
+
+def test_equal_special_values_are_no_difference() -> None:
+    figures = compare((f32(np.nan, np.inf, 1), f32(np.nan, np.inf, 1)))
+
+    assert (figures.cosine, figures.max_abs) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "cosine"),
+    [
+        pytest.param(np.array([3, 7]), np.array([3, 8]), 0.5, id="integers"),
+        pytest.param(np.array([True, False]), np.array([True, True]), 0.5, id="booleans"),
+        pytest.param(["cat", "dog"], ["cat", "cow"], 0.0, id="sequences"),
+        pytest.param([f32(1)], [f32(1)], 1.0, id="sequences-of-arrays"),
+    ],
+)
+def test_of_other_results_the_share_that_is_equal_counts(expected: Any, actual: Any, cosine: float) -> None:
+    assert compare((expected, actual)).cosine == cosine
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"min_cosine": 0.99}, "the cosine of an output is 0.90000, less than 0.99"),
+        ({"min_top1_agreement": 0.95}, "80.00% of the best classes stay, fewer than 95.00%"),
+        ({"max_abs": 0.1}, "an element differs by 0.5, more than 0.1"),
+        ({"min_cosine": 0.9, "min_top1_agreement": 0.8, "max_abs": 0.5}, None),
+        ({}, "the cosine of an output is 0.90000, less than 0.99"),
+    ],
+)
+def test_each_limit_is_kept_or_named(limits: dict[str, float], sentence: str | None) -> None:
+    figures = Figures(cosine=0.9, top1_agreement=0.8, max_abs=0.5, samples=9)
+
+    assert AccuracyBudget.of(**limits).broken_by(figures) == sentence
+
+
+def test_one_limit_replaces_the_default_one() -> None:
+    assert AccuracyBudget.of(min_cosine=None, max_abs=1.0) == AccuracyBudget(min_cosine=None, max_abs=1.0)
+
+
+@pytest.fixture
+def evaluation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with measures of a user's own."""
+    name = f"evaluation_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(
+        """
+def margin(expected, actual):
+    worst = max(abs(a["y"] - b["y"]).max() for a, b in zip(expected, actual))
+    return 0.5 - worst
+
+def same(expected, actual):
+    return len(expected) == len(actual) == 2 and expected[0]["y"][0] == 1
+
+def raises(expected, actual):
+    return expected["y"]
+
+def text(expected, actual):
+    return "good"
+
+constant = 3
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def test_a_measure_of_the_users_own_decides(evaluation: str) -> None:
+    good, bad = (f32(1, 2), f32(1, 2.25)), (f32(1, 2), f32(1, 3))
+
+    assert compare(good, metric=f"{evaluation}:margin").metric == pytest.approx(0.25)
+    figures = compare(good, bad, metric=f"{evaluation}:margin")
+    sentence = AccuracyBudget(min_cosine=None, metric="m:f").broken_by(figures)
+    assert sentence == "m:f gives -0.5, less than 0"
+
+
+def test_a_measure_may_say_yes_or_no(evaluation: str) -> None:
+    sample = (f32(1), f32(1))
+
+    assert compare(sample, sample, metric=f"{evaluation}:same").metric == 0
+    assert compare(sample, metric=f"{evaluation}:same").metric == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{}:raises", "it failed \\(TypeError: "),
+        ("{}:text", "it gave 'good'; it should give a number"),
+        ("{}:absent", "it can't be imported \\(AttributeError"),
+        ("{}:constant", "it is no function"),
+        ("no_such_module:f", "it can't be imported \\(ModuleNotFoundError"),
+        ("margin", "it should be MODULE:FUNCTION"),
+    ],
+)
+def test_a_measure_that_can_not_be_used_is_an_error(evaluation: str, name: str, message: str) -> None:
+    with pytest.raises(MetricError, match=message):
+        compare((f32(1), f32(1)), metric=name.format(evaluation))
+
+
+def test_figures_are_plain_json() -> None:
+    figures = compare((f32(1), f32(1, 2)))
+
+    assert figures.as_json() == {"cosine": 0.0, "top1_agreement": 0.0, "max_abs": None, "samples": 1}
+
+
+OF_CLASSES = AccuracyBudget(min_cosine=0.995)
+
+
+@pytest.mark.parametrize(
+    ("graph", "limits"),
+    [
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Softmax (x) }", OF_CLASSES, id="probabilities"),
+        pytest.param(
+            "net (float[N, 9, 1, 1] x) => (float[N, 9] y) { s = LogSoftmax <axis = 1> (x)  y = Flatten (s) }",
+            OF_CLASSES,
+            id="reshaped",
+        ),
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", AccuracyBudget(), id="no-classes"),
+        pytest.param(
+            "net (float[N, 9, 8, 8] x) => (float[N, 9, 8, 8] y) { y = Softmax <axis = 1> (x) }",
+            AccuracyBudget(),
+            id="map",
+        ),
+    ],
+)
+def test_the_default_budget_of_a_classifier_is_narrower(graph: str, limits: AccuracyBudget, workshop: Workshop) -> None:
+    model = Graph.of(load_model(workshop.write(graph)))
+
+    assert AccuracyBudget.of().adapted_to(model) == limits
+    assert AccuracyBudget.of(min_cosine=0.99).adapted_to(model) == AccuracyBudget(min_cosine=0.99)

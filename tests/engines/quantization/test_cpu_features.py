@@ -1,0 +1,49 @@
+"""The instruction sets of processors, and the warnings about precisions that follow from them."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from engines.quantization.cpu_features import needs_reduced_range, precision_warnings, processor_flags
+
+OLD = "processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f avx512bw\n"
+NEW = "flags\t\t: fpu sse2 avx512f avx512_vnni avx512_bf16\n"
+ARM = "Features\t: fp asimd asimddp bf16\n"
+OLD_ARM = "Features\t: fp asimd\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "reduced", "warned"),
+    [
+        pytest.param(OLD, True, {"int8", "bf16"}, id="avx512-without-vnni"),
+        pytest.param(NEW, False, set(), id="vnni-and-bf16"),
+        pytest.param(ARM, False, set(), id="arm-with-dot-product"),
+        pytest.param(OLD_ARM, False, {"int8", "bf16"}, id="arm-without"),
+        pytest.param("", False, set(), id="unknown"),
+    ],
+)
+def test_instruction_sets_decide_about_weights_and_warnings(cpuinfo, reduced, warned, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(cpuinfo)
+
+    flags = processor_flags(path)
+
+    assert needs_reduced_range(flags) == reduced
+    assert {p for p in ("fp32", "fp16", "bf16", "int8") if precision_warnings(p, flags)} == warned
+
+
+def test_the_warning_about_int8_says_that_weights_get_seven_bits(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "cpuinfo").write_text(OLD)
+
+    (warning,) = precision_warnings("int8", processor_flags(tmp_path / "cpuinfo"))
+
+    assert warning.endswith(
+        "int8 gains less than it does with them; weights get 7 to 8 bits, by what fits its 16-bit sums."
+    )
+
+
+def test_a_system_that_tells_nothing_gets_no_warning(tmp_path: pathlib.Path) -> None:
+    assert processor_flags(tmp_path / "none") is None
+    assert precision_warnings("int8", None) == []

@@ -1,0 +1,214 @@
+"""Builds on a simulated TensorRT: the calls of the library, and its failures."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from engines.backends.build_options import BuildOptions, TensorRtOptions
+from engines.backends.progress import Progress, listening
+from engines.backends.shape_range import ShapeRange
+from engines.errors import BuildError
+from engines.tensorrt import refit
+from engines.tensorrt.builder import BuildSettings, build_engine, build_plan, properties
+from simulated_tensorrt import Plan, Simulation, make_tensorrt
+
+BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+
+
+@pytest.fixture
+def dynamic(tmp_path: pathlib.Path) -> Any:
+    path = tmp_path / "dynamic.onnx"
+    text = "g (float[N,3] x, float[3] z) => (float[N,3] y) { y = Add(x, z) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    return path
+
+
+@pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
+def test_simulated_build_is_told_the_settings(version, tensorrt: Callable[..., Any], model: pathlib.Path) -> None:
+    options = TensorRtOptions(
+        workspace_mb=1, optimization_level=5, hardware_compatible=True, version_compatible=True, sparse=True
+    )
+
+    plan = Plan.from_bytes(build_plan(tensorrt(version=version), model, BuildSettings(options=options)).engine)
+
+    assert (plan.settings["level"], plan.settings["limits"]) == (5, {"WORKSPACE": 2**20})
+    assert plan.settings["strongly_typed"]
+    assert plan.settings["hardware_compatibility_level"] == "AMPERE_PLUS"
+    assert {"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "SPARSE_WEIGHTS"} <= set(plan.flags)
+    assert plan.profiles == []
+
+
+def test_simulated_build_is_told_nothing_that_was_not_asked_for(
+    tensorrt: Callable[..., Any], model: pathlib.Path
+) -> None:
+    plan = Plan.from_bytes(build_plan(tensorrt(), model, BuildSettings()).engine)
+
+    assert (plan.settings["level"], plan.settings["limits"]) == (3, {})
+    assert plan.settings["hardware_compatibility_level"] == "NONE"
+    assert not {"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "SPARSE_WEIGHTS"} & set(plan.flags)
+
+
+def test_settings_that_change_an_engine_have_names_for_its_key_and_envelope() -> None:
+    assert properties(TensorRtOptions(cuda_graphs=False)) == {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": "3"}
+    assert properties(TensorRtOptions(workspace_mb=2, hardware_compatible=True, version_compatible=True)) == {
+        "STRONGLY_TYPED": "1",
+        "OPTIMIZATION_LEVEL": "3",
+        "WORKSPACE": "2097152",
+        "HARDWARE_COMPATIBILITY_LEVEL": "AMPERE_PLUS",
+        "VERSION_COMPATIBLE": "1",
+        "EXCLUDE_LEAN_RUNTIME": "1",
+        "CUDA_GRAPHS": "1",
+    }
+
+
+def test_settings_of_engines_without_weights_and_with_details_have_names_too() -> None:
+    added = properties(TensorRtOptions(strip_plan=True, details=True)).items() - properties(TensorRtOptions()).items()
+
+    assert added == {("STRIP_PLAN", "1"), ("PROFILING_VERBOSITY", "DETAILED")}
+
+
+def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(tensorrt: Callable[..., Any], dynamic) -> None:
+    shapes = {"x": BATCHES, "z": ShapeRange(low=(3,), best=(3,), high=(3,))}
+
+    plan = build_plan(tensorrt(), dynamic, BuildSettings(profiles=[shapes, shapes]))
+
+    shapes_told = [profile["shapes"] for profile in Plan.from_bytes(plan.engine).profiles]
+    assert shapes_told == [{"x": [[1, 3], [4, 3], [8, 3]]}] * 2
+
+
+def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
+    tensorrt: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    text = "g (float[6,4] x, int64[2] sizes) => (float[A,B] y) { r = Relu(x) y = Reshape(r, sizes) }"
+    path = tmp_path / "reshape.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    sizes = ShapeRange(low=(2, 1), best=(6, 4), high=(12, 24))
+
+    plan = build_plan(tensorrt(), path, BuildSettings(profiles=[{"sizes": sizes}]))
+
+    assert Plan.from_bytes(plan.engine).profiles[0]["values"] == {"sizes": [[2, 1], [6, 4], [12, 24]]}
+
+
+@pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
+def test_simulated_parser_is_handed_large_weights_where_it_takes_them(
+    version, tensorrt: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refit, "HANDED_OVER_BYTES", 16)
+    text = "g (float[4] x) => (float[4] y) { a = Add(x, w) y = Mul(a, b) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    weights = {"w": np.arange(4, dtype=np.float32), "b": np.float32([2])}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    onnx.save(model, tmp_path / "weights.onnx")
+
+    plan = Plan.from_bytes(build_plan(tensorrt(version=version), tmp_path / "weights.onnx", BuildSettings()).engine)
+
+    built = onnx.ModelProto.FromString(plan.model)
+    assert {t.name: onnx.numpy_helper.to_array(t).tolist() for t in built.graph.initializer} == {
+        name: array.tolist() for name, array in weights.items()
+    }
+
+
+def test_simulated_build_reports_each_layer(tensorrt: Callable[..., Any], model: pathlib.Path) -> None:
+    said: list[Progress] = []
+
+    with listening(said.append):
+        build_plan(tensorrt(), model, BuildSettings())
+
+    assert [progress.done for progress in said] == [0, 1, 2, 3, 3]
+    assert {(progress.phase, progress.total) for progress in said} == {("Building Engine", 3)}
+
+
+def test_simulated_builds_share_a_file_of_what_they_measured(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    simulation = Simulation()
+    trt = make_tensorrt(simulation)
+    options = BuildOptions(timing_cache=tmp_path / "cache" / "measured.timing")
+
+    for _ in range(2):
+        build_engine(trt, model, options)
+
+    assert simulation.timed_layers == 3
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["measured.timing"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense"])
+def test_simulated_build_measures_anew_where_the_file_is_spoiled(
+    content, model: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    simulation = Simulation()
+    file = tmp_path / "measured.timing"
+    file.write_bytes(content)
+
+    build_engine(make_tensorrt(simulation), model, BuildOptions(timing_cache=file))
+
+    assert simulation.timed_layers == 3
+    assert file.read_bytes().startswith(b"simulated timing cache")
+
+
+def test_file_of_measurements_that_can_not_be_written_is_a_warning(
+    tensorrt: Callable[..., Any], model: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+
+    build_engine(tensorrt(), model, BuildOptions(timing_cache=tmp_path / "file" / "measured.timing"))
+
+    assert "What TensorRT measured can't be kept" in caplog.text
+
+
+def test_simulated_builds_hand_on_what_they_measured(model: pathlib.Path) -> None:
+    simulation = Simulation()
+    trt = make_tensorrt(simulation)
+
+    first = build_plan(trt, model, BuildSettings())
+    again = build_plan(trt, model, BuildSettings(timing_cache=first.timing_cache))
+
+    assert simulation.timed_layers == 3
+    assert again.timing_cache == first.timing_cache
+
+
+def test_simulated_build_measures_anew_what_another_gpu_has_measured(model: pathlib.Path) -> None:
+    elsewhere = build_plan(make_tensorrt(Simulation(version="11.3.0.1")), model, BuildSettings())
+    simulation = Simulation()
+
+    build_plan(make_tensorrt(simulation), model, BuildSettings(timing_cache=elsewhere.timing_cache))
+
+    assert simulation.timed_layers == 3
+
+
+@pytest.mark.parametrize(
+    ("profiles", "said"),
+    [
+        pytest.param([], "The shape of input 'x' is not fixed", id="none"),
+        pytest.param([{"z": BATCHES}], "Profile 0 has no shapes for input 'x'", id="of-another-input"),
+        pytest.param(
+            [{"x": BATCHES}, {"x": ShapeRange(low=(9, 3), best=(4, 3), high=(8, 3))}],
+            "Profile 1, input 'x': the shapes .* are not in order",
+            id="least-above-most",
+        ),
+        pytest.param([{"x": ShapeRange(low=(-1, 3), best=(1, 3), high=(8, 3))}], "refuses profile 0", id="refused"),
+    ],
+)
+def test_simulated_profile_that_does_not_fit_is_told(profiles, said, tensorrt: Callable[..., Any], dynamic) -> None:
+    with pytest.raises(BuildError, match=said):
+        build_plan(tensorrt(), dynamic, BuildSettings(profiles=profiles))
+
+
+def test_simulated_parser_error_is_the_reason_of_a_failed_build(
+    tensorrt: Callable[..., Any], model: pathlib.Path
+) -> None:
+    module = tensorrt(refuses={"Softsign": ("UNSUPPORTED_NODE", "no such node")})
+
+    with pytest.raises(BuildError, match=r"TensorRT's parser .*: no such node"):
+        build_plan(module, model, BuildSettings())
+
+
+def test_simulated_build_that_gives_none_fails_with_the_librarys_last_words(
+    tensorrt: Callable[..., Any], model: pathlib.Path
+) -> None:
+    with pytest.raises(BuildError, match="TensorRT found no engine: out of memory"):
+        build_plan(tensorrt(build_fails="out of memory"), model, BuildSettings())

@@ -1,0 +1,122 @@
+"""Engines that TensorRT for RTX itself builds here, for GPUs that are not here. None of them has run."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import pytest
+
+from engines import BuildOptions, EngineCache
+from engines.artifact.envelope import Device
+from engines.backends.build_options import TensorRtOptions
+from engines.backends.registry import get_backend, resolve_engine
+from engines.errors import BuildError, BuildOptionError
+from engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
+from engines.tensorrt.parsed_tensors import check_tensors
+from workshop import Workshop
+
+rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+
+DENSE = (
+    "g (float[2,4] x) => (float[2,3] y) <float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}> { a = MatMul(x, w) y = Relu(a) }"
+)
+CEILED = (
+    "g (float[1,3,2,2] x) => (float[1,3,1,1] y) <float[1,3,1,1] p>"
+    " { p = MaxPool<kernel_shape = [1, 1], strides = [2, 2], ceil_mode = 1>(x) y = %s(p) }"
+)
+
+
+@pytest.fixture
+def build(tmp_path: pathlib.Path) -> Callable[..., bytes]:
+    """Builds a graph in ONNX's own language for some targets."""
+
+    def build(graph: str, *targets: str) -> bytes:
+        path = tmp_path / "segment.onnx"
+        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+        onnx.save(model, path)
+        return get_backend("tensorrt-rtx").build(path, asked(*targets))
+
+    return build
+
+
+def asked(*targets: str) -> BuildOptions:
+    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
+
+
+@pytest.mark.parametrize("targets", [(), ("sm86", "sm89"), ("sm120",)], ids=["portable", "two", "one"])
+def test_engine_is_built_without_a_gpu(targets: tuple[str, ...], build: Callable[..., bytes]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the timing cache would warn
+        engine = build(DENSE, *targets)
+
+    assert len(engine) > 1000
+
+
+def test_target_that_lacks_a_type_refuses_the_build_in_the_librarys_words(build: Callable[..., bytes]) -> None:
+    with pytest.raises(BuildError, match=r"Turing \(SM75\): FP32 GEMM is not supported"):
+        build(DENSE, "sm75", "sm86")
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("sm85", "should be one of sm75, sm80, sm86, sm89, sm120, sm121."),
+        ("sm90", "sm121 (engine tensorrt builds for sm90, on a machine that has it)."),
+    ],
+)
+def test_target_that_does_not_exist_is_refused_with_those_that_do(target: str, problem: str) -> None:
+    with pytest.raises(BuildOptionError) as caught:
+        get_backend("tensorrt-rtx").check_options(asked(target))
+
+    assert str(caught.value).endswith(problem)
+
+
+@pytest.mark.parametrize("reader", ["Relu", "GlobalMaxPool"], ids=["outside", "inside"])
+def test_network_with_another_shape_than_the_model_is_no_engine(reader: str, build: Callable[..., bytes]) -> None:
+    with pytest.raises(BuildError, match=r"gives 'p' the shape \[1, 3, 2, 2\]; in ONNX it is \[1, 3, 1, 1\]"):
+        build(CEILED % reader)
+
+
+def test_network_with_another_type_than_the_model_is_no_engine() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (double[2] x) => (double[2] y) { y = Abs(x) }'
+    )
+    log = make_logger(rtx)
+    network = new_network(rtx, builder := new_builder(rtx, log))
+    parser = rtx.OnnxParser(network, log)
+
+    assert parser.parse(model.SerializeToString())
+    with pytest.raises(BuildError, match=r"makes 'y' FLOAT; in ONNX it is DOUBLE"):
+        check_tensors(network, model)
+    assert builder is not None
+
+
+def test_targets_stand_in_envelope_and_key(workshop: Workshop, tmp_path: pathlib.Path) -> None:
+    backend = get_backend("tensorrt-rtx")
+
+    assert backend.target_device(asked()).features == "portable"
+    assert backend.target_device(asked("sm89", "sm86")) == Device(features="sm86,sm89", name="GPUs of TensorRT for RTX")
+    assert backend.build_properties(asked())["TARGETS"] == "sm80,sm86,sm89,sm120,sm121"
+    assert backend.build_properties(asked("sm89", "sm86"))["TARGETS"] == "sm86,sm89"
+
+
+def test_each_set_of_targets_has_engines_of_its_own_in_the_cache(workshop: Workshop, tmp_path: pathlib.Path) -> None:
+    source = workshop.write(DENSE)
+    cache = EngineCache(tmp_path / "cache", 10**9)
+
+    def counts(*targets: str) -> tuple[int, int]:
+        compiled = workshop.compile(source, engine="tensorrt-rtx", cache=cache, build=asked(*targets))
+        return compiled.engines_built, compiled.engines_cached
+
+    assert [counts(), counts("sm86"), counts(), counts("sm86")] == [(1, 0), (1, 0), (0, 1), (0, 1)]
+
+
+def test_auto_stays_on_openvino_where_engines_can_only_be_built() -> None:
+    backend = get_backend("tensorrt-rtx")
+
+    assert backend.unavailable_reason() is None
+    assert (backend.cannot_run_reason(asked()), resolve_engine("auto")) == ("no GPU here", "openvino")

@@ -1,0 +1,176 @@
+"""Where engines of TensorRT for RTX are loaded. The GPUs of these tests are simulated, and nothing runs on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engines import BuildOptions, CompileOptions, EngineCache, Trust, load_executable, prepare_model
+from engines.artifact.envelope import Envelope
+from engines.backends.build_options import TensorRtOptions
+from engines.backends.registry import get_backend, resolve_engine
+from engines.cuda.devices import Gpu
+from engines.errors import EngineRejectedError
+from engines.runtime import engine_loading
+from engines.tensorrt import backend as backend_module
+from engines.tensorrt.backend import TensorRtBackend
+from engines.tensorrt.library import TENSORRT_RTX
+from partitioner import TensorSpec
+from workshop import Workshop
+
+rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+
+GRAPH = "g (float[2,4] x) => (float[2,4] y) { a = Relu(x) y = Tanh(a) }"
+
+
+@pytest.fixture
+def place_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a GPU of some compute capability into the machine, for whoever asks about it."""
+
+    def place(capability: str) -> None:
+        monkeypatch.setattr(backend_module, "find_gpu", lambda: Gpu(name="simulated", compute_capability=capability))
+        monkeypatch.setattr(backend_module, "has_driver", lambda: True)
+
+    return place
+
+
+@pytest.fixture
+def compiled(workshop: Workshop) -> pathlib.Path:
+    """A model with one engine for sm86 and sm89."""
+    path: pathlib.Path = workshop.compile_file(
+        workshop.write(GRAPH), engine="tensorrt-rtx", build=asked("sm86", "sm89")
+    )
+    return path
+
+
+def asked(*targets: str) -> BuildOptions:
+    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
+
+
+@pytest.mark.parametrize(
+    ("capability", "targets", "reason"),
+    [
+        ("8.6", (), None),
+        ("12.0", (), None),
+        ("8.9", ("sm86", "sm89"), None),
+        ("7.5", ("sm75",), None),
+        ("7.5", (), "the GPU here is sm75, and they are for sm80, sm86, sm89, sm120, sm121"),
+        ("9.0", (), "the GPU here is sm90, and they are for sm80, sm86, sm89, sm120, sm121"),
+        ("8.0", ("sm86", "sm89"), "the GPU here is sm80, and they are for sm86, sm89"),
+    ],
+)
+def test_engines_run_on_gpus_of_their_targets_alone(
+    capability: str, targets: tuple[str, ...], reason: str | None, place_gpu: Callable[[str], None]
+) -> None:
+    place_gpu(capability)
+
+    assert get_backend("tensorrt-rtx").cannot_run_reason(asked(*targets)) == reason
+    assert resolve_engine("auto", asked(*targets)) == ("openvino" if reason else "tensorrt-rtx")
+
+
+def test_unsigned_engine_is_refused(
+    compiled: pathlib.Path, place_gpu: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    place_gpu("8.9")
+
+    executable = load_executable(compiled, trust=Trust())
+
+    assert executable.description["segments"] == 0
+    assert "it has no signature, and engines of tensorrt-rtx need one." in caplog.text
+
+
+def test_allowed_engine_reaches_the_library(compiled: pathlib.Path, place_gpu: Callable[[str], None]) -> None:
+    place_gpu("8.9")
+
+    executable = load_executable(compiled, trust=Trust.of((), ("tensorrt-rtx",)))
+
+    (rejected,) = executable.description["rejected"]
+    assert "signature" not in rejected  # it fails later, for want of CUDA
+
+
+def test_engine_for_other_gpus_is_not_loaded(
+    compiled: pathlib.Path, place_gpu: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    place_gpu("9.0")
+
+    executable = load_executable(compiled, trust=Trust.of((), ("tensorrt-rtx",)))
+
+    assert executable.description["segments"] == 0
+    assert "it was built for processor 'sm86,sm89'; here it is 'sm90'." in caplog.text
+
+
+@pytest.mark.parametrize("release", ["1.7.1.115", "1.7.2.0", "1.6.1.120"])
+def test_engine_of_another_release_is_not_loaded(release: str, place_gpu: Callable[[str], None]) -> None:
+    place_gpu("8.9")
+    backend = get_backend("tensorrt-rtx")
+    envelope = envelope_of(b"engine", release=release)
+
+    with pytest.raises(EngineRejectedError, match=rf"built for tensorrt-rtx version '{release}'; here it is '1\."):
+        envelope.verify(b"engine", "s", version=backend.version(), device=backend.device())
+
+
+def envelope_of(engine: bytes, *, release: str) -> Envelope:
+    backend = get_backend("tensorrt-rtx")
+    spec = TensorSpec(name="x", dtype=None, shape=None)
+    return Envelope(
+        backend="tensorrt-rtx",
+        backend_version=release,
+        platform="linux-x86_64",
+        device=backend.target_device(asked()),
+        precision_asked="fp32",
+        precision_effective="fp32",
+        options=backend.build_properties(asked()),
+        inputs=(spec,),
+        outputs=(spec,),
+        engine_sha256=hashlib.sha256(engine).hexdigest(),
+        segment_sha256="",
+        builder_version="",
+    )
+
+
+def test_library_without_its_module_says_how_to_install_it() -> None:
+    missing = dataclasses.replace(TENSORRT_RTX, module="no_such_module")
+
+    assert missing.unavailable_reason(missing.find(), None) == (
+        "TensorRT for RTX is not installed here. Install it: pip install 'trtnode[tensorrt-rtx]'."
+    )
+
+
+def test_machine_without_the_library_is_told_which_release_to_install(
+    compiled: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = TensorRtBackend(dataclasses.replace(TENSORRT_RTX, module="no_such_module"))
+    monkeypatch.setattr(engine_loading, "get_backend", lambda name: missing)
+
+    load_executable(compiled)
+
+    (warning,) = (r.message for r in caplog.records if r.levelname == "WARNING")
+    assert f"pip install 'trtnode[tensorrt-rtx]'. The engine was built by release {rtx.__version__}." in warning
+
+
+def test_served_model_stays_native_where_engines_could_not_run(
+    workshop: Workshop, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, cache = workshop.write(GRAPH), EngineCache(tmp_path / "cache", 10**9)
+
+    with caplog.at_level("INFO", logger="engines.compile.prepare"):
+        executable = prepare_model(source, CompileOptions(engine="tensorrt-rtx"), cache)
+
+    assert (executable.description["engine"], executable.description["engines_built"]) == ("native", 0)
+    assert caplog.messages == [
+        f"{source} runs natively: engines of tensorrt-rtx would be built but not run (no GPU here)"
+    ]
+
+
+def test_served_file_whose_engines_can_not_run_here_is_not_built_again(
+    compiled: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    executable = prepare_model(compiled, CompileOptions(engine="tensorrt-rtx"), EngineCache(tmp_path / "cache", 10**9))
+
+    assert (executable.description["engine"], executable.description["engines_built"]) == ("native", 0)
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1

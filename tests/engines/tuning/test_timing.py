@@ -1,0 +1,102 @@
+"""Calls take turns, so that a change of the machine's speed hits all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from clock import FEEDS, GRAPH
+from comparison import AssertSame, RunPlainly
+from engines import load_executable
+from engines.tuning.timing import time_in_turn
+from workshop import Workshop
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01])
+def test_calls_take_turns(seconds: float) -> None:
+    order: list[str] = []
+
+    turns = time_in_turn({n: lambda n=n: order.append(n) for n in "ab"}, seconds=seconds, rounds=6)  # type: ignore[misc]
+
+    assert len(turns["a"]) == len(turns["b"]) in (5, 6)
+    changes = "".join(n for n, before in zip(order, ["", *order], strict=False) if n != before)
+    assert changes.startswith("abab")
+
+
+def test_hopelessly_slow_call_takes_no_turns() -> None:
+    order: list[str] = []
+    naps = {"a": 0.0, "slow": 0.15}
+
+    turns = time_in_turn(
+        {n: lambda n=n: (order.append(n), time.sleep(naps[n])) for n in naps},  # type: ignore[misc]
+        seconds=0.1,
+        rounds=6,
+    )
+
+    assert order.count("slow") == 2
+    assert order.count("a") > 6
+    assert len(turns["a"]) == len(turns["slow"])
+    assert min(turns["slow"]) > 100 > max(turns["a"])
+
+
+def test_turn_begins_when_threads_of_the_one_before_no_longer_spin() -> None:
+    spinning: list[bool] = []
+    helpers: list[threading.Thread] = []
+
+    def spin() -> None:
+        deadline = time.monotonic() + 0.03
+        while time.monotonic() < deadline:
+            pass
+
+    def leaves_a_thread_spinning() -> None:
+        helpers.append(threading.Thread(target=spin))
+        helpers[-1].start()
+
+    calls = {"spins": leaves_a_thread_spinning, "other": lambda: spinning.append(any(h.is_alive() for h in helpers))}
+    time_in_turn(calls, seconds=0.0, rounds=5)
+
+    assert helpers
+    assert not any(spinning)
+
+
+@pytest.mark.parametrize(
+    ("graph", "feeds"),
+    [
+        pytest.param(GRAPH, FEEDS, id="fixed-shapes"),
+        pytest.param(GRAPH.replace("[2,8]", "[N,8]"), FEEDS, id="open-shapes"),
+        pytest.param(
+            "g (float[N,4] x, string[N] s) => (float[N,4] y, string[N] t)"
+            " { a = Relu(x) b = Erf(a) y = Neg(b) t = Identity(s) }",
+            {"x": FEEDS["x"][:, :4], "s": np.array(["a", "b"], dtype=object)},
+            id="strings-beside",
+        ),
+        pytest.param(
+            "g (int64[4] x, bool[4] m) => (int64[4] y, float[4] z)"
+            " { n = Not(m) f = Cast<to = 1>(n) z = Erf(f) y = Where(n, x, x) }",
+            {"x": np.arange(4), "m": np.array([True, False, True, False])},
+            id="integers",
+        ),
+    ],
+)
+def test_real_measurement_gives_a_model_that_answers_as_before(
+    graph: str, feeds: dict[str, np.ndarray], workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    source = workshop.write(graph)
+
+    compiled = workshop.compile(source, native_ops=("Erf",), tune=True)
+
+    tuning = compiled.report.tuning
+    by_name = {c["name"]: c for c in tuning["candidates"]}
+    kept = by_name[tuning["chosen"]]["segments"]
+    assert list(by_name) == ["all native", "one engine", "faster engines", "minimum cut"]
+    assert all(c["p50_ms"] > 0 for c in tuning["candidates"])
+    assert [s["name"] for s in tuning["segments"] if s["kept"]] == kept
+    assert len(compiled.report.segments) == len(kept)
+    path = workshop.write(compiled.model)
+    same(load_executable(path).run(feeds), plain(source, feeds))
+    same(plain(path, feeds), plain(source, feeds))

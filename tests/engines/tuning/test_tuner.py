@@ -1,0 +1,202 @@
+"""Engines stay only where they make the model faster; figures are injected, except where a test says so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import types
+from collections.abc import Sequence
+
+import pytest
+
+from clock import FEEDS, Clock, Tune, table
+from comparison import AssertSame, RunPlainly
+from engines import CompiledModel, CompileOptions, load_executable, partition_model, prepare_model
+from engines.build.context import CompileContext
+from engines.inputs.source import SourceModel
+from engines.tuning.tuner import Candidate, SegmentTimes, Tuner, choose, list_candidates
+from partitioner import Graph, PartitionOptions, ReasonCode, cut_segments, load_model
+from stand_in_workers import InProcessWorker
+from workshop import Workshop
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
+
+
+def not_faster(compiled: CompiledModel) -> dict[str, str]:
+    return {n.node: n.detail for n in compiled.report.native if n.code == ReasonCode.NOT_FASTER}
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        pytest.param({"none": [10, 10, 10, 10], "one": [9, 9, 9, 9], "all": [8, 8, 8, 8]}, "all", id="fastest"),
+        pytest.param({"none": [10, 10, 10, 10], "one": [11, 11, 11, 11], "all": [12, 12, 12, 12]}, "none", id="native"),
+        pytest.param({"none": [100] * 4, "one": [98] * 4, "all": [99] * 4}, "none", id="too-little-is-nothing"),
+        pytest.param({"none": [100] * 4, "one": [90] * 4, "all": [89] * 4}, "one", id="fewer-unless-clearly-slower"),
+        pytest.param({"none": [100] * 4, "all": [60, 60, 120, 120]}, "none", id="not-in-most-turns"),
+        pytest.param({"none": [100, 200, 100, 200], "all": [90, 180, 90, 180]}, "all", id="same-turn-is-compared"),
+        pytest.param({"none": [50, 200, 200, 200], "all": [90] * 4}, "none", id="not-only-while-others-disturb"),
+        pytest.param({"one": [100] * 4}, "one", id="only-those-measured"),
+    ],
+)
+def test_more_engines_must_be_clearly_faster(turns: dict[str, Sequence[float]], expected: str) -> None:
+    candidates = [
+        Candidate(name="all", segments=("a", "b", "c")),
+        Candidate(name="one", segments=("b",)),
+        Candidate(name="none", segments=()),
+    ]
+
+    assert choose(candidates, turns).name == expected
+
+
+def test_candidates_are_none_the_best_the_gaining_and_all(source: pathlib.Path) -> None:
+    graph = Graph.of(load_model(source))
+    segments = cut_segments(graph, {n.name: n.op_type != "Erf" for n in graph.nodes})
+    gains = {"segment_0": 0.005, "segment_1": 0.5, "segment_2": 0.1}
+    times = {name: SegmentTimes(engine_ms=1 - gain, native_ms=1) for name, gain in gains.items()}
+
+    candidates = list_candidates(segments, times)
+
+    assert [(c.name, c.segments) for c in candidates] == [
+        ("all native", ()),
+        ("one engine", ("segment_1",)),
+        ("faster engines", ("segment_1", "segment_2")),
+        ("minimum cut", ("segment_0", "segment_1", "segment_2")),
+    ]
+
+
+def test_model_that_is_faster_natively_stays_native(
+    tune: Tune,
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    source: pathlib.Path,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
+
+    compiled = tune(clock)
+
+    assert compiled.engine == "native"
+    assert compiled.report.tuning["chosen"] == "all native"
+    assert set(not_faster(compiled).values()) == {"Its segment: engine 3 ms, native 1 ms."}
+    assert len(not_faster(compiled)) == 6
+    same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
+
+
+@pytest.mark.parametrize(("shares_cores", "slow_to_wake"), [(False, False), (True, True)])
+def test_native_is_measured_as_it_will_run(
+    shares_cores: bool,
+    slow_to_wake: bool,
+    in_process: InProcessWorker,
+    source: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
+    monkeypatch.setattr("engines.compile.compiler.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    options = CompileOptions(engine="openvino", tune=True, partition=PartitionOptions(native_ops=("Erf",)))
+
+    prepare_model(source, options, shares_cores=shares_cores)
+
+    assert clock.sharing == [slow_to_wake]
+
+
+def test_only_engines_that_pay_off_stay(
+    tune: Tune,
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    source: pathlib.Path,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    engines = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 0.5}
+    clock = Clock(in_process, engines, table({"": 5.0, "1": 4.0, "12": 3.0, "012": 6.0}))
+
+    compiled = tune(clock)
+
+    assert [[n.op_type for n in s.nodes] for s in compiled.report.segments] == [["Abs", "Sqrt"], ["Tanh", "Neg"]]
+    assert not_faster(compiled) == dict.fromkeys(("Relu:a", "Neg:b"), "Its segment: engine 3 ms, native 1 ms.")
+    assert len(clock.asked) == 1  # the cut of the others is what was measured
+    path = workshop.write(compiled.model)
+    same(load_executable(path).run(FEEDS), plain(source, FEEDS))
+    same(plain(path, FEEDS), plain(source, FEEDS))
+
+
+def test_engines_that_are_fast_alone_but_not_in_the_model_go(tune: Tune, in_process: InProcessWorker) -> None:
+    engines = {"segment_0": 0.5, "segment_1": 0.25, "segment_2": 0.5}
+    clock = Clock(in_process, engines, table({"": 5.0, "1": 6.0, "012": 7.5}))
+
+    compiled = tune(clock)
+
+    assert compiled.report.segments == ()
+    assert not_faster(compiled)["Relu:a"] == (
+        "Its segment: engine 0.5 ms, native 1 ms; the model: 7.5 ms with all engines, 5 ms with all native."
+    )
+
+
+def test_report_says_what_was_measured(tune: Tune, in_process: InProcessWorker) -> None:
+    engines = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 3.0}
+
+    compiled = tune(Clock(in_process, engines, table({"": 5.0, "1": 4.0, "012": 6.0})))
+
+    tuning = {
+        "candidates": [
+            {"name": "all native", "p50_ms": 5.0, "segments": []},
+            {"name": "one engine", "p50_ms": 4.0, "segments": ["segment_1"]},
+            {"name": "faster engines", "p50_ms": 4.0, "segments": ["segment_1"]},
+            {"name": "minimum cut", "p50_ms": 6.0, "segments": ["segment_0", "segment_1", "segment_2"]},
+        ],
+        "chosen": "one engine",
+        "segments": [
+            {"name": "segment_0", "engine_ms": 3.0, "native_ms": 1.0, "kept": False},
+            {"name": "segment_1", "engine_ms": 0.25, "native_ms": 1.0, "kept": True},
+            {"name": "segment_2", "engine_ms": 3.0, "native_ms": 1.0, "kept": False},
+        ],
+    }
+    assert compiled.report.as_json()["tuning"] == tuning
+    properties = {p.key: p.value for p in compiled.model.metadata_props}
+    assert json.loads(properties["trtnode.report"])["tuning"] == tuning
+
+
+def test_close_candidates_are_measured_again(tune: Tune, in_process: InProcessWorker) -> None:
+    engines = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 0.5}
+    clock = Clock(in_process, engines, table({"": 5.0, "1": 4.0, "12": 3.9, "012": 4.1}))
+
+    compiled = tune(clock)
+
+    assert [set(asked) for asked in clock.asked] == [
+        {"all native", "one engine", "faster engines", "minimum cut"},
+        {"one engine", "faster engines", "minimum cut"},
+    ]
+    assert compiled.report.tuning["chosen"] == "one engine"
+
+
+def test_cut_that_changes_is_measured_once_more_and_no_further(
+    source: pathlib.Path, in_process: InProcessWorker, tmp_path: pathlib.Path
+) -> None:
+    cut_twice, cut_once = (
+        partition_model(source, CompileOptions(partition=PartitionOptions(native_ops=ops)))[0]
+        for ops in (("Erf",), ("Abs",))
+    )
+    clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 0.5), lambda s: 5 - len(s))
+    options = CompileOptions(engine="reference", tune=True)
+    context = CompileContext(
+        source=SourceModel(path=source, origin=source),
+        options=options,
+        engine="reference",
+        cache=None,
+        worker=clock,  # type: ignore[arg-type]
+        folder=tmp_path,
+    )
+    tuner = Tuner(context)
+    compiled: CompiledModel = types.SimpleNamespace(save=lambda path: None)
+
+    verdicts = [tuner.find_slow_nodes(cut, compiled) for cut in (cut_twice, cut_twice, cut_once, cut_twice)]
+
+    assert verdicts == [{}, {}, {}, {}]
+    assert len(clock.asked) == 2
+
+
+def test_untuned_report_says_nothing_of_tuning(workshop: Workshop, source: pathlib.Path) -> None:
+    assert "tuning" not in workshop.compile(source, native_ops=("Erf",)).report.as_json()

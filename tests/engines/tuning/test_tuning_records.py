@@ -1,0 +1,172 @@
+"""A second compilation of the same model on the same machine neither builds nor measures."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clock import FEEDS, GRAPH, Clock, Tune, fast_middle
+from comparison import AssertSame, RunPlainly
+from engines import CompileOptions, EngineCache, prepare_model
+from engines.errors import InvalidInputError
+from faulty_backends import UnreliableBackend
+from partitioner import PartitionOptions
+from stand_in_workers import InProcessWorker
+from workshop import Workshop
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
+
+
+def test_second_compilation_neither_builds_nor_measures(
+    tune: Tune, in_process: InProcessWorker, cache: EngineCache
+) -> None:
+    first = tune(fast_middle(in_process), cache=cache)
+    clock = fast_middle(in_process)
+    in_process.calls.clear()
+
+    second = tune(clock, cache=cache)
+
+    assert clock.asked == []
+    assert "build" not in in_process.calls
+    assert (second.engines_built, second.engines_cached) == (0, 1)
+    assert second.report.native == first.report.native
+    assert second.report.tuning == first.report.tuning
+
+
+def test_second_compilation_of_what_stays_native_builds_nothing(
+    tune: Tune, in_process: InProcessWorker, cache: EngineCache
+) -> None:
+    engines = dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0)
+    tune(Clock(in_process, engines, lambda s: 1 + len(s)), cache=cache)
+    clock = Clock(in_process, engines, lambda s: 1 + len(s))
+
+    second = tune(clock, cache=cache)
+
+    assert (clock.asked, second.engines_built, second.engine) == ([], 0, "native")
+
+
+def test_refused_nodes_are_remembered_with_the_outcome(
+    tune: Tune, in_process: InProcessWorker, unreliable: type[UnreliableBackend], cache: EngineCache
+) -> None:
+    unreliable.refuses = ("Sqrt",)
+    first = tune(fast_middle(in_process), cache=cache, engine="unreliable")
+    in_process.calls.clear()
+
+    second = tune(fast_middle(in_process), cache=cache, engine="unreliable")
+
+    assert {n.code for n in first.report.native} == {"USER_EXCLUDED", "NOT_FASTER", "BUILD_FAILED"}
+    assert "build" not in in_process.calls
+    assert second.report.native == first.report.native
+
+
+@pytest.mark.parametrize("what", ["model", "options", "cores", "samples"])
+def test_other_circumstances_are_measured_anew(
+    what: str,
+    tune: Tune,
+    in_process: InProcessWorker,
+    cache: EngineCache,
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tune(fast_middle(in_process), cache=cache)
+    clock = fast_middle(in_process)
+    changes: dict[str, Any] = {}
+    if what == "model":
+        changes["source"] = workshop.write(GRAPH.replace("Tanh", "Exp"))
+    elif what == "options":
+        changes["native_ops"] = ("Erf", "Det")
+    elif what == "cores":
+        monkeypatch.setattr("os.cpu_count", lambda: 1000)
+    else:
+        np.savez(workshop.folder / "samples.npz", **FEEDS)
+        changes["samples"] = workshop.folder / "samples.npz"
+
+    tune(clock, cache=cache, **changes)
+
+    assert clock.asked
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"{", id="cut"),
+        pytest.param(b"[1, 2]", id="list"),
+        pytest.param(b'{"demoted": 3, "tuning": {}}', id="number"),
+        pytest.param(b'{"demoted": {"Relu:a": ["SLOW", "x"]}, "tuning": {}}', id="unknown-code"),
+        pytest.param(b'{"demoted": {"gone": ["NOT_FASTER", "x"]}, "tuning": {}}', id="unknown-node"),
+        pytest.param(b'{"demoted": {}}', id="without-figures"),
+    ],
+)
+def test_damaged_verdict_is_a_miss(
+    content: bytes, tune: Tune, in_process: InProcessWorker, cache: EngineCache, tmp_path: pathlib.Path
+) -> None:
+    tune(fast_middle(in_process), cache=cache)
+    (verdict,) = [p for p in (tmp_path / "cache").glob("*.json") if b'"tuning"' in p.read_bytes()]
+    verdict.write_bytes(content)
+    clock = fast_middle(in_process)
+
+    compiled = tune(clock, cache=cache)
+
+    assert clock.asked
+    assert compiled.report.tuning["chosen"] == "one engine"
+
+
+def test_crash_while_measuring_keeps_all_engines(
+    tune: Tune, in_process: InProcessWorker, cache: EngineCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = fast_middle(in_process)
+    clock.fails = True
+
+    with caplog.at_level(logging.WARNING):
+        compiled = tune(clock, cache=cache)
+
+    assert len(compiled.report.segments) == 3
+    assert compiled.report.tuning is None
+    assert "is not tuned, so all its engines stay: The process that ran measure_candidates crashed" in caplog.text
+    clock.fails = False
+    assert tune(clock, cache=cache).report.tuning is not None
+
+
+def test_model_that_no_generated_input_fits_keeps_its_engines(
+    workshop: Workshop, cache: EngineCache, in_process: InProcessWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "g (float[N] x) => (float[7,11] y) <int64[2] s = {7, 11}> { e = Exp(x) y = Reshape(e, s) }"
+    source = workshop.write(text)
+    np.savez(workshop.folder / "samples.npz", x=np.zeros(77, np.float32))
+    options = {"engine": "reference", "cache": cache, "worker": in_process}
+    workshop.compile(source, samples=workshop.folder / "samples.npz", **options)
+
+    with caplog.at_level(logging.WARNING):
+        compiled = workshop.compile(source, tune=True, **options)
+
+    assert len(compiled.report.segments) == 1
+    assert "it runs on no generated input. Give inputs that it runs on." in caplog.text
+
+
+def test_second_start_of_a_server_neither_builds_nor_measures(
+    source: pathlib.Path, cache: EngineCache, plain: RunPlainly, same: AssertSame, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = CompileOptions(tune=True, partition=PartitionOptions(native_ops=("Erf",)))
+    prepare_model(source, options, cache, threads=1)
+
+    with caplog.at_level(logging.INFO):
+        executable = prepare_model(source, options, cache, threads=1)
+
+    assert executable.description["engines_built"] == 0
+    assert "Tuning chose" not in caplog.text
+    same(executable.run(FEEDS), plain(source, FEEDS))
+
+
+def test_given_inputs_that_do_not_fit_are_an_error_even_where_engines_are_cached(
+    tune: Tune, in_process: InProcessWorker, workshop: Workshop, cache: EngineCache
+) -> None:
+    tune(in_process, cache=cache, tune=False)
+    np.savez(workshop.folder / "samples.npz", x=np.zeros(3, np.float32))
+
+    with pytest.raises(InvalidInputError, match=r"samples\.npz: Input 'x' must be"):
+        tune(in_process, cache=cache, samples=workshop.folder / "samples.npz")

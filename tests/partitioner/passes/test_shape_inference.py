@@ -1,0 +1,139 @@
+"""Shape inference writes types and shapes into a model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from model_texts import parse, view
+from partitioner.model.values import Dimension, dimensions
+from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
+
+
+def shapes_of(model: ir.Model) -> dict[str | None, tuple[Dimension, ...] | None]:
+    return {value.name: dimensions(value) for op in model.graph for value in op.outputs}
+
+
+@pytest.mark.parametrize("batch", [pytest.param(2, id="size"), pytest.param("N", id="symbol")])
+def test_sizes_and_symbols_reach_every_value(batch: int | str) -> None:
+    model = view(f"""<ir_version: 10, opset_import: ["": 17]> g (float[{batch}, 3, 8, 8] x) => (float[A, B, C, D] y) {{
+        a = Relu(x)
+        b = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)
+        c = GlobalAveragePool(b)
+        y = Relu(c)
+    }}""")
+
+    infer_shapes(model)
+
+    assert [shapes_of(model)[name] for name in "abc"] == [(batch, 3, 8, 8), (batch, 3, 4, 4), (batch, 3, 1, 1)]
+
+
+def test_a_shape_computed_at_run_time_is_followed_through_the_arithmetic() -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[N, 3, 4] x) => (float[A, B] y)
+    <int64[1] rest = {12}, int64[1] first = {0}> {
+        shape = Shape(x)
+        batch = Gather<axis = 0>(shape, first)
+        target = Concat<axis = 0>(batch, rest)
+        flat = Reshape(x, target)
+        y = Relu(flat)
+    }""")
+
+    infer_shapes(model)
+
+    assert shapes_of(model)["flat"] == ("N", 12)
+
+
+def test_shapes_behind_a_large_initializer_are_inferred_without_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.zeros((8, SMALL_INITIALIZER_ELEMENTS), np.float32)
+    source = parse("""<ir_version: 10, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, M] y) {
+        a = MatMul(x, w)
+        y = Relu(a)
+    }""")
+    source.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model = view(source)
+    seen = []
+    infer = onnx.shape_inference.infer_shapes
+    monkeypatch.setattr(
+        onnx.shape_inference, "infer_shapes", lambda proto, **kw: (seen.append(proto.ByteSize()), infer(proto, **kw))[1]
+    )
+
+    infer_shapes(model)
+
+    assert shapes_of(model)["a"] == ("N", SMALL_INITIALIZER_ELEMENTS)
+    assert max(seen) < 1000
+
+
+def test_an_unknown_operator_leaves_its_result_untyped_and_the_rest_typed() -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g (float[3] x) => (float[N] y) {
+        a = Relu(x)
+        b = com.microsoft.Gelu(a)
+        y = Abs(b)
+    }""")
+
+    infer_shapes(model)
+
+    assert shapes_of(model)["a"] == (3,)
+    assert [op.outputs[0].type for op in model.graph][1] is None
+
+
+def test_a_stored_shape_stands_where_the_rules_know_nothing() -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g (float[3] x) => (float[N] y)
+    <float[3] a> {
+        a = com.microsoft.Gelu(x)
+        b = Abs(a)
+        y = Neg(b)
+    }""")
+
+    infer_shapes(model)
+
+    assert shapes_of(model)["b"] == (3,)
+
+
+def test_a_domain_that_is_not_imported_stops_inference_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "partitioner.passes.shape_inference")
+    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
+        a = nowhere.NoSuchOp(x)
+        y = Relu(a)
+    }""")
+
+    infer_shapes(model)
+
+    assert "No opset import for domain nowhere" in caplog.text
+
+
+def test_types_that_are_no_tensors_are_inferred_too() -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[N] y) {
+        s = SequenceConstruct(x, x)
+        y = ConcatFromSequence<axis = 0>(s)
+    }""")
+
+    infer_shapes(model)
+
+    assert "Sequence" in type(model.graph[0].outputs[0].type).__name__
+
+
+def test_calls_of_functions_are_inferred_through_them() -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17, "f": 1]> g (float[2, 3] x) => (float[N, M] y) {
+        a = f.old(x)
+        y = Relu(a)
+    }
+    <domain: "f", opset_import: ["": 11]> old (v) => (w) { w = Transpose(v) }""")
+
+    infer_shapes(model)
+
+    assert shapes_of(model)["a"] == (3, 2)
+
+
+def test_the_default_of_an_input_decides_no_shape_since_a_request_may_bring_another() -> None:
+    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[6] x, int64[2] s) => (float[A, B] y)
+    <int64[2] s = {2, 3}> {
+        y = Reshape(x, s)
+    }""")
+
+    infer_shapes(model)
+    assert not any(isinstance(size, int) for size in shapes_of(model)["y"])
+
+    infer_shapes(model, with_defaults=True)
+    assert shapes_of(model)["y"] == (2, 3)

@@ -1,0 +1,201 @@
+"""Shapes to build for and options of TensorRT, on the command line and in servable.yaml."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from engines.backends.build_options import TensorRtOptions
+from engines.backends.shape_range import ShapeRange
+from serving.cli.program import main
+from serving.config.load import load_config
+from serving.errors import ConfigError
+from serving.models.loader import compile_options
+
+DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
+MENDING = "TensorRT is not installed here"
+
+
+def explain(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
+    assert main(["explain", str(DIGITS), "--native-ops", "Softmax", "--no-cache", "--json", *options]) == 0
+    report: dict = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_a_model_is_explained_as_if_its_input_had_the_given_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    free, fixed = explain(capsys), explain(capsys, "--shape", "image:32x1x8x8")
+
+    assert fixed["boundary_bytes"] == 32 * free["boundary_bytes"]
+    assert fixed["segments"][0]["nodes"] == free["segments"][0]["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--shape", "1x1x8x8"], "--shape: '1x1x8x8' should be NAME:SHAPE or NAME:MIN,OPT,MAX."),
+        (["--shape", "image:1x1,8x8"], "--shape: '1x1,8x8' should be one shape, such as 1x3x224x224, or three of them"),
+        (["--shape", "image:"], "Shapes of input 'image', profile 0: a scalar does not fit the model's"),
+        (["--shape", "image:8x1x8x8,4x1x8x8,9x1x8x8"], "4x1x8x8 is less than 8x1x8x8 somewhere; min <= opt <= max"),
+        (["--shape", "picture:1x1x8x8"], "input 'picture', profile 0: the model has no such input; it has image."),
+        (["--shape", "image:1x3x8x8"], "profile 0: 1x3x8x8 does not fit the model's, which is batch x 1 x 8 x 8."),
+        (["--shape", "image:1x1x8x8", "--shape", "image:1x1x9x8"], "input 'image', profile 1: 1x1x9x8 does"),
+    ],
+)
+@pytest.mark.parametrize("command", ["explain", "compile"])
+def test_shapes_that_can_not_be_are_told_in_a_sentence(
+    command, options, sentence, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["-o", str(tmp_path / "compiled.onnx")] if command == "compile" else []
+
+    assert main([command, str(DIGITS), "--engine", "openvino", "--no-cache", *output, *options]) == 2
+
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--optimization-level", "6"], ["--workspace-mb", "0"], ["--build-timeout", "-1"], ["--workspace-mb", "x"]],
+)
+def test_options_that_do_not_exist_are_usage_errors(option, tmp_path: pathlib.Path) -> None:
+    assert main(["compile", str(DIGITS), "-o", str(tmp_path / "compiled.onnx"), *option]) == 2
+
+
+def test_tensorrt_with_all_its_options_is_one_sentence_where_it_is_not_installed(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--workspace-mb 64 --optimization-level 5 --hardware-compatible --version-compatible --sparse"
+    shapes = ["--shape", "image:1x1x8x8,8x1x8x8,64x1x8x8", "--build-timeout", "60", "--no-cuda-graphs"]
+    output = tmp_path / "compiled.onnx"
+
+    code = main(["compile", str(DIGITS), "-o", str(output), "--engine", "tensorrt", *options.split(), *shapes])
+
+    said = capsys.readouterr().err
+    assert (code, said.count("\n"), output.exists()) == (1, 1, False)
+    assert MENDING in said
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ("--version-compatible", "later releases can't give an engine its weights. Leave out --version-compatible or"),
+        ("--strip-fallback", "engines would take their weights from what --strip-fallback leaves out. Leave out one"),
+    ],
+)
+def test_engines_without_weights_need_to_be_given_them(
+    other, problem, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "compiled.onnx"
+
+    code = main(["compile", str(DIGITS), "-o", str(output), "--strip-plan", other])
+
+    said = capsys.readouterr().err
+    assert (code, said.count("\n"), output.exists()) == (2, 1, False)
+    assert said.startswith(f"trtnode: --strip-plan: {problem}")
+
+
+def test_option_of_tensorrt_alone_changes_no_other_engine_and_says_so(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "compiled.onnx"
+
+    code = main(
+        ["compile", str(DIGITS), "-o", str(output), "--engine", "openvino", "--strip-plan", "--no-cache", "--json"]
+    )
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (code, facts["segments"], facts["engines_stripped"]) == (0, 1, 0)
+    assert caplog.messages.count("Engine openvino lacks these options, so they have no effect: strip_plan") == 1
+
+
+def write(folder: pathlib.Path, model: str) -> pathlib.Path:
+    path = folder / "servable.yaml"
+    path.write_text(f"models:\n- name: m\n  path: {DIGITS}\n{model}")
+    return path
+
+
+def test_configured_shapes_and_options_reach_the_compiler(tmp_path: pathlib.Path) -> None:
+    path = write(
+        tmp_path,
+        "  engine: tensorrt\n"
+        "  shapes:\n"
+        "  - image: {min: [1, 1, 8, 8], opt: [4, 1, 8, 8], max: [8, 1, 8, 8]}\n"
+        "  - image: {min: [1, 1, 8, 8], opt: [1, 1, 8, 8], max: [1, 1, 8, 8]}\n"
+        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false, strip_plan: true,"
+        " build_timeout_s: 7}\n",
+    )
+
+    options = compile_options(load_config(path, {}).models[0])
+
+    assert options.shapes[0] == {"image": ShapeRange(low=(1, 1, 8, 8), best=(4, 1, 8, 8), high=(8, 1, 8, 8))}
+    assert len(options.shapes) == 2
+    assert options.build.tensorrt == TensorRtOptions(
+        workspace_mb=64, optimization_level=1, sparse=True, cuda_graphs=False, strip_plan=True
+    )
+    assert options.build_timeout_s == 7
+
+
+def test_the_time_limit_of_tensorrt_is_no_other_librarys(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path, "  engine: openvino\n  tensorrt: {build_timeout_s: 7}\n")
+
+    assert compile_options(load_config(path, {}).models[0]).build_timeout_s == 600
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (
+            "  shapes:\n  - image:\n      min: [2, 8]\n      opt: [1, 8]\n      max: [4, 8]\n",
+            "servable.yaml:7: models[0].shapes[0].image.opt: 1x8 is less than 2x8 somewhere; min <= opt <= max must",
+        ),
+        (
+            "  shapes:\n  - image: {min: [1], opt: [4], max: [2]}\n",
+            "servable.yaml:5: models[0].shapes[0].image.max: 2 is less than 4 somewhere; min <= opt <= max must hold",
+        ),
+        (
+            "  shapes:\n  - image: {min: [1, 1], opt: [4], max: [8]}\n",
+            "servable.yaml:5: models[0].shapes[0].image.opt: 4 should have 2 dimensions, like 1x1",
+        ),
+        ("  shapes:\n  - image: {min: [1], opt: [4]}\n", "models[0].shapes[0].image.max: is missing; add it"),
+        ("  shapes:\n  - image: {min: [-1], opt: [4], max: [8]}\n", "models[0].shapes[0].image.min[0]: should be"),
+        ("  tensorrt: {optimization_level: 6}\n", "servable.yaml:4: models[0].tensorrt.optimization_level: should be"),
+        (
+            "  tensorrt: {strip_plan: true, version_compatible: true}\n",
+            "servable.yaml:4: models[0].tensorrt.strip_plan: later releases can't give an engine its weights; leave",
+        ),
+        ("  tensorrt: {sparce: true}\n", "models[0].tensorrt.sparce: unknown key; did you mean 'sparse'?"),
+    ],
+)
+def test_settings_that_can_not_be_are_told_with_their_line(model, problem, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, model), {})
+
+    assert problem in str(caught.value)
+
+
+def test_compile_leaves_the_fallback_out_on_request_and_says_so(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compile", str(DIGITS), "--engine", "openvino", "--cache", str(tmp_path / "cache"), "-o"]
+    main([*command, str(tmp_path / "whole.onnx"), "--json"])
+    whole = json.loads(capsys.readouterr().out)
+
+    main([*command, str(tmp_path / "stripped.onnx"), "--strip-fallback", "--json"])
+    stripped = json.loads(capsys.readouterr().out)
+    main([*command, str(tmp_path / "stripped.onnx"), "--strip-fallback"])
+
+    assert (whole["stripped"], stripped["stripped"], stripped["native_fallback"]) == (False, True, False)
+    assert stripped["file_bytes"] < whole["file_bytes"]
+    assert "its native fallback is left out" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_model_without_engines_keeps_its_nodes(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "native.onnx"
+
+    main(["compile", str(DIGITS), "--engine", "native", "--strip-fallback", "-o", str(output), "--json"])
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["stripped"], facts["native_fallback"]) == (False, True)

@@ -1,0 +1,186 @@
+"""The commands explain, compile and run, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from serving.cli.program import main
+
+pytestmark = pytest.mark.usefixtures("one_builder")
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
+DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
+REPORT_KEYS = {
+    "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native", "splits",
+    "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def compile_digits(output: pathlib.Path, cache: pathlib.Path, *options: str) -> int:
+    return main(["compile", str(DIGITS), "-o", str(output), "--cache", str(cache), *options])
+
+
+def test_explain_tells_segments_reasons_and_splits(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["explain", str(DIGITS), "--native-ops", "Relu"])
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "USER_EXCLUDED" in printed
+    assert "kept apart by norm1 > relu1 > conv2" in printed
+
+
+def test_explain_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", str(DIGITS), "--engine", "openvino", "--json"])
+
+    report = json.loads(capsys.readouterr().out)
+    assert report.keys() == REPORT_KEYS
+    assert (report["nodes"], report["engine_nodes"], len(report["segments"])) == (13, 13, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "segments"),
+    [
+        pytest.param((), 1, id="one-engine"),
+        pytest.param(("--native-ops", "Relu"), 4, id="partly-native"),
+        pytest.param(("--native-nodes", "*"), 0, id="all-excluded"),
+        pytest.param(("--engine-ops", "Conv,BatchNormalization", "--min-segment-nodes", "3"), 0, id="all-too-small"),
+        pytest.param(("--engine", "native"), 0, id="native"),
+    ],
+)
+def test_compiled_digits_answer_as_before(
+    options: tuple[str, ...], segments: int, cache: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    compiled, results = tmp_path / "compiled.onnx", tmp_path / "results.npz"
+
+    codes = [
+        compile_digits(compiled, cache, *options),
+        main(["run", str(compiled), "--inputs", str(TEST_SET), "--outputs", str(results)]),
+    ]
+
+    samples = np.load(TEST_SET)
+    session = onnxruntime.InferenceSession(DIGITS)
+    (expected,) = session.run(None, {"image": samples["image"]})
+    (plain,) = onnxruntime.InferenceSession(compiled).run(None, {"image": samples["image"]})
+    actual = np.load(results)["probabilities"]
+    assert codes == [0, 0]
+    assert sum(node.op_type == "TrtNode" for node in onnx.load(compiled).graph.node) == segments
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(plain, expected)
+    assert (actual.argmax(1) == samples["label"]).mean() >= 0.98
+
+
+def test_compile_prints_one_json_object_and_builds_nothing_twice(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_digits(tmp_path / "first.onnx", cache)
+    capsys.readouterr()
+
+    compile_digits(tmp_path / "second.onnx", cache, "--json")
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["engines_built"], facts["engines_cached"]) == (0, 1)
+    assert facts["precision"] == {"asked": "fp32", "effective": "fp32"}
+    assert facts["report"].keys() == REPORT_KEYS
+    assert facts["file_bytes"] == (tmp_path / "second.onnx").stat().st_size
+
+
+@pytest.mark.usefixtures("brief_tuning")
+def test_tuned_compile_tells_what_was_measured(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_digits(tmp_path / "first.onnx", cache, "--tune")
+    printed = capsys.readouterr().out
+
+    compile_digits(tmp_path / "second.onnx", cache, "--tune", "--json")
+
+    tuning = json.loads(capsys.readouterr().out)["report"]["tuning"]
+    assert [c["name"] for c in tuning["candidates"]] == ["all native", "one engine", "faster engines", "minimum cut"]
+    assert all(c["name"] in printed and f"{c['p50_ms']:.3f}" in printed for c in tuning["candidates"])
+    assert "segments of the minimum cut" in printed
+
+
+def test_source_that_passes_the_full_check_gives_a_compiled_model_that_does(
+    cache: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    compile_digits(tmp_path / "compiled.onnx", cache, "--native-ops", "Relu")
+
+    onnx.checker.check_model(onnx.load(tmp_path / "compiled.onnx"), full_check=True)
+
+
+def test_run_natively_leaves_engines_alone(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled = tmp_path / "compiled.onnx"
+    compile_digits(compiled, cache)
+    capsys.readouterr()
+
+    main(["run", str(compiled), "--native", "--inputs", str(TEST_SET), "--outputs", str(tmp_path / "out.npz")])
+
+    assert "0 engine segments" in capsys.readouterr().out
+
+
+def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (string[N] x, float[M] f) => (string[N] y, seq(float[M]) s, float[M] file)
+        { y = StringConcat(x, x) s = SequenceConstruct(f, f) file = Relu(f) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    np.savez(tmp_path / "in.npz", x=np.array(["a", "b"]), f=np.array([-1, 2], np.float32))
+
+    code = main(
+        [
+            "run",
+            str(tmp_path / "model.onnx"),
+            "--inputs",
+            str(tmp_path / "in.npz"),
+            "--outputs",
+            str(tmp_path / "o.npz"),
+        ]
+    )
+
+    results = np.load(tmp_path / "o.npz")
+    assert code == 0
+    assert results["y"].tolist() == ["aa", "bb"]
+    assert results["s/1"].tolist() == [-1, 2]
+    assert results["file"].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param(["explain", "absent.onnx"], 1, "absent.onnx: can't be read", id="missing-model"),
+        pytest.param(["compile", str(TEST_SET), "-o", "x.onnx"], 1, "not an ONNX", id="not-onnx"),
+        pytest.param(["compile", str(DIGITS), "-o", "absent/x.onnx"], 1, "there is no such folder", id="no-folder"),
+        pytest.param(["explain", str(DIGITS), "--native-ops", "Rellu"], 2, "'Rellu' matches nothing", id="unknown-op"),
+        pytest.param(["compile", str(DIGITS), "-o", "x", "--precision", "int8"], 2, "needs calibration", id="int8"),
+        pytest.param(["run", str(DIGITS), "--inputs", "no.npz", "--outputs", "o"], 1, "no.npz", id="missing-inputs"),
+        pytest.param(["run", str(DIGITS), "--inputs", str(DIGITS), "--outputs", "o"], 1, "not an .npz", id="no-npz"),
+    ],
+)
+def test_bad_arguments_end_in_one_sentence(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    actual = main(arguments)
+
+    printed = capsys.readouterr()
+    assert actual == code
+    assert message in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""

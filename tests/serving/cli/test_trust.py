@@ -1,0 +1,176 @@
+"""Keys and signatures, as a user of the commands and of servable.yaml meets them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import pathlib
+
+import pytest
+
+from serving.cli.program import GROUP, main
+from serving.config.load import load_config
+from serving.errors import ConfigError
+from serving.models.loader import engine_loader
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
+COMMANDS = ("compile", "keys", "run", "sign")
+
+
+@pytest.fixture(autouse=True)
+def commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of this checkout, whatever checkout is installed."""
+    points = [importlib.metadata.EntryPoint(name, f"serving.cli.arguments:{name.upper()}", GROUP) for name in COMMANDS]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("compiled")
+    path = folder / "compiled.onnx"
+    code = main(["compile", str(EXAMPLES / "digits.onnx"), "-o", str(path), "--cache", str(folder / "cache")])
+    assert code == 0
+    return path
+
+
+@pytest.fixture
+def key(tmp_path: pathlib.Path) -> pathlib.Path:
+    assert main(["keys", "generate", "-o", str(tmp_path / "signer")]) == 0
+    return tmp_path / "signer"
+
+
+def run(model: pathlib.Path, folder: pathlib.Path, *options: object) -> int:
+    files = ["--inputs", EXAMPLES / "test.npz", "--outputs", folder / "results.npz", "--cache", folder / "cache"]
+    return main(["run", str(model), *map(str, (*files, *options))])
+
+
+def test_signed_model_runs_in_its_engines_for_whoever_trusts_the_key(
+    compiled: pathlib.Path, key: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signed = tmp_path / "signed.onnx"
+    codes = [main(["sign", str(compiled), "--key", str(key), "-o", str(signed), "--json"])]
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    codes += [run(signed, tmp_path, "--trust-key", f"{key}.pub")]
+    trusted = capsys.readouterr().out
+    codes += [run(compiled, tmp_path, "--trust-key", f"{key}.pub")]
+
+    assert codes == [0, 0, 0]
+    assert facts == {"output": str(signed), "engines_signed": 1}
+    assert "1 engine segments" in trusted
+    assert "0 engine segments" in capsys.readouterr().out
+
+
+def test_model_is_signed_in_place_unless_an_output_is_named(
+    compiled: pathlib.Path, key: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy.onnx"
+    copy.write_bytes(compiled.read_bytes())
+
+    code = main(["sign", str(copy), "--key", str(key)])
+
+    assert (code, capsys.readouterr().out.splitlines()[-1]) == (0, f"Wrote {copy}: 1 engine signed.")
+    assert copy.read_bytes() != compiled.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        pytest.param(
+            ["keys", "generate", "-o", "{folder}/signer"], 2, "signer.pub: is there already, and keys are never",
+            id="keys-are-not-overwritten",
+        ),
+        pytest.param(
+            ["keys", "generate", "-o", "{folder}/gone/signer"], 2, "gone/signer: can't be written (No such file",
+            id="no-folder",
+        ),
+        pytest.param(
+            ["sign", "{model}", "--key", "{folder}/signer.pub"], 2, "signer.pub: is no Ed25519 private key",
+            id="public-key-signs-nothing",
+        ),
+        pytest.param(
+            ["sign", "{source}", "--key", "{folder}/signer"], 1, "digits.onnx: no node of it has an engine",
+            id="model-without-engines",
+        ),
+        pytest.param(
+            ["run", "{model}", "--inputs", "{inputs}", "--outputs", "y.npz", "--trust-key", "{folder}/gone.pub"], 2,
+            "gone.pub: can't be read", id="no-public-key",
+        ),
+        pytest.param(
+            ["sign", "{folder}/gone.onnx", "--key", "{folder}/signer"], 1, "gone.onnx: can't be read",
+            id="no-model",
+        ),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_used_is_told_in_a_sentence(
+    arguments: list[str],
+    code: int,
+    sentence: str,
+    compiled: pathlib.Path,
+    key: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"folder": tmp_path, "model": compiled, "source": EXAMPLES / "digits.onnx"}
+    places["inputs"] = EXAMPLES / "test.npz"
+
+    assert main([argument.format(**places) for argument in arguments]) == code
+
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def write_config(folder: pathlib.Path, model: pathlib.Path, trust: str) -> pathlib.Path:
+    path = folder / "servable.yaml"
+    path.write_text(f"models: [{{name: m, path: {model}}}]\ncache: {{dir: cache}}\ntrust: {trust}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("trust", "refused"),
+    [
+        pytest.param("{}", 0, id="openvino-needs-no-signature"),
+        pytest.param("{keys: [signer.pub]}", 1, id="unless-there-are-keys"),
+        pytest.param("{keys: [signer.pub], allow_unsigned: [openvino]}", 0, id="or-it-is-allowed-beside-them"),
+        pytest.param("{allow_unsigned: []}", 1, id="or-nothing-may-be-unsigned"),
+    ],
+)
+def test_server_runs_the_engines_that_its_configuration_trusts_and_builds_others_again(
+    trust: str, refused: int, compiled: pathlib.Path, key: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    config = load_config(write_config(tmp_path, compiled, trust), {})
+
+    executable = engine_loader(config)(config.models[0])
+
+    facts = executable.description
+    assert (facts["segments"], len(facts["rejected"]), facts["engines_built"]) == (1, refused, refused)
+
+
+@pytest.mark.parametrize(
+    ("trust", "problem"),
+    [
+        (
+            "{keys: [gone.pub]}",
+            "trust.keys[0]: {folder}/gone.pub: can't be read (No such file or directory); check",
+        ),
+        (
+            "{keys: [signer.pub, signer]}",
+            "trust.keys[1]: {folder}/signer: is no Ed25519 public key; give the .pub file",
+        ),
+        ("{keys: signer.pub}", "trust.keys: should be a list"),
+        (
+            "{allow_unsigned: [abacus]}",
+            "trust.allow_unsigned[0]: should be 'tensorrt', 'tensorrt-rtx' or 'openvino', not \"abacus\"",
+        ),
+    ],
+)
+def test_trust_that_can_not_be_read_is_told_with_its_line(
+    trust: str, problem: str, key: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    path = write_config(tmp_path, EXAMPLES / "digits.onnx", trust)
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {})
+
+    assert str(caught.value).startswith(f"{path}:3: {problem.format(folder=tmp_path)}")

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from engines import AccuracyBudget, Calibration, PrecisionOptions, PrecisionRule
+from serving.config.load import load_config
+from serving.errors import ConfigError
+from serving.models.loader import compile_options
+from serving.schema.json_schema import config_schema
+
+MODEL = "models:\n- name: a\n  path: m.onnx\n"
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path):
+    (tmp_path / "m.onnx").touch()
+
+    def write_file(text: str | bytes) -> pathlib.Path:
+        path = tmp_path / "servable.yaml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write_file
+
+
+def faults(path: pathlib.Path, environment: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, environment or {})
+    return str(caught.value).replace(f"{path.parent}/", "")
+
+
+def test_everything_but_name_and_path_has_a_default(write) -> None:
+    path = write(MODEL)
+
+    config = load_config(path, {})
+
+    assert config.server.grpc.port == 8001
+    assert config.server.http.port == 8002
+    assert config.cache.dir == pathlib.Path("~/.cache/trtnode").expanduser()
+    model = config.models[0]
+    assert (model.engine, model.precision, model.required, model.instances) == ("auto", "fp32", True, 1)
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(
+    write, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(MODEL + "cache: {dir: engines}")
+    monkeypatch.chdir(tmp_path.parent)
+
+    config = load_config(path.relative_to(tmp_path.parent), {})
+
+    assert config.models[0].path == tmp_path / "m.onnx"
+    assert config.cache.dir == tmp_path / "engines"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            MODEL + "  batchin: 3",
+            "servable.yaml:4: models[0].batchin: unknown key; did you mean 'batching'?",
+            id="unknown-key-names-the-nearest",
+        ),
+        pytest.param(
+            MODEL + "server:\n  grpc:\n    hots: 1",
+            "servable.yaml:6: server.grpc.hots: unknown key; did you mean 'host'?",
+            id="unknown-key-in-a-section",
+        ),
+        pytest.param(
+            MODEL + "server: {http: {zzz: 1}}",
+            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port, tls.",
+            id="unknown-key-without-a-near-one-lists-the-known",
+        ),
+        pytest.param(
+            MODEL + "  versions: {lates: 2}",
+            "servable.yaml:4: models[0].versions.lates: unknown key; did you mean 'latest'?",
+            id="unknown-key-in-one-form-of-a-choice",
+        ),
+        pytest.param(
+            MODEL + "  shapes:\n  - x: {mi: [1], min: [1], opt: [1], max: [1]}",
+            "servable.yaml:5: models[0].shapes[0].x.mi: unknown key; did you mean 'min'?",
+            id="unknown-key-below-a-free-name",
+        ),
+        pytest.param(
+            MODEL + "  batching:\n    max_batch_size: eight",
+            'servable.yaml:5: models[0].batching.max_batch_size: should be a valid integer, not "eight"',
+            id="wrong-type-below-a-key",
+        ),
+        pytest.param(
+            MODEL + "  instances: true",
+            "servable.yaml:4: models[0].instances: should be a valid integer, not true",
+            id="true-is-no-number",
+        ),
+        pytest.param(
+            MODEL + "  threads: '2'",
+            'servable.yaml:4: models[0].threads: should be a valid integer, not "2"',
+            id="quoted-number-is-no-number",
+        ),
+        pytest.param(
+            "models:\n- name: 5\n  path: m.onnx",
+            "servable.yaml:2: models[0].name: should be a valid string, not 5",
+            id="number-is-no-name",
+        ),
+        pytest.param(
+            MODEL + "server: {grpc: {port: 70000}}",
+            "servable.yaml:4: server.grpc.port: should be less than or equal to 65535, not 70000",
+            id="port-out-of-range",
+        ),
+        pytest.param(
+            MODEL + "server: {http: {port: 8001}}",
+            "servable.yaml:4: server.http.port: server.grpc.port is 8001 too; give each a port of its own",
+            id="one-port-for-both",
+        ),
+        pytest.param(
+            MODEL + "server: {grpc: {port: 8002}}",
+            "servable.yaml:4: server.http.port: server.grpc.port is 8002 too; give each a port of its own",
+            id="port-of-the-other-by-default",
+        ),
+        pytest.param(
+            MODEL + "  engine: cuda",
+            "servable.yaml:4: models[0].engine: should be 'auto', 'tensorrt', 'tensorrt-rtx', 'openvino' or 'native', "
+            'not "cuda"',
+            id="no-such-engine",
+        ),
+        pytest.param(
+            MODEL + "  tensorrt: {targets: [sm86, sm90]}",
+            "servable.yaml:4: models[0].tensorrt.targets[1]: should be one of sm75, sm80, sm86, sm89, sm120, sm121 "
+            '(engine tensorrt builds for sm90, on a machine that has it), not "sm90"',
+            id="no-such-target",
+        ),
+        pytest.param(
+            MODEL + "  versions: 5",
+            "servable.yaml:4: models[0].versions: should be a mapping, or should be 'all', or should be a list, not 5",
+            id="no-form-of-a-choice-fits",
+        ),
+        pytest.param(
+            MODEL + "  partition: {native_ops: Relu}",
+            'servable.yaml:4: models[0].partition.native_ops: should be a list, not "Relu"',
+            id="text-is-no-list",
+        ),
+        pytest.param(
+            MODEL + "  partition: {native_ops: [Relu, 1]}",
+            "servable.yaml:4: models[0].partition.native_ops[1]: should be a valid string, not 1",
+            id="item-of-a-list",
+        ),
+        pytest.param(MODEL + "server: 3", "servable.yaml:4: server: should be a mapping, not 3", id="no-section"),
+        pytest.param("models: [3]", "servable.yaml:1: models[0]: should be a mapping, not 3", id="no-model"),
+        pytest.param("models: null", "servable.yaml:1: models: should be a list, not null", id="null-models"),
+        pytest.param(
+            "models: []", "servable.yaml:1: models: names no model; give at least one name and path", id="no-models"
+        ),
+        pytest.param("server: {}", "servable.yaml:1: models: is missing; add it", id="models-missing"),
+        pytest.param(
+            "models:\n- path: m.onnx", "servable.yaml:2: models[0].name: is missing; add it", id="name-missing"
+        ),
+        pytest.param(
+            "models:\n- {name: ../a, path: m.onnx}",
+            "servable.yaml:2: models[0].name: should be letters, digits, '.', '_' and '-', without '..', and not start "
+            "with '.' or '-', not \"../a\"",
+            id="name-that-leaves-the-folder",
+        ),
+        pytest.param(
+            MODEL + "- name: a\n  path: m.onnx",
+            "servable.yaml:4: models[1].name: models[0] is called 'a' too; rename one",
+            id="duplicate-model-name",
+        ),
+        pytest.param(
+            "models:\n- name: a\n  path: gone.onnx",
+            "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
+            id="missing-model-file",
+        ),
+        pytest.param(MODEL + "cache: {dir: ''}", 'servable.yaml:4: cache.dir: should be a path, not ""', id="no-path"),
+    ],
+)
+def test_faults_name_file_line_and_field(write, text: str, expected: str) -> None:
+    path = write(text)
+
+    assert faults(path) == expected
+
+
+def test_every_fault_of_a_stage_is_told(write) -> None:
+    path = write("models:\n- name: a\n  path: gone.onnx\n- name: a\n  path: away.onnx\n")
+
+    assert faults(path).splitlines() == [
+        "servable.yaml:3: models[0].path: there is no file gone.onnx; correct the path",
+        "servable.yaml:4: models[1].name: models[0] is called 'a' too; rename one",
+        "servable.yaml:5: models[1].path: there is no file away.onnx; correct the path",
+    ]
+
+
+def test_precision_keys_become_options(write, tmp_path: pathlib.Path) -> None:
+    path = write(
+        MODEL
+        + """  precision: int8
+  precision_rules: [{node: "/head/*", precision: fp32}, {op: Softmax, precision: bf16}]
+  calibration: {data: calibration.npz, method: minmax, samples: 50}
+  budget: {min_top1_agreement: 0.9, metric: "evaluation:margin"}
+"""
+    )
+
+    options = compile_options(load_config(path, {}).models[0]).precision
+
+    assert options == PrecisionOptions(
+        asked="int8",
+        rules=(PrecisionRule(node="/head/*", precision="fp32"), PrecisionRule(op="Softmax", precision="bf16")),
+        calibration=Calibration(data=str(tmp_path / "calibration.npz"), method="minmax", samples=50),
+        budget=AccuracyBudget(min_cosine=None, min_top1_agreement=0.9, metric="evaluation:margin"),
+    )
+
+
+def test_without_limits_the_budget_is_the_default_one(write) -> None:
+    options = compile_options(load_config(write(MODEL + "  precision: fp16\n  budget: {}"), {}).models[0])
+
+    assert options.precision.budget == AccuracyBudget.of()
+
+
+def test_calibration_data_may_come_from_a_function(write) -> None:
+    model = load_config(write(MODEL + "  calibration: {data: 'samples.images:load'}"), {}).models[0]
+
+    assert compile_options(model).precision.calibration.data == "samples.images:load"
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ("  precision_rules: [{precision: fp32}]", "should have a key 'node' or 'op'"),
+        ("  precision_rules: [{op: Add, precision: auto}]", "precision"),
+        ("  budget: {min_cosine: 2}", "min_cosine"),
+        ("  calibration: {methd: minmax}", "did you mean 'method'"),
+    ],
+)
+def test_precision_keys_with_other_values_are_refused(write, extra: str, text: str) -> None:
+    assert text in faults(write(MODEL + extra))
+
+
+def test_tuning_can_be_asked_for(write) -> None:
+    models = load_config(write(MODEL + "  tune: true\n"), {}).models
+
+    assert compile_options(models[0]).tune
+
+
+def test_variables_take_the_type_of_their_key(write) -> None:
+    path = write(
+        "server:\n  grpc: {port: '${PORT}', host: \"${HOST:-localhost}\"}\n  shutdown_grace_s: ${GRACE:-1.5}\n"
+        "models:\n- {name: '${NAME}', path: m.onnx, required: '${NEEDED}', threads: '${THREADS:-null}'}\n"
+    )
+
+    config = load_config(path, {"PORT": "9001", "NAME": "8", "NEEDED": "false"})
+
+    assert (config.server.grpc.port, config.server.grpc.host) == (9001, "localhost")
+    assert config.server.shutdown_grace_s == 1.5
+    model = config.models[0]
+    assert (model.name, model.required, model.threads) == ("8", False, None)
+
+
+def test_a_variable_of_the_wrong_type_is_told_by_field(write) -> None:
+    path = write(MODEL + "server: {grpc: {port: '${PORT}'}}")
+
+    assert faults(path, {"PORT": "many"}) == (
+        'servable.yaml:4: server.grpc.port: should be a valid integer, not "many"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param("", "is empty; it needs at least models: with a name and a path", id="empty"),
+        pytest.param("# nothing\n", "is empty; it needs at least models: with a name and a path", id="only-a-comment"),
+        pytest.param("- 1", "is not a mapping; it needs at least models: with a name and a path", id="a-list"),
+        pytest.param(b"a: \xff", "not UTF-8; save the file as UTF-8", id="not-utf-8"),
+        pytest.param(b"a" * (2 << 20), "larger than 1048576 bytes; this is no servable.yaml", id="huge"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_told_as_such(write, content, expected: str) -> None:
+    path = write(content)
+
+    assert faults(path).endswith(f": {expected}")
+
+
+def test_a_missing_file_is_told(tmp_path: pathlib.Path) -> None:
+    assert faults(tmp_path / "none.yaml") == ("none.yaml: can't be read (No such file or directory); check the path")
+
+
+def test_a_folder_in_place_of_the_file_is_told(tmp_path: pathlib.Path) -> None:
+    assert re.search(r": can't be read \(Is a directory\); check the path$", faults(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("max_batch_size: 0", "max_batch_size: should be greater than 0, not 0"),
+        ("max_queue_delay_us: -1", "max_queue_delay_us: should be greater than or equal to 0, not -1"),
+        ("max_queue_size: 0", "max_queue_size: should be greater than 0, not 0"),
+        ("timeout_ms: 0", "timeout_ms: should be greater than 0, not 0"),
+        ("priority_levels: 0", "priority_levels: should be greater than 0, not 0"),
+        ("preferred_batch_sizes: [0]", "preferred_batch_sizes[0]: should be greater than 0, not 0"),
+        ("preferred_batch_sizes: 4", "preferred_batch_sizes: should be a list, not 4"),
+        (
+            "preferred_batch_sizes: [4, 32]",
+            "preferred_batch_sizes: 32 is more than max_batch_size (16); leave it out or raise that",
+        ),
+        ("adaptive: 1", "adaptive: should be a valid boolean, not 1"),
+        ("adaptive: true", "adaptive: needs a target; add latency_target_ms"),
+        ("latency_target_ms: 0", "latency_target_ms: should be greater than 0, not 0"),
+        ("latency_target_ms: 5", "latency_target_ms: has no effect without adaptive: true; add it or leave this out"),
+        ("max_delay: 5", "max_delay: unknown key; did you mean 'max_queue_delay_us'?"),
+    ],
+)
+def test_a_fault_in_the_batching_of_a_model_is_told(write, setting: str, expected: str) -> None:
+    path = write(MODEL + f"  batching:\n    {setting}")
+
+    assert faults(path) == f"servable.yaml:5: models[0].batching.{expected}"
+
+
+def test_schema_covers_the_whole_tree() -> None:
+    schema = config_schema()
+
+    assert schema["title"] == "servable.yaml"
+    assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
+    model = schema["$defs"]["ModelConfig"]
+    assert model["required"] == ["name", "path"]
+    assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
+
+
+def test_schema_holds_no_path_of_this_machine() -> None:
+    assert str(pathlib.Path.home()) not in json.dumps(config_schema())
+
+
+@pytest.mark.parametrize("name", ["digits.yaml", "full.yaml", "images.yaml", "secure.yaml"])
+def test_example_configurations_are_valid(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = pathlib.Path(__file__).parents[3]
+    text = (root / "configs" / name).read_text().replace("../examples/digits/", "")
+    for file in ("digits.onnx", "server.pem", "server.key", "tokens.yaml"):
+        (tmp_path / file).touch()
+    shutil.copy(root / "examples" / "digits" / "labels.txt", tmp_path)
+    (tmp_path / name).write_text(text)
+
+    config = load_config(tmp_path / name, {})
+
+    assert [model.name for model in config.models] == ["digits"]

@@ -1,0 +1,217 @@
+"""Streams at the edge: slow and vanishing clients, limits, and a server that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+
+import grpc
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+
+from protos import ModelInferRequest
+from tests.serving.conftest import FakeExecutable, StartFake
+from tests.serving.grpc.conftest import METHOD, WAIT_S, RawStream, Stream, inputs, message, take
+
+
+def eventually(condition) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stream_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("stream-reader")}
+
+
+def test_a_client_that_does_not_read_keeps_nobody_else_waiting(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    size = 1 << 20
+    request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4 * size)])
+    request.inputs.add(name="x", datatype="FP32", shape=[size])
+    with grpc.insecure_channel(running.address, [("grpc.max_receive_message_length", -1)]) as channel:
+        stream = RawStream(channel)
+        for _ in range(24):  # 96 MB of answers that nobody takes
+            stream.send(request)
+        eventually(lambda: fake.runs == 24)
+
+        assert running.client.infer("fake", inputs(1)).as_numpy("y").tolist() == [2]
+        assert len([next(stream) for _ in range(24)]) == 24
+
+
+def test_idle_streams_hold_no_thread_that_runs_models(start_fake: StartFake) -> None:
+    running = start_fake()
+    clients = [triton.InferenceServerClient(running.address) for _ in range(12)]
+    for client in clients:
+        stream = Stream(client)
+        stream.send()
+        stream.next()
+
+    assert running.server.in_flight == 0
+    assert running.client.infer("fake", inputs()).as_numpy("y").tolist() == [1]
+    for client in clients:
+        client.close()
+
+
+def test_cancelling_a_stream_drops_its_waiting_requests(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    stream = Stream(running.client)
+    fake.gate.clear()
+    for _ in range(20):
+        stream.send()
+    assert fake.started.acquire(timeout=WAIT_S)
+    eventually(lambda: running.server.in_flight == 20)
+
+    running.client.stop_stream(cancel_requests=True)
+    eventually(lambda: not stream_threads())
+    fake.gate.set()
+    eventually(lambda: running.server.in_flight == 0)
+
+    assert fake.runs < 20
+    assert running.client.infer("fake", inputs()).as_numpy("y").tolist() == [1]
+
+
+def test_cancelled_requests_leave_the_queue_of_a_batched_model(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake("batching: {max_batch_size: 4, max_queue_delay_us: 0}")
+    fake.gate.clear()
+    fake.runs = 0
+    stream = Stream(running.client)
+    for number in range(20):
+        stream.send(number)
+    assert fake.started.acquire(timeout=WAIT_S)
+    eventually(lambda: running.server.in_flight == 20)
+
+    running.client.stop_stream(cancel_requests=True)
+    eventually(lambda: running.server.in_flight <= 4)  # only what is being executed
+    fake.gate.set()
+    eventually(lambda: running.server.in_flight == 0)
+
+    assert fake.runs <= 2
+
+
+def test_a_client_that_vanishes_leaves_nothing_behind(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    fake.gate.clear()
+    channel = grpc.insecure_channel(running.address)
+    stream = RawStream(channel)
+    stream.send(message())
+    assert fake.started.acquire(timeout=WAIT_S)
+
+    channel.close()
+    eventually(lambda: not stream_threads())
+    fake.gate.set()
+
+    eventually(lambda: running.server.in_flight == 0)
+
+
+def test_a_deadline_ends_a_stream(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    fake.gate.clear()
+    stream = Stream(running.client, stream_timeout=0.2)
+    stream.send()
+
+    assert stream.error().status() == "StatusCode.DEADLINE_EXCEEDED"
+    fake.gate.set()
+
+
+def test_requests_of_streams_count_towards_the_limit(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake(server="limits: {max_requests: 2}")
+    fake.gate.clear()
+    stream = Stream(running.client)
+    for number in range(3):
+        stream.send(number)
+
+    assert "server.limits.max_requests" in str(stream.error())
+    fake.gate.set()
+    assert len(take(stream, 2)) == 2
+
+
+def test_streams_beyond_the_limit_are_refused(start_fake: StartFake) -> None:
+    running = start_fake(server="limits: {streams: 1}")
+    first = Stream(running.client)
+    first.send()
+    first.next()
+
+    with triton.InferenceServerClient(running.address) as other:
+        error = Stream(other).error()
+        other.stop_stream()
+    running.client.stop_stream()
+
+    assert error.status() == "StatusCode.UNAVAILABLE"
+    assert "server.limits.streams" in str(error)
+    with triton.InferenceServerClient(running.address) as third:
+        stream = Stream(third)
+        stream.send()
+        assert stream.next()
+
+
+def test_bytes_that_are_no_message_end_their_stream_alone(start_fake: StartFake) -> None:
+    running = start_fake()
+    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        list(channel.stream_stream(METHOD)(iter([b"\xff\xff\xff\xff"])))
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert running.client.infer("fake", inputs()).as_numpy("y").tolist() == [1]
+
+
+def test_stopping_answers_what_is_in_flight_and_ends_idle_streams(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    fake.gate.clear()
+    with triton.InferenceServerClient(running.address) as client:
+        idle, busy = Stream(client), Stream(running.client)
+        idle.send(model="nowhere")
+        idle.error()
+        busy.send(4)
+        assert fake.started.acquire(timeout=WAIT_S)
+
+        stopped: queue.Queue = queue.Queue()
+        threading.Thread(target=lambda: stopped.put(running.server.stop(WAIT_S))).start()
+        eventually(lambda: not running.client.is_server_ready())
+        busy.send(5)
+        assert "the server is stopping" in str(busy.error())
+        fake.gate.set()
+
+        assert busy.next().as_numpy("y").tolist() == [5]
+        for stream in (busy, idle):
+            error = stream.error()
+            assert (error.status(), "the server is stopping" in str(error)) == ("StatusCode.UNAVAILABLE", True)
+        assert stopped.get(timeout=WAIT_S)
+    eventually(lambda: not stream_threads())
+
+
+def test_streams_work_with_the_asyncio_client(start_fake: StartFake) -> None:
+    running = start_fake()
+
+    async def exchange() -> list[float]:
+        async def requests():
+            for number in range(10):
+                yield {"model_name": "fake", "inputs": inputs(number), "request_id": str(number)}
+
+        async with triton_aio.InferenceServerClient(running.address) as client:
+            found = []
+            async for result, error in client.stream_infer(requests()):
+                assert error is None
+                found.append(float(result.as_numpy("y")[0]))
+            return found
+
+    assert sorted(asyncio.run(exchange())) == [float(n + 1) for n in range(10)]
+
+
+def test_each_request_of_a_stream_has_its_lines_in_the_log(
+    start_fake: StartFake, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream(start_fake().client)
+
+    with caplog.at_level(logging.DEBUG, "serving.telemetry.logs"):
+        stream.send(1)
+        stream.next()
+        stream.send(model="nowhere")
+        stream.error()
+
+    lines = [line for line in caplog.messages if line.startswith("ModelStreamInfer of ipv4:127.0.0.1:")]
+    assert [line.split(": ")[1].split()[0] for line in lines] == ["OK", "NOT_FOUND"]

@@ -1,0 +1,343 @@
+"""The page that ``trtnode explain --html`` writes: what it holds, and, in a real browser, what it does."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from partitioner import SUPPORTED, Partition, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
+from partitioner.model.loading import view_model
+from serving.cli.program import main
+from serving.pages.drawing import columns, draw, shorten
+from serving.pages.explain_page import render_page
+
+pytestmark = pytest.mark.usefixtures("one_builder")
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
+HOSTILE = [
+    "</script><script>throw 1</script>",
+    "\" onmouseover='throw 2",
+    "&lt;b&amp; <img src=x>",
+    "節点{{ 7*7 }}",
+    "a+b %41#",
+]
+MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) {
+    [conv_a] a = Relu(x)
+    [stop_a] b = Neg(a)
+    [conv_b] c = Relu(b)
+    [skip] d = Add(a, c)
+    [stop_b] e = Neg(d)
+    [last] y = Add(e, d)
+    [aside] z = Abs(x)
+}"""
+
+
+class Page(html.parser.HTMLParser):
+    """A page's elements, as a browser reads them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside != "style":
+            self.text += data
+
+    def root(self, name: str) -> str | None:
+        return self.elements[0][1].get(f"data-{name}")
+
+    def with_class(self, *names: str) -> list[int]:
+        """Positions of the boxes and edges of the picture that have all of these classes."""
+        return [
+            int(attributes["data-index"] or 0)
+            for _, attributes in self.elements
+            if "data-index" in attributes and {*names} <= set((attributes.get("class") or "").split())
+        ]
+
+
+def cut(model: str | onnx.ModelProto, *native: str) -> Partition:
+    """Partition a model for an engine that refuses the operators named."""
+    proto = onnx.parser.parse_model(model) if isinstance(model, str) else model
+    refused = Verdict(ReasonCode.UNSUPPORTED_OP, "The engine of this test has no such operator.")
+    graph = clean_up(view_model(proto, pathlib.Path("model.onnx")))
+    return partition_graph(graph, lambda node: refused if node.op_type in native else SUPPORTED, PartitionOptions())
+
+
+def page_of(partition: Partition) -> str:
+    return render_page(partition, partition.report(model="m.onnx", engine="openvino"))
+
+
+def chain(*nodes: tuple[str, str]) -> onnx.ModelProto:
+    """A chain of nodes, given by operator and name; each tensor is named like the node that writes it."""
+    values = ["x", *(name for _, name in nodes)]
+    calls = [helper.make_node(op, [values[i]], [values[i + 1]], name=name) for i, (op, name) in enumerate(nodes)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in (values[0], values[-1])]
+    graph = helper.make_graph(calls, "g", ends[:1], ends[1:])
+    return onnx.ModelProto(ir_version=8, graph=graph, opset_import=[helper.make_opsetid("", 17)])
+
+
+def long_chain(count: int) -> onnx.ModelProto:
+    return chain(*(("Neg" if i % 20 == 19 else "Relu", f"/layer.{i // 20}/node_{i}") for i in range(count)))
+
+
+def drawn(partition: Partition, kind: str) -> list[str]:
+    return [vertex.title for vertex in draw(partition).vertices if vertex.kind == kind]
+
+
+def test_the_page_asks_the_network_for_nothing() -> None:
+    text = page_of(cut(MODEL, "Neg"))
+
+    links = [
+        attributes.get(key) for _, attributes in Page(text).elements for key in ("src", "href") if key in attributes
+    ]
+    assert all(link.startswith("#") for link in links)
+    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttpRequest|<link|<iframe", text)
+    assert "default-src 'none'" in text
+
+
+def test_names_are_text_and_never_markup() -> None:
+    text = page_of(cut(chain(*(("Neg" if i % 2 else "Relu", name) for i, name in enumerate(HOSTILE))), "Neg"))
+
+    page = Page(text)
+    data, script = page.scripts
+    assert [node["name"] for node in json.loads(data)["nodes"]] == HOSTILE
+    assert "throw" not in script
+    assert all(name in page.text for name in HOSTILE)
+    assert not any("onmouseover" in attributes for _, attributes in page.elements)
+    assert not any(tag == "img" for tag, _ in page.elements)
+
+
+def test_every_segment_and_every_native_node_is_there() -> None:
+    partition = cut(MODEL, "Neg")
+
+    page = Page(page_of(partition))
+
+    links = {attributes.get("href") for _, attributes in page.elements}
+    assert {f"#segment={segment.name}" for segment in partition.segments} <= links
+    assert {"#node=stop_a", "#node=stop_b", "#find=UNSUPPORTED_OP", "#split=0", "#split=1"} <= links
+    assert len(page.with_class("vertex", "engine")) == 5
+    assert len(page.with_class("vertex", "native")) == 2
+    assert len(page.with_class("vertex", "input")) == 1
+    assert len(page.with_class("vertex", "output")) == 2
+    assert "float32[2, 3]" in page.text
+
+
+def test_the_same_partition_gives_the_same_page() -> None:
+    assert page_of(cut(MODEL, "Neg")) == page_of(cut(MODEL, "Neg"))
+
+
+def test_a_large_graph_is_drawn_by_segment() -> None:
+    partition = cut(long_chain(2100), "Neg")
+
+    text = page_of(partition)
+
+    assert drawn(partition, "engine") == [segment.name for segment in partition.segments]
+    assert drawn(partition, "native") == ["native"] * 105
+    assert all(node.name in text for node in partition.graph.nodes)
+
+
+def test_connected_native_nodes_of_one_level_share_a_box() -> None:
+    model = chain(("Relu", "a"), ("Neg", "b"), ("Neg", "c"), ("Relu", "d"), ("Neg", "e"))
+
+    drawing = draw(cut(model, "Neg"), most_nodes=4)
+
+    assert [v.title for v in drawing.vertices] == ["input", "segment_0", "2 native", "segment_1", "native", "output"]
+    assert list(drawing.edges) == [(i, i + 1) for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("model", "native", "boxes"),
+    [
+        pytest.param("g (float[2] x) => (float[2] x) { }", (), 2, id="no-nodes"),
+        pytest.param("g (float[2] x) => (float[2] y) { y = Relu(x) }", (), 3, id="one-node"),
+        pytest.param("g (float[2] x) => (float[2] y) { y = Relu(x) }", ("Relu",), 3, id="no-segments"),
+        pytest.param("g (float[2] x, float[2] unused) => (float[2] y) { y = Relu(x) }", (), 4, id="unused-input"),
+        pytest.param("g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }", (), 3, id="sequence"),
+    ],
+)
+def test_small_and_odd_models_have_a_page(model: str, native: tuple[str, ...], boxes: int) -> None:
+    page = Page(page_of(cut(f'<ir_version: 10, opset_import: ["": 17]> {model}', *native)))
+
+    assert len(page.with_class("vertex")) == boxes
+
+
+def test_sections_stand_where_there_are_facts_for_them() -> None:
+    headings = ("Segments", "Native nodes", "Splits", "What if an operator were supported?", "Boundary tensors")
+
+    partly, whole = Page(page_of(cut(MODEL, "Neg"))).text, Page(page_of(cut(MODEL))).text
+
+    assert all(heading in partly for heading in headings)
+    assert [heading for heading in headings if heading in whole] == ["Segments", "Boundary tensors"]
+    assert all(fact in partly for fact in ("in the engine", "cross per run", "instead of 3"))
+
+
+@pytest.mark.parametrize("name", ["/encoder/layer.0/attention/MatMul_12", "節" * 30, "short", ""])
+def test_long_names_keep_their_end(name: str) -> None:
+    short = shorten(name)
+
+    assert columns(short) <= 22
+    assert short == name or (short[0] == "…" and columns(short) > 20 and name.endswith(short[1:]))
+
+
+def test_the_command_writes_the_page_and_says_where(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["explain", str(DIGITS), "--native-ops", "Relu", "--html", str(tmp_path / "page.html")])
+
+    assert code == 0
+    assert f"Wrote {tmp_path / 'page.html'}" in capsys.readouterr().out
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_command_writes_the_page_beside_json(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", str(DIGITS), "--json", "--html", str(tmp_path / "page.html")])
+
+    assert json.loads(capsys.readouterr().out)["nodes"] == 13
+    assert (tmp_path / "page.html").exists()
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["explain", str(DIGITS), "--html", str(tmp_path / "absent" / "page.html")])
+
+    printed = capsys.readouterr()
+    assert code == 1
+    assert "page.html: can't be written" in printed.err
+    assert printed.out == ""
+
+
+@pytest.fixture
+def browse(tmp_path: pathlib.Path) -> Callable[..., Page]:
+    """Open a page in Chromium, let it come to rest, and read it back."""
+    if BROWSER is None:
+        pytest.skip("no Chromium here")
+
+    def browse(text: str, fragment: str = "", *, act: str = "") -> Page:
+        if act:  # the page's own policy would refuse the script that stands in for the user
+            text = text.replace('http-equiv="Content-Security-Policy"', "")
+            text += f"<script>window.addEventListener('load', () => {{ {act} }})</script>"
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        quiet = (
+            "no-first-run disable-gpu disable-quic disable-background-networking disable-component-update disable-sync"
+        )
+        command = [BROWSER, "--headless", "--no-sandbox", *(f"--{option}" for option in quiet.split())]
+        command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1600,1000"]
+        done = subprocess.run(
+            [*command, "--dump-dom", f"{path.as_uri()}{fragment}"], check=True, capture_output=True, timeout=90
+        )
+        page = Page(done.stdout.decode())
+        assert (page.root("ready"), page.root("errors")) == ("true", "")
+        return page
+
+    return browse
+
+
+@pytest.mark.browser
+def test_search_marks_what_matches_and_counts_it(browse: Callable[..., Page]) -> None:
+    page = browse(page_of(cut(MODEL, "Neg")), "#find=CONV&at=2")
+
+    assert page.root("matches") == "2"
+    assert page.with_class("vertex", "hit") == [1, 3]
+    assert page.with_class("vertex", "current") == [3]
+    assert "2 of 2 nodes" in page.text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("fragment", "hits", "told"),
+    [
+        pytest.param("#node=stop_a", [2], "The engine of this test has no such operator.", id="node"),
+        pytest.param("#segment=segment_1", [3, 4], "segment_1", id="segment"),
+        pytest.param("#tensor=a", [1, 2, 4], "written by conv_a", id="tensor"),
+        pytest.param("#node=absent", [], "stop_a", id="unknown-node"),
+    ],
+)
+def test_a_link_shows_what_it_names(browse: Callable[..., Page], fragment: str, hits: list[int], told: str) -> None:
+    page = browse(page_of(cut(MODEL, "Neg")), fragment)
+
+    assert page.with_class("vertex", "hit") == hits
+    assert told in page.text
+
+
+@pytest.mark.browser
+def test_a_split_shows_its_path(browse: Callable[..., Page]) -> None:
+    page = browse(page_of(cut(MODEL, "Neg")), "#split=0")
+
+    (shown,) = [a for tag, a in page.elements if tag == "a" and a.get("aria-current") == "true"]
+    lit = [a for tag, a in page.elements if tag == "path" and "lit" in (a.get("class") or "")]
+    assert page.with_class("vertex", "hit") == [1, 2, 3]
+    assert shown["href"] == "#split=0"
+    assert len(lit) == 2
+
+
+@pytest.mark.browser
+def test_a_reader_can_click_zoom_and_step_through_matches(browse: Callable[..., Page]) -> None:
+    press = "new KeyboardEvent('keydown', {key: 'Enter'})"
+    act = f"""
+        const graph = document.getElementById("graph"), field = document.getElementById("find");
+        const before = graph.style.transform;
+        const turn = {{bubbles: true, cancelable: true, deltaY: -200, clientX: 300, clientY: 300}};
+        graph.dispatchEvent(new WheelEvent("wheel", turn));
+        document.documentElement.dataset.zoomed = before !== graph.style.transform;
+        const box = document.querySelector('.vertex[data-index="2"] rect');
+        for (const kind of ["pointerdown", "pointerup"]) {{
+            box.dispatchEvent(new PointerEvent(kind, {{bubbles: true, button: 0, pointerId: 1}}));
+        }}
+        document.documentElement.dataset.clicked = location.hash;
+        field.value = "relu";
+        field.dispatchEvent(new InputEvent("input"));
+        for (let i = 0; i < 3; i++) field.dispatchEvent({press});
+        document.documentElement.dataset.stepped = location.hash;"""
+
+    page = browse(page_of(cut(MODEL, "Neg")), act=act)
+
+    assert page.root("zoomed") == "true"
+    assert page.root("clicked") == "#node=stop_a"
+    assert page.root("stepped") == "#find=relu&at=1"
+    assert page.with_class("vertex", "current") == [1]
+
+
+@pytest.mark.browser
+def test_names_do_no_harm_in_a_browser(browse: Callable[..., Page]) -> None:
+    text = page_of(cut(chain(*(("Neg" if i % 2 else "Relu", name) for i, name in enumerate(HOSTILE))), "Neg"))
+    (last,) = [a["href"] for tag, a in Page(text).elements if a.get("href", "").startswith("#split=1")]
+
+    page = browse(text, last)
+
+    assert len(page.with_class("vertex", "hit")) == 3
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("nodes", [pytest.param(2000, id="by-node"), pytest.param(2100, id="by-segment")])
+def test_a_large_page_becomes_ready(browse: Callable[..., Page], nodes: int) -> None:
+    page = browse(page_of(cut(long_chain(nodes), "Neg")), "#find=node_77")
+
+    assert page.root("matches") == str(sum("node_77" in f"node_{i} node_{i - 1}" for i in range(nodes)))
+
+
+@pytest.mark.browser
+def test_a_model_without_nodes_has_a_working_page(browse: Callable[..., Page]) -> None:
+    page = browse(page_of(cut('<ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] x) { }')))
+
+    assert "no nodes after clean-up" in page.text

@@ -1,0 +1,35 @@
+"""Health checks, and the status of a call."""
+
+from __future__ import annotations
+
+import time
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from grpc_health.v1 import health_pb2
+
+from tests.serving.conftest import Running
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def infer(client: triton.InferenceServerClient, **options) -> np.ndarray:
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    return client.infer("fake", [x], **options).as_numpy("y")
+
+
+@pytest.fixture
+def channel(shared: Running):
+    with grpc.insecure_channel(shared.address) as channel:
+        yield channel
+
+
+def wait_until(condition, timeout_s: float = 10) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.005)

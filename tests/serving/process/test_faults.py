@@ -1,0 +1,282 @@
+"""Faults around a server: clients, processes, clocks and disks. It answers, and says what happened."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import queue
+import re
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake
+
+pytestmark = pytest.mark.slow
+
+SERVE = [sys.executable, "-m", "serving.cli", "--log-level", "debug", "serve", "--config"]
+CLIENTS = 6
+READY_S = 240
+
+
+def infer(client: triton.InferenceServerClient, model: str = "fake", **options) -> list[float]:
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    return client.infer(model, [x], **options).as_numpy("y").tolist()
+
+
+@pytest.mark.parametrize("status", ["CANCELLED", "DEADLINE_EXCEEDED"])
+def test_a_request_whose_client_leaves_while_it_waits_for_an_instance_never_runs(
+    start_fake: StartFake, fake: FakeExecutable, eventually: Eventually, status: str
+) -> None:
+    running = start_fake("instances: 1")
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as client:
+        first = pool.submit(infer, running.client)
+        assert fake.started.acquire(timeout=120)
+        x = triton.InferInput("x", [1], "FP32")
+        x.set_data_from_numpy(np.zeros(1, np.float32))
+        errors: queue.Queue = queue.Queue()
+        options = {"client_timeout": 0.2} if status == "DEADLINE_EXCEEDED" else {}
+        call = client.async_infer("fake", [x], lambda result, error: errors.put(error), **options)
+        eventually(lambda: running.server.in_flight == 2)
+        if status == "CANCELLED":
+            call.cancel()
+        assert errors.get(timeout=120).status() == f"StatusCode.{status}"
+        fake.gate.set()
+        assert first.result(120) == [1]
+
+    eventually(lambda: running.server.in_flight == 0)
+    assert fake.runs == 1
+
+
+@pytest.mark.parametrize("rpc", ["ModelInfer", "ModelReady"])
+def test_calls_whose_message_never_comes_keep_nobody_else_waiting(start_fake: StartFake, rpc: str) -> None:
+    running, over = start_fake(), threading.Event()
+
+    def message_that_never_comes() -> Iterator[bytes]:
+        over.wait(120)
+        yield from ()
+
+    with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        call = channel.stream_unary(f"/inference.GRPCInferenceService/{rpc}")
+        calls = [call.future(message_that_never_comes()) for _ in range(12)]
+
+        assert [infer(running.client) for _ in range(3)] == [[1]] * 3
+        assert running.client.is_server_ready()
+        assert running.client.is_model_ready("fake")
+        assert not any(one.done() for one in calls)
+        over.set()
+
+
+def test_a_message_that_says_it_has_two_gigabytes_is_refused_before_it_comes(shared: Running) -> None:
+    """Frames by hand: no client library sends a length that isn't there."""
+    with socket.create_connection(("127.0.0.1", shared.server.port), timeout=120) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(kind=4, stream=0))
+        head = headers("/inference.GRPCInferenceService/ModelInfer")
+        connection.sendall(frame(kind=1, flags=4, stream=1, payload=head))
+        connection.sendall(frame(kind=0, stream=1, payload=b"\0" + struct.pack(">I", 2**31 - 1) + bytes(100)))
+
+        answer = b""
+        while b"grpc-status" not in answer:
+            answer += (received := connection.recv(65536))
+            assert received, answer
+
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED.value[0] == int(re.search(rb"grpc-status.(\d+)", answer)[1])
+    assert shared.client.is_server_ready()
+
+
+def frame(*, kind: int, stream: int, flags: int = 0, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def headers(path: str) -> bytes:
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers",
+              "content-type": "application/grpc"}  # fmt: skip
+    text = ((name.encode(), value.encode()) for name, value in fields.items())
+    return b"".join(bytes([0, len(n)]) + n + bytes([len(v)]) + v for n, v in text)  # literals, not indexed
+
+
+def test_a_small_message_that_unpacks_to_a_large_one_is_refused(start_fake: StartFake) -> None:
+    running = start_fake()
+    bomb = bytes(200 << 20)
+
+    with grpc.insecure_channel(running.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(bomb, compression=grpc.Compression.Gzip, timeout=60)
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert infer(running.client) == [1]
+
+
+@pytest.mark.parametrize("jump_s", [-86_400, 86_400])
+def test_a_jump_of_the_clock_neither_expires_nor_keeps_a_request(
+    start_fake: StartFake, fake: FakeExecutable, monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    running = start_fake("instances: 1, batching: {max_batch_size: 4, max_queue_delay_us: 100, timeout_ms: 30000}")
+    assert infer(running.client) == [1]
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(infer, running.client) for _ in range(2)]
+        assert fake.started.acquire(timeout=120)
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + jump_s)
+        fake.gate.set()
+        assert [answer.result(120) for answer in answers] == [[1]] * 2
+        fake.gate.clear()
+        while fake.started.acquire(blocking=False):
+            pass
+        answers = [pool.submit(infer, running.client)]
+        assert fake.started.acquire(timeout=120)
+        with pytest.raises(InferenceServerException, match="longer than its timeout"):
+            infer(running.client, timeout=20_000)
+        fake.gate.set()
+        assert answers[0].result(120) == [1]
+
+
+class Process:
+    """A server process with an adder ``m``. Its log, at level debug, comes through a pipe, which no limit on the
+    size of files cuts off.
+    """
+
+    def __init__(self, folder: pathlib.Path, engine: str, startup: str, file_bytes: int) -> None:
+        config = folder / "servable.yaml"
+        config.write_text(
+            f"server: {{grpc: {{port: 0}}, http: {{port: 0}}, startup: {startup}, log: {{level: debug}}}}\n"
+            f"cache: {{dir: cache}}\nmodels: [{{name: m, path: m.onnx, engine: {engine}}}]\n"
+        )
+        limits = (file_bytes, resource.RLIM_INFINITY)
+        self.child = subprocess.Popen([*SERVE, str(config)], stderr=subprocess.PIPE, text=True)
+        # Not by a preexec_fn: that forks, and gRPC's threads in the tests' process may not survive a fork.
+        resource.prlimit(self.child.pid, resource.RLIMIT_FSIZE, limits)
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=lambda: self._lines.extend(self.child.stderr))
+        self._reader.start()
+
+    @property
+    def log(self) -> str:
+        return "".join(self._lines)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while not (found := re.search(r"ready on (127.0.0.1:\d+)", self.log)):
+            assert self.child.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.01)
+        self.address = found[1]
+        self.client = triton.InferenceServerClient(self.address)
+
+    def wait_ended(self) -> int:
+        """Return the exit code, once the log is whole."""
+        code = self.child.wait(READY_S)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        self.child.kill()
+        self.wait_ended()
+        self.child.stderr.close()
+
+    def builders(self) -> list[int]:
+        """The processes that build its engines."""
+        children = pathlib.Path(f"/proc/{self.child.pid}/task").glob("*/children")
+        found = [int(number) for file in children for number in file.read_text().split()]
+        return [
+            pid
+            for pid in found
+            if b"engines.build.subprocess_worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+
+    def platform(self) -> str:
+        return str(self.client.get_model_metadata("m").platform)
+
+
+@pytest.fixture
+def launch(tmp_path: pathlib.Path, adders: Adders) -> Iterator[Callable[..., Process]]:
+    launched: list[Process] = []
+
+    def launch_process(engine: str, startup: str = "native", file_bytes: int = resource.RLIM_INFINITY) -> Process:
+        adders.write("m.onnx", 7)
+        launched.append(Process(tmp_path, engine, startup, file_bytes))
+        launched[0].wait_ready()
+        return launched[0]
+
+    yield launch_process
+    for process in launched:
+        process.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_a_signal_to_the_process_that_builds_engines_disturbs_nobody(
+    launch: Callable[..., Process], adders: Adders, eventually: Eventually, number: signal.Signals
+) -> None:
+    process = launch("openvino")
+    eventually(lambda: bool(process.builders()))
+
+    builder = process.builders()[0]
+    os.kill(builder, number)
+    assert process.platform() == "onnxruntime_onnx"
+    assert adders.ask(process.client) == 7
+    assert process.client.is_server_ready()
+    if number is signal.SIGSTOP:
+        os.kill(builder, signal.SIGCONT)
+
+    eventually(lambda: process.log.count("Loaded model 'm'") == 2 and process.client.is_server_ready())
+    assert adders.ask(process.client) == 7
+    assert process.child.poll() is None
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("file_bytes", [0, 100], ids=["no file", "no large file"])
+def test_a_server_that_can_write_nothing_serves_natively(
+    launch: Callable[..., Process], adders: Adders, file_bytes: int
+) -> None:
+    process = launch("openvino", startup="wait", file_bytes=file_bytes)
+
+    assert process.platform() == "onnxruntime_onnx"
+    assert adders.ask(process.client) == 7
+
+
+def test_a_signal_under_full_load_loses_no_request_that_was_accepted(
+    launch: Callable[..., Process], adders: Adders, eventually: Eventually
+) -> None:
+    process = launch("native")
+    answers: list[float] = []
+    refusals: list[InferenceServerException] = []
+
+    def ask() -> None:
+        with triton.InferenceServerClient(process.address) as client:
+            while process.child.poll() is None:
+                try:
+                    answers.append(adders.ask(client))
+                except InferenceServerException as error:
+                    refusals.append(error)
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        load = [pool.submit(ask) for _ in range(CLIENTS)]
+        eventually(lambda: len(answers) > 20 * CLIENTS)
+        process.child.send_signal(signal.SIGTERM)
+        assert process.wait_ended() == 0
+        for one in load:
+            one.result(READY_S)
+
+    ran = len(re.findall(r"ModelInfer of \S+: OK in", process.log))
+    assert set(answers) == {7}
+    assert len(answers) == ran
+    assert {error.status() for error in refusals} <= {"StatusCode.UNAVAILABLE", "StatusCode.CANCELLED"}

@@ -1,0 +1,278 @@
+"""``trtnode serve`` as a process: signals and exit codes."""
+
+from __future__ import annotations
+
+import pathlib
+import queue
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+COMMAND = [sys.executable, "-m", "serving.cli", "serve", "--config"]
+DRIVER = """
+import logging, pathlib, sys, time
+from serving.config.load import load_config
+from serving.models.loader import engine_loader
+from serving.process.signals import run_until_signal
+from serving.process.single_process import Server
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+def load(model):
+    {load}
+    executable = engine_loader(config)(model)
+    run = executable.run_checked
+
+    def slow(feeds, outputs=None, times=None):
+        say("running")
+        time.sleep(60)
+        return run(feeds, outputs, times)
+
+    executable.run_checked = slow
+    return executable
+
+logging.basicConfig(level="INFO")
+config = load_config(pathlib.Path(sys.argv[1]))
+sys.exit(run_until_signal(config, Server(config, load)))
+"""
+SLOW = [sys.executable, "-c", DRIVER.format(load="pass")]
+EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "digits"
+NEVER_LOADS = [sys.executable, "-c", DRIVER.format(load="say('loading'); time.sleep(60)")]
+
+
+class Process:
+    """A server process that tests talk to; its log is on stderr."""
+
+    def __init__(self, command: list[str], config: pathlib.Path) -> None:
+        self.child = subprocess.Popen([*command, str(config)], stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+
+    def wait_for(self, text: str) -> str:
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            self.log.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"no {text!r} in {self.log}")
+
+    def end(self, timeout_s: float = 30) -> tuple[int, str]:
+        _, rest = self.child.communicate(timeout=timeout_s)
+        return self.child.returncode, "".join([*self.log, rest])
+
+
+@pytest.fixture
+def launch(tmp_path: pathlib.Path, models: pathlib.Path) -> Iterator:
+    launched: list[Process] = []
+
+    def launch_server(
+        server: str = "",
+        model: str = "two",
+        port: int = 0,
+        command: list[str] = COMMAND,
+        config: pathlib.Path | None = None,
+    ) -> Process:
+        launched.append(Process(command, config or write_config(server, model, port)))
+        return launched[-1]
+
+    def write_config(server: str, model: str, port: int) -> pathlib.Path:
+        config = tmp_path / f"servable{len(launched)}.yaml"
+        config.write_text(
+            f"server: {{grpc: {{port: {port}}}, http: {{port: 0}}, {server}}}\n"
+            f"cache: {{dir: cache}}\nmodels:\n- {{name: m, path: {models / model}.onnx, engine: native, warmup: 0}}\n"
+        )
+        return config
+
+    yield launch_server
+    for process in launched:
+        process.child.kill()
+        process.child.communicate()
+
+
+def client_of(ready_line: str) -> triton.InferenceServerClient:
+    return triton.InferenceServerClient("127.0.0.1:" + ready_line.rsplit(":", 1)[1].strip())
+
+
+def ones() -> list[triton.InferInput]:
+    inputs = [triton.InferInput(name, [1, 3], "FP32") for name in "ab"]
+    for one in inputs:
+        one.set_data_from_numpy(np.ones((1, 3), np.float32))
+    return inputs
+
+
+def infer(client: triton.InferenceServerClient) -> np.ndarray:
+    return client.infer("m", ones()).as_numpy("sum")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_in_order(launch: Iterator, number: signal.Signals) -> None:
+    process = launch()
+    with client_of(process.wait_for("ready on 127.0.0.1:")) as client:
+        assert infer(client).tolist() == [[2, 2, 2]]
+
+    process.child.send_signal(number)
+
+    code, log = process.end()
+    assert code == 0, log
+    assert "Traceback" not in log
+    assert log.rstrip().endswith("stopped")
+
+
+def test_the_example_is_served_by_an_engine_that_is_built_once(launch: Iterator, tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "digits.yaml"
+    config.write_text(
+        "server: {grpc: {port: 0}, http: {port: 0}}\ncache: {dir: cache}\n"
+        f"models:\n- {{name: digits, path: {EXAMPLE}/digits.onnx, engine: openvino}}\n"
+    )
+    samples = np.load(EXAMPLE / "test.npz")
+    builds = []
+
+    for _ in range(2):
+        process = launch(config=config)
+        http = process.wait_for("HTTP on").rsplit(" ", 1)[1].strip()
+        with client_of(process.wait_for("ready on")) as client:
+            metadata = client.get_model_metadata("digits")
+            images = samples[metadata.inputs[0].name][:10]
+            image = triton.InferInput(metadata.inputs[0].name, images.shape, "FP32")
+            image.set_data_from_numpy(images)
+            scores = client.infer("digits", [image]).as_numpy(metadata.outputs[0].name)
+            with urllib.request.urlopen(f"http://{http}/metrics") as metrics:
+                builds.append(re.search(r"trtnode_engine_builds_total{.*} (.*)", metrics.read().decode())[1])
+        process.child.send_signal(signal.SIGTERM)
+        assert process.end()[0] == 0
+        assert metadata.platform == "openvino_onnx"
+        assert scores.argmax(1).tolist() == samples["label"][:10].tolist()
+
+    assert builds == ["1.0", "0.0"]
+
+
+def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
+    first = launch()
+    port = int(first.wait_for("ready on").rsplit(":", 1)[1])
+
+    code, log = launch(port=port).end()
+
+    assert code == 2
+    assert log == (
+        f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
+        "change server.grpc.port or server.grpc.host, or stop what uses the port.\n"
+    )
+
+
+def test_a_model_that_is_no_model_is_one_sentence_and_exit_code_1(launch: Iterator, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
+
+    code, log = launch(server="log: {level: warning}", model=f"{tmp_path}/broken").end()
+
+    assert code == 1
+    assert "Traceback" not in log
+    assert log.splitlines()[-1].startswith("trtnode: Model 'm' is required but didn't load: ")
+    assert "broken.onnx" in log
+
+
+def test_a_broken_tokens_file_is_one_sentence_and_exit_code_2(launch: Iterator, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.touch(0o600)
+    file.write_text("tokens: [{name: ci, token: short}]")
+
+    code, log = launch(server="auth: {tokens_file: tokens.yaml}").end()
+
+    assert code == 2
+    assert log == (
+        f"trtnode: {file}:1: tokens[0]: should have a token of 16 or more printable ASCII characters without spaces\n"
+    )
+
+
+def test_open_streams_do_not_keep_the_server_from_ending(launch: Iterator) -> None:
+    process = launch()
+    answers: queue.Queue = queue.Queue()
+    with client_of(process.wait_for("ready on")) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("m", ones())
+        assert answers.get(timeout=120)[0].as_numpy("sum").tolist() == [[2, 2, 2]]
+
+        process.child.send_signal(signal.SIGTERM)
+
+        code, log = process.end()
+        assert code == 0, log
+        assert answers.get(timeout=120)[1].status() == "StatusCode.UNAVAILABLE"
+
+
+def test_a_second_signal_ends_a_server_that_still_waits(launch: Iterator) -> None:
+    process = launch(command=SLOW, server="shutdown_grace_s: 60")
+    with client_of(process.wait_for("ready on")) as client, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, client)
+        process.wait_for("running")
+        process.child.send_signal(signal.SIGTERM)
+        while client.is_server_ready():
+            time.sleep(0.01)
+
+        process.child.send_signal(signal.SIGTERM)
+
+        assert process.end(10)[0] == 128 + signal.SIGTERM
+        with pytest.raises(InferenceServerException):
+            answer.result(120)
+
+
+def test_requests_that_outlast_the_grace_time_are_told_and_exit_code_1(launch: Iterator) -> None:
+    process = launch(command=SLOW, server="shutdown_grace_s: 0.3")
+    with client_of(process.wait_for("ready on")) as client, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, client)
+        process.wait_for("running")
+
+        process.child.send_signal(signal.SIGTERM)
+
+        code, log = process.end(10)
+        with pytest.raises(InferenceServerException):
+            answer.result(120)
+    assert code == 1
+    assert "1 requests are cut off: they did not finish within 0.3 s" in log
+
+
+def test_a_signal_while_a_model_loads_ends_the_server_at_once(launch: Iterator) -> None:
+    process = launch(command=NEVER_LOADS, server="shutdown_grace_s: 60")
+    process.wait_for("loading")
+
+    process.child.send_signal(signal.SIGTERM)
+
+    code, log = process.end(10)
+    assert code == 0, log
+
+
+def test_the_configured_log_level_holds(launch: Iterator) -> None:
+    process = launch(server="log: {level: debug}")
+
+    assert process.wait_for("DEBUG")
+
+
+@pytest.mark.parametrize(
+    ("experiments", "reader"), [(None, "tcp_posix.cc"), ("event_engine_listener", "posix_endpoint.cc")]
+)
+def test_grpcs_server_thread_reads_the_socket_itself_unless_the_user_says_otherwise(
+    launch: Iterator, monkeypatch: pytest.MonkeyPatch, experiments: str | None, reader: str
+) -> None:
+    monkeypatch.delenv("GRPC_EXPERIMENTS")
+    if experiments is not None:
+        monkeypatch.setenv("GRPC_EXPERIMENTS", experiments)
+    monkeypatch.setenv("GRPC_VERBOSITY", "debug")
+    monkeypatch.setenv("GRPC_TRACE", "tcp,event_engine_endpoint")
+
+    process = launch()
+    with client_of(process.wait_for("ready on")) as client:
+        assert client.is_server_live()
+    process.child.send_signal(signal.SIGTERM)
+    code, log = process.end()
+
+    assert code == 0
+    assert "Unknown experiment" not in log, "this version of grpcio has no such choice any more"
+    assert {name for name in ("tcp_posix.cc", "posix_endpoint.cc") if name in log} == {reader}

@@ -1,0 +1,126 @@
+"""A server that stops, and ports that can not be opened."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+from serving.errors import AddressError
+from tests.serving.conftest import FakeExecutable, Starter, StartFake
+from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
+
+
+def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(8) as pool, grpc.insecure_channel(running.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(watch).status == SERVING
+        accepted = [pool.submit(infer, running.client) for _ in range(6)]
+        wait_until(lambda: running.server.in_flight == 6)
+        stopped = pool.submit(running.server.stop, 20)
+        assert next(watch).status == NOT_SERVING
+        assert running.client.is_server_live()
+        assert not running.client.is_server_ready()
+        with pytest.raises(InferenceServerException, match="the server is stopping") as caught:
+            infer(running.client)
+        assert caught.value.status() == "StatusCode.UNAVAILABLE"
+        fake.gate.set()
+        assert [answer.result().tolist() for answer in accepted] == [[1]] * 6
+        assert stopped.result() is True
+
+    assert fake.closed
+
+
+def test_a_stop_without_requests_is_quick_even_with_a_watcher(start_fake: StartFake) -> None:
+    running = start_fake()
+    with grpc.insecure_channel(running.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        next(watch)
+        began = time.monotonic()
+
+        assert running.server.stop(30)
+
+        assert time.monotonic() - began < 5
+
+
+def test_a_stop_gives_up_on_requests_after_the_grace_time(
+    start_fake: StartFake, fake: FakeExecutable, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start_fake()
+    fake.gate.clear()
+
+    with ThreadPoolExecutor(1) as pool:
+        cut = pool.submit(infer, running.client)
+        wait_until(lambda: running.server.in_flight == 1)
+        assert running.server.stop(0.2) is False
+        fake.gate.set()
+        with pytest.raises(InferenceServerException):
+            cut.result()
+
+    assert "1 requests are cut off: they did not finish within 0.2 s" in caplog.text
+
+
+def test_a_request_whose_client_gave_up_leaves_nothing_behind(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    fake.gate.clear()
+
+    with pytest.raises(InferenceServerException) as caught:
+        infer(running.client, client_timeout=0.3)
+    fake.gate.set()
+
+    assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
+    wait_until(lambda: running.server.in_flight == 0)
+    assert infer(running.client).tolist() == [1]
+
+
+@pytest.mark.parametrize("section", ["grpc", "http"])
+def test_a_busy_port_is_told_with_its_setting(
+    start_fake: StartFake, start: Starter, fake: FakeExecutable, section: str
+) -> None:
+    first = start_fake().server
+    port = first.port if section == "grpc" else first.http_port
+    other = "http" if section == "grpc" else "grpc"
+
+    with pytest.raises(AddressError) as caught:
+        start(
+            "- {name: fake, path: fake.onnx}",
+            ports=f"{section}: {{port: {port}}}, {other}: {{port: 0}}",
+            loader=lambda model: fake,
+        )
+
+    assert str(caught.value) == (
+        f"can't listen on 127.0.0.1:{port} (Address already in use); "
+        f"change server.{section}.port or server.{section}.host, or stop what uses the port."
+    )
+
+
+@pytest.mark.parametrize("section", ["grpc", "http"])
+def test_a_host_that_does_not_exist_is_told_with_its_setting(
+    start: Starter, fake: FakeExecutable, section: str
+) -> None:
+    other = "http" if section == "grpc" else "grpc"
+
+    with pytest.raises(AddressError, match=rf"can't listen on host\.invalid:0 .*server\.{section}\.host"):
+        start(
+            "- {name: fake, path: fake.onnx}",
+            ports=f"{section}: {{host: host.invalid, port: 0}}, {other}: {{port: 0}}",
+            loader=lambda model: fake,
+        )
+
+
+def test_a_broken_message_on_the_reflection_stream_does_not_keep_the_server_from_stopping(
+    start_fake: StartFake,
+) -> None:
+    running = start_fake()
+    method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    with grpc.insecure_channel(running.address) as channel:
+        assert list(channel.stream_stream(method)(iter([b"\xff\xff\xff\xff"])))
+
+    assert running.server.stop(5)

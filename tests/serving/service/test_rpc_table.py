@@ -1,0 +1,65 @@
+"""The table of the RPCs, against the protocol and the methods that answer them."""
+
+from __future__ import annotations
+
+import pytest
+
+from protos import DESCRIPTOR
+from serving.models.repository import ModelRepository
+from serving.schema.server import ServerConfig
+from serving.security.authorization import ADMIN_RIGHTS
+from serving.service.inference_service import InferenceService
+from serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, messages_of, pool_of
+from serving.service.unary_rpcs import UnaryRpcs
+from serving.telemetry.prometheus import Metrics
+from serving.threads.cpu_affinity import PortCores
+from serving.threads.pools import ThreadPools
+
+
+@pytest.fixture
+def pools() -> ThreadPools:
+    return ThreadPools(instances=1, max_requests=1, cores=PortCores())
+
+
+@pytest.fixture
+def service() -> InferenceService:
+    return InferenceService(ModelRepository([], lambda model: None, Metrics()), Metrics(), ServerConfig())
+
+
+def test_every_rpc_of_the_protocol_has_a_pool() -> None:
+    protocol = DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
+
+    assert set(POOLS) == set(protocol)
+
+
+def test_every_unary_rpc_but_inference_has_a_method(service: InferenceService) -> None:
+    assert {*UnaryRpcs(service).methods, INFER_RPC, STREAM_RPC} == set(POOLS)
+
+
+def test_changes_of_the_server_are_about_all_processes() -> None:
+    assert set(ADMIN_RIGHTS) < BROADCAST_RPCS
+
+
+def test_other_processes_answer_what_is_about_all_and_nothing_else(service: InferenceService) -> None:
+    rpcs = UnaryRpcs(service, lambda rpc, request: (rpc, request))
+
+    assert rpcs.shared_methods["ModelStatistics"]("request") == ("ModelStatistics", "request")
+    assert rpcs.shared_methods["ServerReady"] == rpcs.methods["ServerReady"]
+    assert rpcs.methods["ModelStatistics"] != rpcs.shared_methods["ModelStatistics"]
+
+
+def test_who_waits_for_other_processes_has_threads_of_its_own(pools: ThreadPools) -> None:
+    assert pool_of("LogSettings", pools, is_broadcast=True) is pools.broadcast
+    assert pool_of("LogSettings", pools, is_broadcast=False) is pools.control
+    assert pool_of("ServerReady", pools, is_broadcast=True) is pools.control
+
+
+@pytest.mark.parametrize("is_broadcast", [False, True])
+def test_loads_wait_for_each_other_and_for_nothing_else(pools: ThreadPools, is_broadcast: bool) -> None:
+    assert pool_of("RepositoryModelLoad", pools, is_broadcast=is_broadcast) is pools.loading
+
+
+def test_messages_are_those_of_the_protocol() -> None:
+    request, response = messages_of("ModelReady")
+
+    assert (request.DESCRIPTOR.name, response.DESCRIPTOR.name) == ("ModelReadyRequest", "ModelReadyResponse")

@@ -1,0 +1,44 @@
+"""The status page of several processes shows one server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving.workers.merged_status import merge_status
+
+
+def told(*, state: str = "READY", reason: str = "", **counts: Any) -> dict[str, Any]:
+    """Return the status of one model version in one process."""
+    all_counts = {"success": 0, "waiting": 0, "latencies": [], "batches": []} | counts
+    model = {"name": "m", "version": "1", "state": state, "reason": reason, "counts": all_counts}
+    return {"time_s": 1.0, "version": "1.0", "not_ready": [], "models": [model]}
+
+
+def test_counts_are_added_also_by_latency_and_batch_size() -> None:
+    one = told(success=3, waiting=1, latencies=[[8.0, 2], [16.0, 1]], batches=[[1, 3]])
+    other = told(success=4, waiting=0, latencies=[[16.0, 3], [4.0, 1]], batches=[[1, 2], [2, 1]])
+
+    counts = merge_status([one, other], [])["models"][0]["counts"]
+
+    assert counts == {
+        "success": 7,
+        "waiting": 1,
+        "latencies": [[4.0, 1], [8.0, 2], [16.0, 4]],
+        "batches": [[1, 5], [2, 1]],
+    }
+
+
+def test_the_state_is_that_of_the_process_that_is_least_ready() -> None:
+    loading = told(state="LOADING", reason="it builds")
+
+    merged = merge_status([told(), loading], ["worker 1: it loads"])
+
+    assert (merged["models"][0]["state"], merged["models"][0]["reason"]) == ("LOADING", "it builds")
+    assert merged["not_ready"] == ["worker 1: it loads"]
+
+
+def test_models_of_all_processes_are_shown() -> None:
+    other = told()
+    other["models"][0]["version"] = "2"
+
+    assert [one["version"] for one in merge_status([told(), other], [])["models"]] == ["1", "2"]

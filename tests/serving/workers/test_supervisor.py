@@ -1,0 +1,93 @@
+"""``workers: N``: processes that share the gRPC port, and the supervisor that keeps them. All of them are real."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
+
+from tests.serving.workers.conftest import CONNECTIONS, Group, infer, status_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_workers_answer_as_one_server(running: Group) -> None:
+    clients = running.connect_to_all()
+
+    assert [infer(client) for client in clients] == [2] * CONNECTIONS
+
+    assert [one.get_inference_statistics("m").model_stats[0].inference_count for one in clients] == (
+        [CONNECTIONS] * CONNECTIONS
+    )
+    assert [one.state for one in clients[0].get_model_repository_index().models] == ["READY", "READY"]
+    assert running.metric('nv_inference_request_success{model="m",version="1"}') == CONNECTIONS
+    assert running.metric('trtnode_model_ready{model="m",version="1"}') == 1
+    assert running.metric("trtnode_workers") == 2
+    assert running.http("/livez") == (200, "live\n")
+    assert all(client.is_server_ready() for client in clients)
+
+
+def test_engines_are_built_by_one_worker_for_all(running: Group) -> None:
+    assert running.metric('trtnode_engine_builds_total{model="digits",version="1"}') == 1
+    assert running.connect().get_model_metadata("digits").platform == "openvino_onnx"
+
+
+def test_rest_reaches_every_worker(running: Group) -> None:
+    with triton_http.InferenceServerClient(running.http_address) as client:
+        image = triton_http.InferInput("image", [1, 1, 8, 8], "FP32")
+        image.set_data_from_numpy(np.zeros((1, 1, 8, 8), np.float32))
+        answers = [client.infer("digits", [image]).as_numpy("probabilities") for _ in range(4)]
+        statistics = client.get_inference_statistics("digits")["model_stats"][0]
+        index = client.get_model_repository_index()
+        with pytest.raises(InferenceServerException, match="model 'other' is not loaded"):
+            client.load_model("other")
+
+    assert {answer.shape for answer in answers} == {(1, 10)}
+    assert statistics["inference_count"] == 4
+    assert [one["state"] for one in index] == ["READY", "READY"]
+    for number in running.pids:
+        assert f"[worker='{number}']" in running.log
+
+
+def test_the_status_page_is_about_all_workers(running: Group) -> None:
+    status, text = running.http("/status.json")
+    facts = {one["name"]: one for one in json.loads(text)["models"]}
+    success = running.metric('nv_inference_request_success{model="m",version="1"}')
+
+    assert status == 200
+    assert facts["m"]["counts"]["success"] == success
+    assert facts["digits"]["state"] == "READY"
+    assert running.http("/")[1].startswith("<!doctype html>")
+    assert "openvino" in running.http("/models/digits/versions/1/explain")[1]
+
+
+def test_what_rest_refuses_reads_the_same_behind_the_supervisor(running: Group) -> None:
+    assert running.http("/v2/models/none") == (
+        404,
+        '{"error": "there is no model \'none\'; this server has digits, m"}',
+    )
+    assert running.http("/v2/nowhere")[0] == running.http("/nowhere")[0] == 404
+    with triton_http.InferenceServerClient(running.http_address) as client:
+        short = triton_http.InferInput("image", [1, 1, 8, 7], "FP32")
+        short.set_data_from_numpy(np.zeros((1, 1, 8, 7), np.float32))
+        with pytest.raises(InferenceServerException, match="image"):
+            client.infer("digits", [short])
+
+
+def test_a_line_of_the_log_names_its_worker(running: Group) -> None:
+    for number in "01":
+        assert re.search(rf"Loaded model 'm' version 1 .*\[worker='{number}'\]", running.log)
+
+
+def test_a_change_that_no_worker_can_make_is_refused_in_one_sentence(running: Group) -> None:
+    client = running.connect()
+
+    with pytest.raises(InferenceServerException, match=r"^\[StatusCode.INTERNAL\] model 'other' is not loaded: there "):
+        client.load_model("other")
+    assert status_of(lambda: client.register_system_shared_memory("region", "no-such-object", 16)) == "INTERNAL"
+    assert status_of(lambda: client.get_inference_statistics("other")) == "INVALID_ARGUMENT"
+    assert status_of(lambda: client.update_log_settings({"log_info": False})) == "PERMISSION_DENIED"

@@ -1,0 +1,38 @@
+"""Workers that tests put in place of a child process, or before one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from engines.errors import WorkerError
+
+
+class AnyWorker(Protocol):
+    """The part of ``engines.Worker`` that compilations call."""
+
+    def call(self, function: Callable[..., Any], timeout_s: float, /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class InProcessWorker:
+    """Runs jobs in this process, so that backends that a test registers are visible to them."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def call(self, function: Callable[..., Any], timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append(function.__name__)
+        return function(*args, **kwargs)
+
+
+class CrashingWorker:
+    """A worker whose child crashes whenever it runs one of the functions named."""
+
+    def __init__(self, inner: AnyWorker, *functions: str) -> None:
+        self.inner = inner
+        self.functions = list(functions)
+
+    def call(self, function: Callable[..., Any], timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
+        if function.__name__ in self.functions:
+            raise WorkerError(f"The process that ran {function.__name__} crashed (exit code -11).")
+        return self.inner.call(function, timeout_s, *args, **kwargs)

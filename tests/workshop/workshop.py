@@ -1,0 +1,74 @@
+"""Writes models for tests, compiles them, and opens them."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from engines import (
+    BuildOptions,
+    CompiledModel,
+    CompileOptions,
+    EngineCache,
+    Executable,
+    PrecisionOptions,
+    Worker,
+    compile_model,
+    load_executable,
+)
+from partitioner import PartitionOptions
+from stand_in_workers import AnyWorker
+
+
+class Workshop:
+    """Writes models, compiles them in the session's worker, and runs them."""
+
+    def __init__(self, folder: pathlib.Path, worker: Worker) -> None:
+        self.folder = folder
+        self.worker = worker
+        self._numbers = itertools.count()
+
+    def write(self, model: str | onnx.ModelProto, *, opset: int = 21, ir: int = 10, domains: str = "") -> pathlib.Path:
+        """Write a model; text is a graph in ONNX's own language."""
+        if isinstance(model, str):
+            model = onnx.parser.parse_model(f'<ir_version: {ir}, opset_import: ["": {opset}{domains}]> {model}')
+        path = self.folder / f"model_{next(self._numbers)}.onnx"
+        onnx.save(model, path)
+        return path
+
+    def compile(
+        self,
+        source: pathlib.Path,
+        *,
+        engine: str = "openvino",
+        native_ops: Sequence[str] = (),
+        cache: EngineCache | None = None,
+        samples: pathlib.Path | None = None,
+        worker: AnyWorker | None = None,
+        build: BuildOptions | None = None,
+        precision: PrecisionOptions | None = None,
+        tune: bool = False,
+    ) -> CompiledModel:
+        options = CompileOptions(
+            engine=engine,
+            partition=PartitionOptions(native_ops=tuple(native_ops)),
+            samples=samples,
+            build=build or BuildOptions(),
+            precision=precision or PrecisionOptions(),
+            tune=tune,
+        )
+        chosen = typing.cast("Worker", worker or self.worker)  # tests put others in its place
+        return compile_model(source, options, cache=cache, worker=chosen)
+
+    def compile_file(self, source: pathlib.Path, **options: Any) -> pathlib.Path:
+        path = self.folder / f"compiled_{next(self._numbers)}.onnx"
+        self.compile(source, **options).save(path)
+        return path
+
+    def executable(self, model: str | onnx.ModelProto, *, opset: int = 21, **options: Any) -> Executable:
+        return load_executable(self.compile_file(self.write(model, opset=opset), **options))
