@@ -237,7 +237,7 @@ def test_a_folder_holds_few_files(folder: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_imports_point_one_way(package) -> None:
+def test_imports_point_one_way(package: str) -> None:
     others = set(PACKAGES) - PACKAGES[package]
 
     wrong = [(path, name) for path in modules(package) for name in imported(tree(path)) if is_within(name, *others)]
@@ -313,7 +313,7 @@ def test_no_module_is_named_utils_or_like_a_library() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_only_hands_out_names(package) -> None:
+def test_a_package_only_hands_out_names(package: str) -> None:
     docstring, *statements = tree(f"{package}/__init__.py").body
 
     code = [s for s in statements if not (isinstance(s, ast.ImportFrom | ast.Assign) or is_docstring(s))]
@@ -324,7 +324,7 @@ def test_a_package_only_hands_out_names(package) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_public_names_are_sorted_and_exist(package) -> None:
+def test_public_names_are_sorted_and_exist(package: str) -> None:
     module = importlib.import_module(package)
     names = getattr(module, "__all__", [])
 
@@ -334,7 +334,7 @@ def test_public_names_are_sorted_and_exist(package) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_a_package_imports_is_public(package) -> None:
+def test_what_a_package_imports_is_public(package: str) -> None:
     assert sorted(public_names(package)) == sorted(getattr(importlib.import_module(package), "__all__", []))
 
 

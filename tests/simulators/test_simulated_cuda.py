@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Iterator
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def gpu() -> SimulatedGpu:
 
 
 @pytest.fixture
-def cuda(gpu: SimulatedGpu) -> Any:
+def cuda(gpu: SimulatedGpu) -> Iterator[ModuleType]:
     """A driver, in a thread with a current context."""
     driver = make_driver(gpu)
     context = driver.Device(0).retain_primary_context()
@@ -29,11 +30,11 @@ def cuda(gpu: SimulatedGpu) -> Any:
     gpu.stack.clear()
 
 
-def test_the_device_says_that_it_is_simulated(cuda) -> None:
+def test_the_device_says_that_it_is_simulated(cuda: ModuleType) -> None:
     assert cuda.Device(0).name() == "simulated GPU"
 
 
-def test_device_memory_is_aligned_and_holds_poison(cuda) -> None:
+def test_device_memory_is_aligned_and_holds_poison(cuda: ModuleType) -> None:
     memory, host = cuda.mem_alloc(16), np.empty(16, np.uint8)
 
     cuda.memcpy_dtoh(host, memory)
@@ -42,7 +43,7 @@ def test_device_memory_is_aligned_and_holds_poison(cuda) -> None:
     assert host.tolist() == [POISON] * 16
 
 
-def test_a_copy_to_page_locked_memory_comes_late(cuda) -> None:
+def test_a_copy_to_page_locked_memory_comes_late(cuda: ModuleType) -> None:
     memory, stream = cuda.mem_alloc(16), cuda.Stream()
     host = cuda.pagelocked_empty(4, np.float32)
     cuda.memcpy_htod(memory, ONES)
@@ -55,7 +56,7 @@ def test_a_copy_to_page_locked_memory_comes_late(cuda) -> None:
     np.testing.assert_array_equal(host, ONES)
 
 
-def test_page_locked_memory_is_read_when_the_stream_gets_there(cuda) -> None:
+def test_page_locked_memory_is_read_when_the_stream_gets_there(cuda: ModuleType) -> None:
     memory, stream, result = cuda.mem_alloc(16), cuda.Stream(), np.empty(4, np.float32)
     host = cuda.pagelocked_empty(4, np.float32)
     host.fill(1)
@@ -67,7 +68,7 @@ def test_page_locked_memory_is_read_when_the_stream_gets_there(cuda) -> None:
     assert result.tolist() == [2] * 4
 
 
-def test_other_host_memory_is_read_before_the_call_returns(cuda) -> None:
+def test_other_host_memory_is_read_before_the_call_returns(cuda: ModuleType) -> None:
     memory, stream, result = cuda.mem_alloc(16), cuda.Stream(), np.empty(4, np.float32)
     host = ONES.copy()
 
@@ -78,7 +79,7 @@ def test_other_host_memory_is_read_before_the_call_returns(cuda) -> None:
     np.testing.assert_array_equal(result, ONES)
 
 
-def test_an_event_waits_for_what_was_recorded_and_no_more(cuda) -> None:
+def test_an_event_waits_for_what_was_recorded_and_no_more(cuda: ModuleType) -> None:
     memory, stream, event = cuda.mem_alloc(16), cuda.Stream(), cuda.Event()
     host = cuda.pagelocked_empty(4, np.float32)
     host.fill(0)
@@ -95,7 +96,7 @@ def test_an_event_waits_for_what_was_recorded_and_no_more(cuda) -> None:
     assert not stream.is_done()
 
 
-def test_a_stream_waits_for_an_event_of_another(cuda) -> None:
+def test_a_stream_waits_for_an_event_of_another(cuda: ModuleType) -> None:
     memory, first, second, event = cuda.mem_alloc(16), cuda.Stream(), cuda.Stream(), cuda.Event()
     host = cuda.pagelocked_empty(4, np.float32)
     cuda.memcpy_htod_async(memory, ONES, first)
@@ -108,17 +109,17 @@ def test_a_stream_waits_for_an_event_of_another(cuda) -> None:
     np.testing.assert_array_equal(host, ONES)
 
 
-def test_more_memory_than_there_is_can_not_be_allocated(cuda) -> None:
+def test_more_memory_than_there_is_can_not_be_allocated(cuda: ModuleType) -> None:
     with pytest.raises(cuda.MemoryError, match="cuMemAlloc failed: out of memory"):
         cuda.mem_alloc(8192)
 
 
-def test_an_address_outside_of_device_memory_is_refused_at_once(cuda) -> None:
+def test_an_address_outside_of_device_memory_is_refused_at_once(cuda: ModuleType) -> None:
     with pytest.raises(cuda.LogicError, match="cuMemcpyHtoD failed: invalid argument"):
         cuda.memcpy_htod(ONES.ctypes.data, ONES)
 
 
-def test_memory_that_is_freed_before_its_work_has_run_loses_the_context(cuda) -> None:
+def test_memory_that_is_freed_before_its_work_has_run_loses_the_context(cuda: ModuleType) -> None:
     memory, stream = cuda.mem_alloc(16), cuda.Stream()
     cuda.memset_d8_async(memory, 0, 16, stream)
     memory.free()
@@ -129,7 +130,7 @@ def test_memory_that_is_freed_before_its_work_has_run_loses_the_context(cuda) ->
         cuda.mem_alloc(16)
 
 
-def test_a_lost_context_stays_lost(gpu: SimulatedGpu, cuda) -> None:
+def test_a_lost_context_stays_lost(gpu: SimulatedGpu, cuda: ModuleType) -> None:
     gpu.fail(LAUNCH_FAILED)
 
     for _ in range(2):
@@ -137,7 +138,7 @@ def test_a_lost_context_stays_lost(gpu: SimulatedGpu, cuda) -> None:
             cuda.Stream()
 
 
-def test_a_thread_without_a_context_can_do_nothing(cuda) -> None:
+def test_a_thread_without_a_context_can_do_nothing(cuda: ModuleType) -> None:
     errors: list[Exception] = []
 
     def work() -> None:
@@ -153,14 +154,14 @@ def test_a_thread_without_a_context_can_do_nothing(cuda) -> None:
     assert [str(error) for error in errors] == ["cuMemAlloc failed: invalid device context"]
 
 
-def test_popping_an_empty_stack_is_an_error(cuda) -> None:
+def test_popping_an_empty_stack_is_an_error(cuda: ModuleType) -> None:
     cuda.Context.pop()
 
     with pytest.raises(cuda.LogicError, match="context::pop failed"):
         cuda.Context.pop()
 
 
-def test_memory_freed_by_a_thread_that_has_not_its_context_is_lost(gpu: SimulatedGpu, cuda) -> None:
+def test_memory_freed_by_a_thread_that_has_not_its_context_is_lost(gpu: SimulatedGpu, cuda: ModuleType) -> None:
     memory = cuda.mem_alloc(16)
     warned: list[str] = []
 
@@ -177,7 +178,7 @@ def test_memory_freed_by_a_thread_that_has_not_its_context_is_lost(gpu: Simulate
     assert gpu.leaks()["device allocations"] == 1
 
 
-def test_memory_that_is_freed_twice_is_told(cuda) -> None:
+def test_memory_that_is_freed_twice_is_told(cuda: ModuleType) -> None:
     memory = cuda.mem_alloc(16)
     memory.free()
 
@@ -202,7 +203,7 @@ def test_what_is_left_over_is_counted(gpu: SimulatedGpu) -> None:
     assert gpu.leaks() == {}
 
 
-def test_a_stream_that_goes_with_work_to_do_is_a_misuse(gpu: SimulatedGpu, cuda) -> None:
+def test_a_stream_that_goes_with_work_to_do_is_a_misuse(gpu: SimulatedGpu, cuda: ModuleType) -> None:
     memory, stream = cuda.mem_alloc(16), cuda.Stream()
     cuda.memset_d8_async(memory, 0, 16, stream)
 
@@ -211,7 +212,7 @@ def test_a_stream_that_goes_with_work_to_do_is_a_misuse(gpu: SimulatedGpu, cuda)
     assert gpu.misuses == ["a stream was destroyed before its work was done"]
 
 
-def test_a_read_beyond_an_allocation_is_illegal(gpu: SimulatedGpu, cuda) -> None:
+def test_a_read_beyond_an_allocation_is_illegal(gpu: SimulatedGpu, cuda: ModuleType) -> None:
     memory = cuda.mem_alloc(16)
 
     with pytest.raises(Exception, match="illegal memory access") as caught:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +13,7 @@ import pytest
 
 from simulated_cuda import POISON
 from simulated_tensorrt import Plan
+from tests.simulators.workbench import BoundContext
 from workbench import Workbench
 
 CHAIN = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Tanh(a) }"
@@ -26,11 +29,11 @@ def bench() -> Workbench:
 
 
 @pytest.fixture
-def chain(bench: Workbench):
+def chain(bench: Workbench) -> BoundContext:
     return bench.context(CHAIN)
 
 
-def test_results_are_those_of_the_model_and_come_late(bench: Workbench, chain) -> None:
+def test_results_are_those_of_the_model_and_come_late(bench: Workbench, chain: BoundContext) -> None:
     early = np.empty((2, 3), np.float32)
     chain.give(x=X)
     assert chain.enqueue()
@@ -41,7 +44,7 @@ def test_results_are_those_of_the_model_and_come_late(bench: Workbench, chain) -
     assert early.tobytes() == bytes([POISON]) * 24
 
 
-def test_scratch_memory_holds_poison_after_a_run(bench: Workbench, chain) -> None:
+def test_scratch_memory_holds_poison_after_a_run(bench: Workbench, chain: BoundContext) -> None:
     bench.cuda.memset_d8(chain.arena, 0, 256)
     chain.give(x=X)
     chain.enqueue()
@@ -68,7 +71,9 @@ def test_the_version_and_the_plan_say_that_they_are_simulated(bench: Workbench) 
         pytest.param(lambda c: c.bench.gpu.fail(700), "illegal memory access", id="lost-context"),
     ],
 )
-def test_an_enqueue_that_can_not_work_gives_false_and_says_why(spoil, said, bench: Workbench, chain) -> None:
+def test_an_enqueue_that_can_not_work_gives_false_and_says_why(
+    spoil: Callable[..., Any], said: str, bench: Workbench, chain: BoundContext
+) -> None:
     queue = bench.stream._queue
     chain.give(x=X)
     spoil(chain)
@@ -80,7 +85,7 @@ def test_an_enqueue_that_can_not_work_gives_false_and_says_why(spoil, said, benc
     assert said in bench.said[-1]
 
 
-def test_an_address_outside_of_device_memory_loses_the_context_later(bench: Workbench, chain) -> None:
+def test_an_address_outside_of_device_memory_loses_the_context_later(bench: Workbench, chain: BoundContext) -> None:
     chain.give(x=X)
     chain.context.set_tensor_address("x", 1 << 40)
 
@@ -98,7 +103,7 @@ def test_shapes_that_were_not_set_are_told(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (0, 3), (2, 4), (2,)])
-def test_a_shape_outside_of_the_profile_is_refused(shape, bench: Workbench) -> None:
+def test_a_shape_outside_of_the_profile_is_refused(shape: tuple[int, ...], bench: Workbench) -> None:
     bound = bench.context(BATCHES, profiles=[SMALL])
 
     assert not bound.context.set_input_shape("x", shape)
@@ -205,11 +210,11 @@ def test_outputs_whose_shape_only_a_run_tells_go_through_an_allocator(bench: Wor
         def __init__(self) -> None:
             bench.trt.IOutputAllocator.__init__(self)
 
-        def reallocate_output_async(self, tensor_name, memory, size, alignment, stream):
+        def reallocate_output_async(self, tensor_name: str, memory: int, size: int, alignment: int, stream: int):
             bound.memory[tensor_name] = bench.cuda.mem_alloc(size)
             return int(bound.memory[tensor_name])
 
-        def notify_shape(self, tensor_name, shape):
+        def notify_shape(self, tensor_name: str, shape: tuple[int, ...]):
             shapes.append(tuple(shape))
 
     assert tuple(bound.context.get_tensor_shape("y")) == (2, -1)
@@ -227,7 +232,7 @@ def test_what_an_allocator_raises_is_printed_and_lost(bench: Workbench, capfd: p
     bound = bench.context("g (float[2,3] x) => (int64[2,N] y) { y = NonZero(x) }")
 
     class Allocator(bench.trt.IOutputAllocator):
-        def reallocate_output_async(self, tensor_name, memory, size, alignment, stream):
+        def reallocate_output_async(self, tensor_name: str, memory: int, size: int, alignment: int, stream: int):
             raise ValueError("no room here")
 
     bound.context.set_output_allocator("y", Allocator())
@@ -245,7 +250,7 @@ def test_what_an_allocator_raises_is_printed_and_lost(bench: Workbench, capfd: p
         pytest.param(lambda plan: b"other bytes", "this is no plan", id="no-plan"),
     ],
 )
-def test_a_damaged_plan_gives_none(spoil, said, bench: Workbench) -> None:
+def test_a_damaged_plan_gives_none(spoil: Callable[..., Any], said: str, bench: Workbench) -> None:
     plan = spoil(bytes(bench.build(CHAIN)))
 
     assert bench.read(plan) is None
@@ -261,7 +266,9 @@ def test_a_damaged_plan_gives_none(spoil, said, bench: Workbench) -> None:
         pytest.param("11.4.0.106", ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"], "11.0.0.114", False, id="newer"),
     ],
 )
-def test_a_plan_of_another_release_is_read_only_if_it_is_compatible(built, flags, found, accepted) -> None:
+def test_a_plan_of_another_release_is_read_only_if_it_is_compatible(
+    built: str, flags: list[str], found: str, accepted: bool
+) -> None:
     plan = Workbench(version=built).build(CHAIN, flags=flags)
     bench = Workbench(version=found)
 
@@ -271,7 +278,7 @@ def test_a_plan_of_another_release_is_read_only_if_it_is_compatible(built, flags
 
 
 @pytest.mark.parametrize(("level", "accepted"), [("NONE", False), ("AMPERE_PLUS", True)])
-def test_a_plan_for_another_gpu_is_read_only_if_it_is_compatible(level, accepted, bench: Workbench) -> None:
+def test_a_plan_for_another_gpu_is_read_only_if_it_is_compatible(level: str, accepted: bool, bench: Workbench) -> None:
     compatibility = bench.trt.HardwareCompatibilityLevel[level]
     plan = bench.build(CHAIN, hardware_compatibility_level=compatibility)
     bench.gpu.compute_capability = (8, 6)
@@ -339,7 +346,7 @@ def test_weights_are_handed_over_by_address(bench: Workbench) -> None:
     assert onnx.numpy_helper.to_array(weights[0]).tolist() == [1, 2, 3]
 
 
-def test_two_threads_in_one_context_are_a_misuse(bench: Workbench, chain) -> None:
+def test_two_threads_in_one_context_are_a_misuse(bench: Workbench, chain: BoundContext) -> None:
     entered, left = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -358,7 +365,7 @@ def test_two_threads_in_one_context_are_a_misuse(bench: Workbench, chain) -> Non
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_scratch_memory_is_not_used_by_two_streams_at_once(waits, bench: Workbench, chain) -> None:
+def test_scratch_memory_is_not_used_by_two_streams_at_once(waits: bool, bench: Workbench, chain: BoundContext) -> None:
     other, event = bench.context(CHAIN), bench.cuda.Event()
     other.context.set_device_memory(int(chain.arena), 256)
     second = bench.cuda.Stream()
@@ -373,14 +380,14 @@ def test_scratch_memory_is_not_used_by_two_streams_at_once(waits, bench: Workben
     assert bench.gpu.misuses == ([] if waits else ["two streams use the same scratch memory at once"])
 
 
-def test_layers_are_told_by_inspector_and_profiler(bench: Workbench, chain) -> None:
+def test_layers_are_told_by_inspector_and_profiler(bench: Workbench, chain: BoundContext) -> None:
     times: dict[str, float] = {}
 
     class Profiler(bench.trt.IProfiler):
         def __init__(self) -> None:
             bench.trt.IProfiler.__init__(self)
 
-        def report_layer_time(self, layer_name, ms):
+        def report_layer_time(self, layer_name: str, ms: float):
             times[layer_name] = ms
 
     chain.context.profiler = Profiler()

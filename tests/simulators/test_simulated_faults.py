@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def bench() -> Workbench:
 
 
 @pytest.mark.parametrize("name", ["Builder", "Runtime"])
-def test_without_a_gpu_nothing_starts(name, bench: Workbench) -> None:
+def test_without_a_gpu_nothing_starts(name: str, bench: Workbench) -> None:
     bench.simulation.faults.builder_missing = True
 
     with pytest.raises(TypeError, match="factory function returned nullptr"):
@@ -43,7 +44,9 @@ def test_without_a_gpu_nothing_starts(name, bench: Workbench) -> None:
         ("context_fails", lambda bench, plan, engine: engine.create_execution_context()),
     ],
 )
-def test_a_failure_gives_none_and_its_cause_is_in_the_log(fault, ask, bench: Workbench) -> None:
+def test_a_failure_gives_none_and_its_cause_is_in_the_log(
+    fault: str, ask: Callable[..., Any], bench: Workbench
+) -> None:
     plan, engine = bench.build(CHAIN), bench.engine(CHAIN)
     setattr(bench.simulation.faults, fault, "out of memory")
 
@@ -68,7 +71,7 @@ def test_one_enqueue_of_several_fails(bench: Workbench) -> None:
         (LAUNCH_FAILED, "LaunchError", "unspecified launch failure"),
     ],
 )
-def test_an_error_of_a_kernel_comes_late_and_stays(code, kind, said, bench: Workbench) -> None:
+def test_an_error_of_a_kernel_comes_late_and_stays(code: int, kind: str, said: str, bench: Workbench) -> None:
     bound = bench.context(CHAIN)
     bound.give(x=X)
     bench.gpu.fails_kernel = code
@@ -96,14 +99,14 @@ def test_a_build_tells_its_progress_and_can_be_stopped(bench: Workbench) -> None
             bench.trt.IProgressMonitor.__init__(self)
             self._last = last
 
-        def phase_start(self, phase_name, parent_phase, num_steps):
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int):
             steps.append((phase_name, num_steps))
 
-        def step_complete(self, phase_name, step):
+        def step_complete(self, phase_name: str, step: int):
             steps.append(step)
             return step < self._last
 
-        def phase_finish(self, phase_name):
+        def phase_finish(self, phase_name: str):
             steps.append("finished")
 
     assert bench.build(CHAIN, progress_monitor=Monitor(9)) is not None
@@ -114,7 +117,7 @@ def test_a_build_tells_its_progress_and_can_be_stopped(bench: Workbench) -> None
 
 def test_a_monitor_that_raises_stops_the_build(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
     class Monitor(bench.trt.IProgressMonitor):
-        def phase_start(self, phase_name, parent_phase, num_steps):
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int):
             raise ValueError("the terminal is gone")
 
     assert bench.build(CHAIN, progress_monitor=Monitor()) is None

@@ -18,6 +18,7 @@ import pytest
 from comparison import AssertSame, RunPlainly
 from engines import EngineCache, load_executable
 from engines.artifact.cache import CachedEngine, engine_key
+from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.refusal import Refusal
 from faulty_backends import UnreliableBackend
 from partitioner import ReasonCode
@@ -37,7 +38,7 @@ def source(workshop: Workshop) -> pathlib.Path:
 @pytest.fixture
 def compile_cached(
     workshop: Workshop, source: pathlib.Path, in_process: InProcessWorker, cache: EngineCache
-) -> Callable[..., Any]:
+) -> Callable[..., CompiledModel]:
     """Compile with the reference backend, which is quick, in this process."""
 
     def compile_it(**changes: Any) -> Any:
@@ -63,7 +64,9 @@ def test_second_compile_builds_nothing(
     same(plain(path, FEEDS), plain(source, FEEDS))
 
 
-def test_second_compile_calls_no_library(compile_cached: Callable[..., Any], in_process: InProcessWorker) -> None:
+def test_second_compile_calls_no_library(
+    compile_cached: Callable[..., CompiledModel], in_process: InProcessWorker
+) -> None:
     compile_cached()
     in_process.calls.clear()
 
@@ -73,7 +76,7 @@ def test_second_compile_calls_no_library(compile_cached: Callable[..., Any], in_
     assert "check_segments" not in in_process.calls
 
 
-def test_moved_model_finds_its_engines(compile_cached: Callable[..., Any], source: pathlib.Path) -> None:
+def test_moved_model_finds_its_engines(compile_cached: Callable[..., CompiledModel], source: pathlib.Path) -> None:
     compile_cached()
 
     moved = compile_cached(source=source.rename(source.with_name("other.onnx")))
@@ -90,7 +93,7 @@ def test_moved_model_finds_its_engines(compile_cached: Callable[..., Any], sourc
     ],
 )
 def test_changed_segment_is_built_again(
-    graph: str, built: int, compile_cached: Callable[..., Any], workshop: Workshop
+    graph: str, built: int, compile_cached: Callable[..., CompiledModel], workshop: Workshop
 ) -> None:
     compile_cached()
 
@@ -99,7 +102,7 @@ def test_changed_segment_is_built_again(
     assert changed.engines_built == built
 
 
-def test_changed_weight_is_built_again(compile_cached: Callable[..., Any], workshop: Workshop) -> None:
+def test_changed_weight_is_built_again(compile_cached: Callable[..., CompiledModel], workshop: Workshop) -> None:
     graph = "g (float[N,4] x) => (float[N,4] y) <float[4] w = {1,2,3,%d}> { r = Relu(x) y = Mul(r, w) }"
     compile_cached(source=workshop.write(graph % 4))
 
@@ -107,7 +110,7 @@ def test_changed_weight_is_built_again(compile_cached: Callable[..., Any], works
     assert compile_cached(source=workshop.write(graph % 5)).engines_built == 1
 
 
-def test_changed_opset_is_built_again(compile_cached: Callable[..., Any], workshop: Workshop) -> None:
+def test_changed_opset_is_built_again(compile_cached: Callable[..., CompiledModel], workshop: Workshop) -> None:
     compile_cached()
 
     assert compile_cached(source=workshop.write(GRAPH, opset=20)).engines_built == 2
@@ -115,7 +118,10 @@ def test_changed_opset_is_built_again(compile_cached: Callable[..., Any], worksh
 
 @pytest.mark.parametrize("what", ["version", "device", "properties"])
 def test_other_library_or_machine_builds_again(
-    what: str, compile_cached: Callable[..., Any], unreliable: type[UnreliableBackend], monkeypatch: pytest.MonkeyPatch
+    what: str,
+    compile_cached: Callable[..., CompiledModel],
+    unreliable: type[UnreliableBackend],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compile_cached(engine="unreliable")
 
@@ -187,7 +193,7 @@ def damage_envelope(text: bytes, by: bytes) -> Callable[[pathlib.Path], None]:
 )
 def test_damaged_entry_is_built_again_with_a_warning(
     damage: Callable[[pathlib.Path], None],
-    compile_cached: Callable[..., Any],
+    compile_cached: Callable[..., CompiledModel],
     tmp_path: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -203,7 +209,9 @@ def test_damaged_entry_is_built_again_with_a_warning(
     assert not caplog.records
 
 
-def test_entry_of_another_segment_is_built_again(compile_cached: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+def test_entry_of_another_segment_is_built_again(
+    compile_cached: Callable[..., CompiledModel], tmp_path: pathlib.Path
+) -> None:
     compile_cached()
     one, other = sorted(p.stem for p in (tmp_path / "cache").glob("*.engine"))
     for suffix in (".json", ".engine"):
@@ -213,7 +221,7 @@ def test_entry_of_another_segment_is_built_again(compile_cached: Callable[..., A
 
 
 def test_missing_engine_is_a_miss_without_a_warning(
-    compile_cached: Callable[..., Any], tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    compile_cached: Callable[..., CompiledModel], tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     compile_cached()
     damage_files("*.engine", lambda data: None)(tmp_path / "cache")
@@ -223,7 +231,7 @@ def test_missing_engine_is_a_miss_without_a_warning(
 
 
 def test_refusals_are_remembered(
-    compile_cached: Callable[..., Any], unreliable: type[UnreliableBackend], in_process: InProcessWorker
+    compile_cached: Callable[..., CompiledModel], unreliable: type[UnreliableBackend], in_process: InProcessWorker
 ) -> None:
     unreliable.refuses = ("Exp",)
     unreliable.miscomputes = ("Neg",)
@@ -280,7 +288,7 @@ def test_entry_larger_than_the_cache_is_not_kept_and_drops_no_other(tmp_path: pa
 
 
 def test_cache_that_can_not_be_written_is_a_warning(
-    compile_cached: Callable[..., Any], tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    compile_cached: Callable[..., CompiledModel], tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
 
@@ -291,7 +299,7 @@ def test_cache_that_can_not_be_written_is_a_warning(
 
 
 def test_full_disk_is_a_warning(
-    compile_cached: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    compile_cached: Callable[..., CompiledModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -303,7 +311,7 @@ def test_full_disk_is_a_warning(
 
 
 def test_cache_that_can_only_be_read_is_used(
-    compile_cached: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    compile_cached: Callable[..., CompiledModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     compile_cached()
 

@@ -14,6 +14,7 @@ import pytest
 
 from comparison import AssertSame, RunPlainly
 from engines import load_executable
+from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import sha256_of_file, write_atomically, write_model
 from engines.errors import OutputFileError
 from partitioner import ExternalDataError
@@ -35,7 +36,7 @@ def source(shared_workshop: Workshop) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def compiled(source: pathlib.Path, shared_workshop: Workshop) -> Any:
+def compiled(source: pathlib.Path, shared_workshop: Workshop) -> CompiledModel:
     return shared_workshop.compile(source, native_ops=("Relu",))
 
 
@@ -100,19 +101,19 @@ def test_full_disk_leaves_the_old_file_alone(
     assert names(tmp_path) == ["file"]
 
 
-def test_compile_to_a_missing_folder_is_an_error(compiled: Any, tmp_path: pathlib.Path) -> None:
+def test_compile_to_a_missing_folder_is_an_error(compiled: CompiledModel, tmp_path: pathlib.Path) -> None:
     with pytest.raises(OutputFileError, match=r"missing/out\.onnx: can't be written"):
         compiled.save(tmp_path / "missing" / "out.onnx")
 
 
-def test_small_model_is_one_file(compiled: Any, tmp_path: pathlib.Path) -> None:
+def test_small_model_is_one_file(compiled: CompiledModel, tmp_path: pathlib.Path) -> None:
     compiled.save(tmp_path / "out.onnx")
 
     assert names(tmp_path) == ["out.onnx"]
 
 
 def test_large_model_puts_engines_and_weights_beside_it(
-    compiled: Any, source: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
+    compiled: CompiledModel, source: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
     path = tmp_path / "large.onnx"
 
@@ -128,7 +129,7 @@ def test_large_model_puts_engines_and_weights_beside_it(
     same(plain(path, FEEDS), plain(source, FEEDS), 1e-4)
 
 
-def test_sidecars_are_named_by_their_content(compiled: Any, tmp_path: pathlib.Path) -> None:
+def test_sidecars_are_named_by_their_content(compiled: CompiledModel, tmp_path: pathlib.Path) -> None:
     write_model(compiled.model, tmp_path / "large.onnx", inline_limit_bytes=1000)
 
     for path in tmp_path.iterdir():
@@ -143,7 +144,9 @@ def test_sidecars_are_named_by_their_content(compiled: Any, tmp_path: pathlib.Pa
     assert sorted(sidecars) == [n for n in names(tmp_path) if n.endswith(".engine")]
 
 
-def test_large_model_may_be_saved_more_than_once(compiled: Any, tmp_path: pathlib.Path, same: AssertSame) -> None:
+def test_large_model_may_be_saved_more_than_once(
+    compiled: CompiledModel, tmp_path: pathlib.Path, same: AssertSame
+) -> None:
     before = compiled.model.SerializeToString(deterministic=True)
 
     for folder in ("one", "two"):
@@ -156,7 +159,7 @@ def test_large_model_may_be_saved_more_than_once(compiled: Any, tmp_path: pathli
 
 
 def test_full_disk_leaves_the_large_model_in_memory_whole(
-    compiled: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    compiled: CompiledModel, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = compiled.model.SerializeToString(deterministic=True)
     replace, done = pathlib.Path.replace, list[pathlib.Path]()
@@ -196,7 +199,7 @@ def test_large_model_can_be_compiled(
     same(plain(path, FEEDS), plain(source, FEEDS), 1e-4)
 
 
-def test_missing_weights_are_an_error_that_names_the_file(compiled: Any, tmp_path: pathlib.Path) -> None:
+def test_missing_weights_are_an_error_that_names_the_file(compiled: CompiledModel, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "large.onnx"
     write_model(compiled.model, path, inline_limit_bytes=1000)
     next(tmp_path.glob("*.data")).unlink()
@@ -205,7 +208,7 @@ def test_missing_weights_are_an_error_that_names_the_file(compiled: Any, tmp_pat
         load_executable(path)
 
 
-def test_moved_model_takes_its_sidecars_along(compiled: Any, tmp_path: pathlib.Path) -> None:
+def test_moved_model_takes_its_sidecars_along(compiled: CompiledModel, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "before"
     folder.mkdir()
     write_model(compiled.model, folder / "large.onnx", inline_limit_bytes=1000)

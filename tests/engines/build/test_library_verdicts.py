@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import onnx
 import pytest
@@ -35,7 +36,7 @@ class AskedWorker(Worker):
         self.asked: list[list[str]] = []
         self._answer = answer
 
-    def call(self, function, timeout_s, /, *args, **kwargs):
+    def call(self, function: Callable[..., Any], timeout_s: float | None, /, *args, **kwargs):
         assert function is jobs.check_support
         model = onnx.load(args[1])
         self.asked.append([node.op_type for node in model.graph.node])

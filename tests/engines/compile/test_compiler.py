@@ -35,7 +35,7 @@ from workshop import Workshop
 
 
 @pytest.fixture(scope="module")
-def compiled(source: pathlib.Path, shared_workshop: Workshop) -> Any:
+def compiled(source: pathlib.Path, shared_workshop: Workshop) -> CompiledModel:
     return shared_workshop.compile(source, native_ops=("Relu",))
 
 

@@ -152,7 +152,7 @@ def test_arena_that_moves_drops_what_was_recorded(machine: Machine, graphs: Grap
 
 @pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
 def test_recording_that_fails_is_given_up_and_the_engine_enqueued(
-    call, machine: Machine, graphs: Graphs, one_lane: None
+    call: str, machine: Machine, graphs: Graphs, one_lane: None
 ) -> None:
     model = load(machine, graphs, FIXED)
     graphs.fails = call

@@ -7,6 +7,7 @@ import logging
 import pathlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,7 +27,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attri
 
 
 @pytest.fixture
-def both_installed(monkeypatch: pytest.MonkeyPatch):
+def both_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     versions = {"onnxruntime": "1.31.1", "onnxruntime-gpu": "1.30.0"}
     monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
     warn_of_overlay.cache_clear()
@@ -38,7 +39,7 @@ def test_one_distribution_of_onnxruntime_is_fine() -> None:
     assert overlay_problem() is None
 
 
-def test_two_distributions_are_told_with_the_command_that_mends_it(both_installed) -> None:
+def test_two_distributions_are_told_with_the_command_that_mends_it(both_installed: None) -> None:
     assert overlay_problem() == (
         "onnxruntime 1.31.1 and onnxruntime-gpu 1.30.0 are both installed and overwrite each other's files. "
         "Keep one: pip uninstall --yes onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
@@ -46,7 +47,7 @@ def test_two_distributions_are_told_with_the_command_that_mends_it(both_installe
 
 
 def test_the_first_model_that_is_loaded_warns_of_it_once(
-    both_installed, digits: pathlib.Path, caplog: pytest.LogCaptureFixture
+    both_installed: None, digits: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         NativeSession(digits)
@@ -70,7 +71,9 @@ def driver(folder: pathlib.Path, failure: int) -> str:
         pytest.param(101, None, id="driver-without-a-gpu"),
     ],
 )
-def test_the_driver_names_the_gpu(failure, found, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_names_the_gpu(
+    failure: int, found: Gpu | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(devices, "DRIVER", driver(tmp_path, failure))
 
     assert find_gpu() == found

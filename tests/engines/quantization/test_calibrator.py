@@ -8,7 +8,7 @@ import logging
 import pathlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -321,7 +321,7 @@ def test_the_table_is_of_another_model_if_only_the_weights_beside_the_file_chang
     ],
 )
 def test_a_damaged_table_is_refused(
-    digits: pathlib.Path, samples: CalibrationDataset, change, told: str, tmp_path: pathlib.Path
+    digits: pathlib.Path, samples: CalibrationDataset, change: Callable[..., Any], told: str, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "ranges.json"
     calibrate(digits, samples, samples=1).save(path)

@@ -24,7 +24,9 @@ OLD_ARM = "Features\t: fp asimd\n"
         pytest.param("", False, set(), id="unknown"),
     ],
 )
-def test_instruction_sets_decide_about_weights_and_warnings(cpuinfo, reduced, warned, tmp_path: pathlib.Path) -> None:
+def test_instruction_sets_decide_about_weights_and_warnings(
+    cpuinfo: str, reduced: bool, warned: set[str], tmp_path: pathlib.Path
+) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text(cpuinfo)
 

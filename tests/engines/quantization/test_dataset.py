@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,12 @@ def read(dataset: CalibrationDataset, *inputs: TensorSpec, limit: int | None = N
         pytest.param(ROWS.reshape(2, 2, 2), FIXED, [[[0, 1], [2, 3]], [[4, 5], [6, 7]]], id="an-axis-of-samples"),
     ],
 )
-def test_a_leading_axis_counts_samples(save: Callable[..., CalibrationDataset], array, inputs, expected) -> None:
+def test_a_leading_axis_counts_samples(
+    save: Callable[..., CalibrationDataset],
+    array: np.ndarray,
+    inputs: Sequence[TensorSpec],
+    expected: list[list[list[int]]],
+) -> None:
     dataset = save(image=array)
 
     assert [feeds["image"] for feeds in read(dataset, inputs)] == expected
@@ -113,7 +118,9 @@ def test_a_function_yields_samples_as_the_model_takes_them(monkeypatch: pytest.M
         pytest.param({"image": np.array([{}], dtype=object)}, "not an .npz or .npy file of arrays", id="objects"),
     ],
 )
-def test_samples_that_do_not_fit_are_refused(save: Callable[..., CalibrationDataset], arrays, told: str) -> None:
+def test_samples_that_do_not_fit_are_refused(
+    save: Callable[..., CalibrationDataset], arrays: dict[str, Any], told: str
+) -> None:
     with pytest.raises(CalibrationDataError, match=rf"data\.npz: .*{told}"):
         read(save(**arrays), IMAGE)
 
@@ -146,7 +153,7 @@ def test_an_empty_folder_has_no_samples(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["no_such_module:samples", "json:no_such_function"])
-def test_a_function_that_does_not_exist_is_refused(source) -> None:
+def test_a_function_that_does_not_exist_is_refused(source: str) -> None:
     with pytest.raises(CalibrationDataError, match=f"{source}: there is no such function"):
         read(CalibrationDataset(source), IMAGE)
 
@@ -166,7 +173,9 @@ def raising() -> Any:
         pytest.param(lambda: None, "it raises TypeError", id="no-iterable"),
     ],
 )
-def test_a_function_that_gives_no_samples_is_refused(function, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_gives_no_samples_is_refused(
+    function: Callable[[], object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = offer(monkeypatch, function)
 
     with pytest.raises(CalibrationDataError, match=f"module_of_samples:samples: {told}"):

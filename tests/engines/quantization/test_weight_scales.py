@@ -29,7 +29,7 @@ def conv(*channels: list[list[float]]) -> np.ndarray:
         pytest.param(conv([[1], [1]], [[0], [0]]), [2, 2], id="a-channel-of-zeros-takes-the-largest"),
     ],
 )
-def test_a_step_follows_what_is_added_up(weights, expected) -> None:
+def test_a_step_follows_what_is_added_up(weights: np.ndarray, expected: list[int]) -> None:
     np.testing.assert_allclose(weight_step(weights, 0, short_sums=True), np.float32(expected) / 127)
 
 

@@ -10,18 +10,19 @@ from engines import load_executable
 from partitioner import Allowance
 from simulated_cuda_provider import PROVIDER
 from streams import ANYONE, NOTHING, Machine, between, numbers
+from tests.simulators.simulated_cuda_provider import Provider
 
 CHAIN = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) c = Exp(b) d = Softsign(c) y = Abs(d) }"
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) b = Softsign(a) y = Exp(b) }"
 
 
 @pytest.fixture
-def provider(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+def provider(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Provider:
     return simulated_cuda_provider.install(monkeypatch, machine.gpu)
 
 
 def test_nothing_between_two_engines_leaves_the_gpu(
-    machine: Machine, provider, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[str] = []
     for name in ("memcpy_htod_async", "memcpy_dtoh_async"):
@@ -40,7 +41,7 @@ def test_nothing_between_two_engines_leaves_the_gpu(
     assert len(provider.sessions) >= 4
 
 
-def test_sessions_never_ask_for_another_gpu_provider_and_never_fall_back(machine: Machine, provider) -> None:
+def test_sessions_never_ask_for_another_gpu_provider_and_never_fall_back(machine: Machine, provider: Provider) -> None:
     machine.load(CHAIN, native_ops=("Softsign",))
 
     assert {tuple(p[0] if isinstance(p, tuple) else p for p in s.providers) for s in provider.sessions} == {
@@ -50,7 +51,9 @@ def test_sessions_never_ask_for_another_gpu_provider_and_never_fall_back(machine
 
 
 @pytest.mark.parametrize("shift", [0, 64])
-def test_results_of_any_shape_are_handed_on_in_place_or_aligned(shift, machine: Machine, provider) -> None:
+def test_results_of_any_shape_are_handed_on_in_place_or_aligned(
+    shift: int, machine: Machine, provider: Provider
+) -> None:
     machine.profiles = [{"x": between((1, 4), (8, 4))}]
     provider.shift = shift
     model = machine.load(ROWS, native_ops=("Softsign",))
@@ -61,7 +64,7 @@ def test_results_of_any_shape_are_handed_on_in_place_or_aligned(shift, machine: 
     assert model.fallbacks == []
 
 
-def test_narrowed_tensors_pass_through_the_host(machine: Machine, provider) -> None:
+def test_narrowed_tensors_pass_through_the_host(machine: Machine, provider: Provider) -> None:
     graph = "g (double[2, 3] x) => (double[2, 3] y) { a = Relu(x) b = Abs(a) y = Exp(b) }"
     model = machine.load(graph, allow=(Allowance.NARROW_DOUBLE,), native_ops=("Abs",))
 
@@ -70,7 +73,7 @@ def test_narrowed_tensors_pass_through_the_host(machine: Machine, provider) -> N
     assert model.fallbacks == []
 
 
-def test_results_of_fixed_and_of_other_shapes_are_told_apart(machine: Machine, provider) -> None:
+def test_results_of_fixed_and_of_other_shapes_are_told_apart(machine: Machine, provider: Provider) -> None:
     graph = """g (float[N, 4] x, float[6] w) => (float[N, 4] y, float[6] z) {
         a = Relu(x) c = Relu(w) b = Softsign(a) d = Softsign(c) y = Abs(b) z = Exp(d)
     }"""
@@ -84,7 +87,7 @@ def test_results_of_fixed_and_of_other_shapes_are_told_apart(machine: Machine, p
 
 
 def test_stage_that_the_provider_refuses_runs_on_the_host(
-    machine: Machine, provider, caplog: pytest.LogCaptureFixture
+    machine: Machine, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
     provider.refuses = "CUDA failure 100: no CUDA-capable device"
@@ -96,7 +99,7 @@ def test_stage_that_the_provider_refuses_runs_on_the_host(
 
 
 def test_run_that_fails_is_answered_natively_and_the_next_works(
-    machine: Machine, provider, caplog: pytest.LogCaptureFixture
+    machine: Machine, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = machine.load(CHAIN, native_ops=("Softsign",))
     provider.fails = "CUBLAS failure 3"
@@ -108,7 +111,7 @@ def test_run_that_fails_is_answered_natively_and_the_next_works(
     assert "onnxruntime: CUBLAS failure 3" in caplog.text
 
 
-def test_sessions_leave_nothing_behind(machine: Machine, provider) -> None:
+def test_sessions_leave_nothing_behind(machine: Machine, provider: Provider) -> None:
     machine.profiles = [{"x": between((1, 4), (8, 4))}]
     model = machine.load(ROWS, native_ops=("Softsign",))
     for rows in (2, 8, 1):

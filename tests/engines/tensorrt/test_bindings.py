@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -122,8 +123,12 @@ def used_names() -> set[str]:
     }
 
 
+Bindings = tuple[str, Callable[[list[str], list[str]], dict[str, Any]]]
+"""A release, and what answers which of its names there are."""
+
+
 @pytest.fixture(scope="module", params=RELEASES)
-def ask(request: pytest.FixtureRequest, tmp_path_factory) -> Any:
+def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bindings:
     """Asks a release of the bindings about names; skips where it can't be had."""
     release = request.param
     if shutil.which("gcc") is None:
@@ -161,7 +166,7 @@ def find_wheel(release: str, folder: pathlib.Path) -> pathlib.Path:
     return next(iter(folder.glob(pattern)))
 
 
-def test_the_real_bindings_have_all_that_our_code_uses(ask) -> None:
+def test_the_real_bindings_have_all_that_our_code_uses(ask: Bindings) -> None:
     release, run = ask
 
     found = run([*used_names(), *PROPERTIES], [])
@@ -172,7 +177,7 @@ def test_the_real_bindings_have_all_that_our_code_uses(ask) -> None:
     assert found["last"] == "said"
 
 
-def test_the_simulator_has_nothing_that_the_real_bindings_lack(ask) -> None:
+def test_the_simulator_has_nothing_that_the_real_bindings_lack(ask: Bindings) -> None:
     release, run = ask
     simulated = make_tensorrt(Simulation(version=release))
 
@@ -183,7 +188,7 @@ def test_the_simulator_has_nothing_that_the_real_bindings_lack(ask) -> None:
     assert {name: found for name, kind in kinds.items() if (found := [*differences(kind, real[name])])} == {}
 
 
-def test_the_simulator_leaves_out_what_a_release_lacks_and_nothing_else(ask) -> None:
+def test_the_simulator_leaves_out_what_a_release_lacks_and_nothing_else(ask: Bindings) -> None:
     release, run = ask
     simulated = make_tensorrt(Simulation(version=release))
     absent = [name for name, first in FIRST.items() if Simulation(version=release).release < first]

@@ -22,7 +22,7 @@ BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
 
 
 @pytest.fixture
-def dynamic(tmp_path: pathlib.Path) -> Any:
+def dynamic(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "dynamic.onnx"
     text = "g (float[N,3] x, float[3] z) => (float[N,3] y) { y = Add(x, z) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
@@ -30,7 +30,7 @@ def dynamic(tmp_path: pathlib.Path) -> Any:
 
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
-def test_simulated_build_is_told_the_settings(version, tensorrt: Callable[..., Any], model: pathlib.Path) -> None:
+def test_simulated_build_is_told_the_settings(version: str, tensorrt: Callable[..., Any], model: pathlib.Path) -> None:
     options = TensorRtOptions(
         workspace_mb=1, optimization_level=5, hardware_compatible=True, version_compatible=True, sparse=True
     )
@@ -73,7 +73,9 @@ def test_settings_of_engines_without_weights_and_with_details_have_names_too() -
     assert added == {("STRIP_PLAN", "1"), ("PROFILING_VERBOSITY", "DETAILED")}
 
 
-def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(tensorrt: Callable[..., Any], dynamic) -> None:
+def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(
+    tensorrt: Callable[..., Any], dynamic: pathlib.Path
+) -> None:
     shapes = {"x": BATCHES, "z": ShapeRange(low=(3,), best=(3,), high=(3,))}
 
     plan = build_plan(tensorrt(), dynamic, BuildSettings(profiles=[shapes, shapes]))
@@ -97,7 +99,7 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
 def test_simulated_parser_is_handed_large_weights_where_it_takes_them(
-    version, tensorrt: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    version: str, tensorrt: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refit, "HANDED_OVER_BYTES", 16)
     text = "g (float[4] x) => (float[4] y) { a = Add(x, w) y = Mul(a, b) }"
@@ -138,7 +140,7 @@ def test_simulated_builds_share_a_file_of_what_they_measured(model: pathlib.Path
 
 @pytest.mark.parametrize("content", [b"", b"nonsense"])
 def test_simulated_build_measures_anew_where_the_file_is_spoiled(
-    content, model: pathlib.Path, tmp_path: pathlib.Path
+    content: bytes, model: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     simulation = Simulation()
     file = tmp_path / "measured.timing"
@@ -193,7 +195,9 @@ def test_simulated_build_measures_anew_what_another_gpu_has_measured(model: path
         pytest.param([{"x": ShapeRange(low=(-1, 3), best=(1, 3), high=(8, 3))}], "refuses profile 0", id="refused"),
     ],
 )
-def test_simulated_profile_that_does_not_fit_is_told(profiles, said, tensorrt: Callable[..., Any], dynamic) -> None:
+def test_simulated_profile_that_does_not_fit_is_told(
+    profiles: list[dict[str, Any]], said: str, tensorrt: Callable[..., Any], dynamic: pathlib.Path
+) -> None:
     with pytest.raises(BuildError, match=said):
         build_plan(tensorrt(), dynamic, BuildSettings(profiles=profiles))
 

@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import pathlib
 import random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -88,7 +89,7 @@ def test_each_tensor_crosses_between_host_and_gpu_only_where_it_is_read(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_graphs_give_what_native_execution_gives(seed, machine: Machine) -> None:
+def test_random_graphs_give_what_native_execution_gives(seed: int, machine: Machine) -> None:
     model = machine.load(random_graph(seed), native_ops=("Softsign", "Neg"))
 
     for number in range(2):
@@ -117,7 +118,7 @@ def test_request_takes_the_smallest_profile_that_fits(machine: Machine, monkeypa
     context_type = machine.tensorrt.IExecutionContext
     enqueue = context_type.execute_async_v3
 
-    def spy(self, handle):
+    def spy(self: Any, handle: int):
         ran.append(self.active_optimization_profile)
         return enqueue(self, handle)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import onnx
 import pytest
@@ -70,7 +72,7 @@ def test_missing_runtime_is_told_like_a_refused_plan(machine: Machine) -> None:
     ("fault", "said"), [("context_fails", "out of memory for a context"), ("profile_switch_fails", "Profile 1")]
 )
 def test_model_without_execution_contexts_runs_natively(
-    fault, said, machine: Machine, caplog: pytest.LogCaptureFixture
+    fault: str, said: str, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine.profiles = [{"x": between((1, 4), (8, 4))}, {"x": between((9, 4), (64, 4))}]
     _, compiled = machine.compile(ROWS)
@@ -115,7 +117,7 @@ def test_gpu_without_room_for_a_request_answers_it_natively(machine: Machine) ->
 
 @pytest.mark.parametrize("succeeding", [0, 1, 2])
 def test_enqueue_that_fails_anywhere_in_a_request_answers_it_natively_and_the_next_works(
-    succeeding, machine: Machine, caplog: pytest.LogCaptureFixture
+    succeeding: int, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = machine.load(CHAIN, native_ops=("Softsign",))
     model.check(x=numbers(2, 4))
@@ -159,7 +161,7 @@ def test_memory_that_an_output_lacks_is_told_as_the_cause_and_the_next_request_w
 
 
 @pytest.mark.parametrize("code", [ILLEGAL_ADDRESS, LAUNCH_FAILED])
-def test_lost_context_is_told_once_and_nothing_wrong_is_answered(code, machine: Machine) -> None:
+def test_lost_context_is_told_once_and_nothing_wrong_is_answered(code: int, machine: Machine) -> None:
     model = machine.load(CHAIN, native_ops=("Softsign",))
     other = machine.load(ROWS.replace("N", "2"))
     model.check(x=numbers(2, 4))
@@ -195,7 +197,7 @@ def test_machine_without_a_gpu_tells_how_to_find_out(machine: Machine, monkeypat
         get_backend("tensorrt").load(b"", None)  # type: ignore[arg-type]
 
 
-def _no_device(driver):
+def _no_device(driver: ModuleType):
     def device(ordinal: int) -> None:
         raise driver.RuntimeError(f"cuDeviceGet failed: no device {ordinal}")
 

@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -109,7 +110,7 @@ def test_auto_takes_the_next_engine_where_the_driver_is_too_old(
     ],
 )
 def test_plan_for_another_machine_is_answered_natively(
-    there, said, simulate: Callable[..., Simulation], tmp_path: pathlib.Path
+    there: dict[str, Any], said: str, simulate: Callable[..., Simulation], tmp_path: pathlib.Path
 ) -> None:
     _, compiled = Machine(simulate(**there), tmp_path).compile(CHAIN)
     simulate()
@@ -139,7 +140,7 @@ def flip_a_bit(tensor: onnx.TensorProto) -> None:
     ],
 )
 def test_plan_that_nobody_vouches_for_is_answered_natively(
-    damage, signer, said, machine: Machine, tmp_path: pathlib.Path
+    damage: Callable[[bytes], bytes], signer: str | None, said: str, machine: Machine, tmp_path: pathlib.Path
 ) -> None:
     _, compiled = machine.compile(CHAIN)
     for name in ("trusted", "stranger"):
@@ -174,7 +175,7 @@ def test_plan_that_nobody_vouches_for_is_answered_natively(
     ],
 )
 def test_model_whose_build_runs_out_of_memory_answers_without_that_engine(
-    faults, options, said, machine: Machine
+    faults: Faults, options: TensorRtOptions, said: str, machine: Machine
 ) -> None:
     machine.simulation.faults = faults
     machine.build = BuildOptions(tensorrt=options)

@@ -20,7 +20,7 @@ from partitioner import SUPPORTED, PartitionOptions, ReasonCode, Verdict, clean_
 
 @pytest.mark.parametrize("version", ["10.3.0", "10.16.1.11", "11.0.0.114", "11.4.0.106"])
 def test_simulated_parser_of_any_release_is_given_a_strongly_typed_network(
-    version, tensorrt: Callable[..., Any], model: pathlib.Path
+    version: str, tensorrt: Callable[..., Any], model: pathlib.Path
 ) -> None:
     assert ask_parser(tensorrt(version=version), model) == SUPPORTED
 
@@ -35,7 +35,7 @@ def test_simulated_parser_is_asked_twice_with_a_new_network_each_time(
 
 @pytest.mark.parametrize(("code", "reason"), [*CODES.items(), ("UNSUPPORTED_NODE", ReasonCode.UNSUPPORTED_OP)])
 def test_simulated_refusal_keeps_the_parsers_words_and_gets_our_reason_code(
-    code, reason, tensorrt: Callable[..., Any], model: pathlib.Path
+    code: str, reason: ReasonCode, tensorrt: Callable[..., Any], model: pathlib.Path
 ) -> None:
     module = tensorrt(refuses={"Softsign": (code, "In node 1: Softsign is odd\nmore about it")})
 
@@ -75,7 +75,7 @@ class InProcess(Worker):
         self._module = module
         self.asked = 0
 
-    def call(self, function, timeout_s, /, *args, **kwargs):
+    def call(self, function: Callable[..., Any], timeout_s: float | None, /, *args, **kwargs):
         assert function is jobs.check_support
         self.asked += 1
         return ask_parser(self._module, args[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -49,7 +51,7 @@ def types(model: onnx.ModelProto) -> set[int]:
     return {tensor.data_type for tensor in model.graph.initializer if tensor.name.endswith("zero_point")}
 
 
-def rewritten(model: onnx.ModelProto, rewrite) -> onnx.ModelProto:
+def rewritten(model: onnx.ModelProto, rewrite: Callable[[ir.Model], None]) -> onnx.ModelProto:
     view = ir.from_proto(model)
     rewrite(view)
     return ir.to_proto(view)

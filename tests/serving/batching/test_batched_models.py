@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,12 +13,12 @@ import pytest
 import tritonclient.grpc as triton
 
 from protos import ModelInferRequest
-from tests.serving.batching.conftest import POISON, Recorder, fails_with
+from tests.serving.batching.conftest import POISON, Recorder, Service, fails_with
 from tests.serving.conftest import Running, Starter
 
 
 def test_a_model_without_a_batch_axis_is_served_one_by_one_and_the_log_says_so(
-    serve, caplog: pytest.LogCaptureFixture
+    serve: Callable[..., Service], caplog: pytest.LogCaptureFixture
 ) -> None:
     service = serve(fake=Recorder(first=1))
     service.block()
@@ -44,7 +44,9 @@ class Centred(Recorder):
         return {"y": feeds["x"] - feeds["x"].mean(0)}
 
 
-def test_a_model_whose_rows_depend_on_each_other_is_served_one_by_one(serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_whose_rows_depend_on_each_other_is_served_one_by_one(
+    serve: Callable[..., Service], caplog: pytest.LogCaptureFixture
+) -> None:
     service = serve(fake=Centred())
     service.block()
     answers = [service.send(1, 3), service.send(5, 5)]
@@ -55,7 +57,7 @@ def test_a_model_whose_rows_depend_on_each_other_is_served_one_by_one(serve, cap
     assert "so axis 0 is no batch axis" in caplog.text
 
 
-def test_statistics_add_up(serve) -> None:
+def test_statistics_add_up(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
     answers = [service.send(1), service.send(2, 3), service.send(POISON, columns=2)]
@@ -92,7 +94,7 @@ def test_statistics_without_a_name_are_of_all_models(shared: Running) -> None:
     assert {stats.name for stats in found} >= {"two", "FLOAT", "STRING"}
 
 
-def test_the_configuration_says_how_a_model_is_batched(serve) -> None:
+def test_the_configuration_says_how_a_model_is_batched(serve: Callable[..., Service]) -> None:
     keys = "max_batch_size: 8, max_queue_delay_us: 700, preferred_batch_sizes: [2, 4], max_queue_size: 9"
     service = serve(f"{keys}, timeout_ms: 5, priority_levels: 3", fake=Recorder(columns=4), extra="instances: 2")
 
@@ -131,7 +133,9 @@ def test_the_configuration_of_a_model_without_batching_has_whole_shapes(shared: 
         ),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(serve, name: str, value: dict[str, Any], message: str) -> None:
+def test_wishes_that_make_no_sense_are_refused(
+    serve: Callable[..., Service], name: str, value: dict[str, Any], message: str
+) -> None:
     service = serve()
     request = ModelInferRequest(
         model_name="fake",

@@ -103,7 +103,9 @@ def simulate(
 
 
 @given(arrivals, limits, st.integers(0, 100), st.lists(st.booleans(), min_size=1))
-def test_every_request_runs_once_in_order_in_bounds_and_in_time(gaps, limits, service_ns, expected) -> None:
+def test_every_request_runs_once_in_order_in_bounds_and_in_time(
+    gaps: list[tuple[int, int, str | None]], limits: BatchLimits, service_ns: int, expected: list[bool]
+) -> None:
     now, requests = 0, []
     for number, (gap, rows, key) in enumerate(gaps):
         now += gap

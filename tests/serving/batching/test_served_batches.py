@@ -5,17 +5,19 @@ The executable records each execution and can be held back, so that a test decid
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.serving.batching.conftest import PATIENCE_S, POISON, Recorder, fails_with
+from tests.serving.batching.conftest import PATIENCE_S, POISON, Recorder, Service, fails_with
 from tests.serving.conftest import Starter
 
 
-def test_requests_that_wait_at_the_same_time_run_together(serve) -> None:
+def test_requests_that_wait_at_the_same_time_run_together(serve: Callable[..., Service]) -> None:
     service = serve()
     blocker = service.block()
     answers = [service.send(1), service.send(2, 3), service.send(4)]
@@ -27,7 +29,7 @@ def test_requests_that_wait_at_the_same_time_run_together(serve) -> None:
     assert service.fake.executed == [[0], [1, 2, 3, 4]]
 
 
-def test_a_lone_request_runs_at_once_and_without_a_copy(serve) -> None:
+def test_a_lone_request_runs_at_once_and_without_a_copy(serve: Callable[..., Service]) -> None:
     service = serve("max_queue_delay_us: 20000000")
 
     assert service.infer(1) == [2]
@@ -36,7 +38,7 @@ def test_a_lone_request_runs_at_once_and_without_a_copy(serve) -> None:
     assert service.fake.copied == [False, False]
 
 
-def test_a_batch_has_no_more_rows_than_allowed(serve) -> None:
+def test_a_batch_has_no_more_rows_than_allowed(serve: Callable[..., Service]) -> None:
     service = serve("max_batch_size: 4")
     service.block()
     answers = [service.send(number, number) for number in range(1, 6)]
@@ -47,7 +49,7 @@ def test_a_batch_has_no_more_rows_than_allowed(serve) -> None:
     assert service.fake.executed == [[0], [1, 1, 2, 2], [3, 3, 4, 4], [5, 5]]
 
 
-def test_a_preferred_size_runs_before_the_delay_is_over(serve) -> None:
+def test_a_preferred_size_runs_before_the_delay_is_over(serve: Callable[..., Service]) -> None:
     service = serve("max_queue_delay_us: 20000000, preferred_batch_sizes: [2]")
     service.block()
     answers = [service.send(number) for number in range(1, 5)]
@@ -57,7 +59,7 @@ def test_a_preferred_size_runs_before_the_delay_is_over(serve) -> None:
     assert [answer.result() for answer in answers] == [[2], [3], [4], [5]]
 
 
-def test_requests_of_different_shape_are_not_mixed_and_keep_their_order(serve) -> None:
+def test_requests_of_different_shape_are_not_mixed_and_keep_their_order(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
     answers = [service.send(1, columns=2), service.send(2, columns=2), service.send(3), service.send(4, columns=2)]
@@ -68,7 +70,7 @@ def test_requests_of_different_shape_are_not_mixed_and_keep_their_order(serve) -
     assert service.fake.executed == [[0], [1, 2], [3], [4]]
 
 
-def test_a_request_with_more_rows_than_a_batch_is_refused(serve) -> None:
+def test_a_request_with_more_rows_than_a_batch_is_refused(serve: Callable[..., Service]) -> None:
     service = serve("max_batch_size: 2")
 
     message = fails_with("INVALID_ARGUMENT", lambda: service.infer(1, 2, 3))
@@ -93,7 +95,7 @@ def test_batch_sizes_run_before_the_first_request(start: Starter, batching: str,
     assert [len(rows) for rows in fake.executed][-len(sizes) :] == sizes
 
 
-def test_a_full_queue_refuses_and_counts(serve) -> None:
+def test_a_full_queue_refuses_and_counts(serve: Callable[..., Service]) -> None:
     service = serve("max_queue_size: 2")
     service.block()
     answers = [service.send(1), service.send(2)]
@@ -115,7 +117,9 @@ def test_a_full_queue_refuses_and_counts(serve) -> None:
         pytest.param("timeout_ms: 20000", {"timeout": 30_000}, id="the-shorter-one"),
     ],
 )
-def test_a_request_leaves_the_queue_when_its_time_is_over_and_never_runs(serve, batching: str, options) -> None:
+def test_a_request_leaves_the_queue_when_its_time_is_over_and_never_runs(
+    serve: Callable[..., Service], batching: str, options: dict[str, Any]
+) -> None:
     service = serve(batching)
     service.block()
 
@@ -129,7 +133,9 @@ def test_a_request_leaves_the_queue_when_its_time_is_over_and_never_runs(serve, 
 
 
 @pytest.mark.parametrize("timeout_us", [2**62, 2**63 - 1])
-def test_a_request_may_be_ready_to_wait_for_longer_than_any_clock_counts(serve, timeout_us: int) -> None:
+def test_a_request_may_be_ready_to_wait_for_longer_than_any_clock_counts(
+    serve: Callable[..., Service], timeout_us: int
+) -> None:
     service = serve()
     service.block()
 
@@ -141,7 +147,7 @@ def test_a_request_may_be_ready_to_wait_for_longer_than_any_clock_counts(serve, 
         assert answer.result() == [2]
 
 
-def test_a_request_whose_client_leaves_never_runs(serve) -> None:
+def test_a_request_whose_client_leaves_never_runs(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
     x = triton.InferInput("x", [1, 1], "FP32")
@@ -159,7 +165,7 @@ def test_a_request_whose_client_leaves_never_runs(serve) -> None:
     service.wait_for(lambda: service.sample("nv_inference_request_failure", reason="CANCELED") == 1)
 
 
-def test_a_request_whose_client_waits_no_longer_never_runs(serve) -> None:
+def test_a_request_whose_client_waits_no_longer_never_runs(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
 
@@ -171,7 +177,7 @@ def test_a_request_whose_client_waits_no_longer_never_runs(serve) -> None:
     assert service.fake.executed == [[0], [2]]
 
 
-def test_a_higher_priority_runs_first_and_equal_ones_keep_their_order(serve) -> None:
+def test_a_higher_priority_runs_first_and_equal_ones_keep_their_order(serve: Callable[..., Service]) -> None:
     service = serve("priority_levels: 2, max_batch_size: 1")
     service.block()
     answers = [service.send(1), service.send(2, priority=2), service.send(3, priority=1), service.send(4, priority=1)]
@@ -182,7 +188,7 @@ def test_a_higher_priority_runs_first_and_equal_ones_keep_their_order(serve) -> 
     assert service.fake.executed == [[0], [3], [4], [1], [2]]
 
 
-def test_a_request_that_makes_a_batch_fail_fails_alone(serve) -> None:
+def test_a_request_that_makes_a_batch_fail_fails_alone(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
     good, bad, other = service.send(1), service.send(POISON), service.send(3)
@@ -195,7 +201,7 @@ def test_a_request_that_makes_a_batch_fail_fails_alone(serve) -> None:
     assert service.sample("nv_inference_request_failure", reason="BACKEND") == 1
 
 
-def test_batches_shrink_where_executions_are_too_slow_for_the_target(serve) -> None:
+def test_batches_shrink_where_executions_are_too_slow_for_the_target(serve: Callable[..., Service]) -> None:
     service = serve("adaptive: true, latency_target_ms: 0.001")
     service.block()
     answers = [service.send(1), service.send(2)]
@@ -206,7 +212,7 @@ def test_batches_shrink_where_executions_are_too_slow_for_the_target(serve) -> N
     assert service.fake.executed == [[0], [1], [2]]
 
 
-def test_instances_run_batches_side_by_side(serve) -> None:
+def test_instances_run_batches_side_by_side(serve: Callable[..., Service]) -> None:
     service = serve("max_batch_size: 2", extra="instances: 2")
     service.block()
     service.block()
@@ -218,7 +224,7 @@ def test_instances_run_batches_side_by_side(serve) -> None:
     assert sorted(service.fake.executed) == [[0], [0], [1, 2], [3, 4]]
 
 
-def test_a_server_that_stops_answers_what_waits(serve) -> None:
+def test_a_server_that_stops_answers_what_waits(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
     answers = [service.send(1), service.send(2)]

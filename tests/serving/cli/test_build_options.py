@@ -45,7 +45,7 @@ def test_a_model_is_explained_as_if_its_input_had_the_given_shape(capsys: pytest
 )
 @pytest.mark.parametrize("command", ["explain", "compile"])
 def test_shapes_that_can_not_be_are_told_in_a_sentence(
-    command, options, sentence, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    command: str, options: list[str], sentence: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = ["-o", str(tmp_path / "compiled.onnx")] if command == "compile" else []
 
@@ -60,7 +60,7 @@ def test_shapes_that_can_not_be_are_told_in_a_sentence(
     "option",
     [["--optimization-level", "6"], ["--workspace-mb", "0"], ["--build-timeout", "-1"], ["--workspace-mb", "x"]],
 )
-def test_options_that_do_not_exist_are_usage_errors(option, tmp_path: pathlib.Path) -> None:
+def test_options_that_do_not_exist_are_usage_errors(option: list[str], tmp_path: pathlib.Path) -> None:
     assert main(["compile", str(DIGITS), "-o", str(tmp_path / "compiled.onnx"), *option]) == 2
 
 
@@ -86,7 +86,7 @@ def test_tensorrt_with_all_its_options_is_one_sentence_where_it_is_not_installed
     ],
 )
 def test_engines_without_weights_need_to_be_given_them(
-    other, problem, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    other: str, problem: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "compiled.onnx"
 
@@ -169,7 +169,7 @@ def test_the_time_limit_of_tensorrt_is_no_other_librarys(tmp_path: pathlib.Path)
         ("  tensorrt: {sparce: true}\n", "models[0].tensorrt.sparce: unknown key; did you mean 'sparse'?"),
     ],
 )
-def test_settings_that_can_not_be_are_told_with_their_line(model, problem, tmp_path: pathlib.Path) -> None:
+def test_settings_that_can_not_be_are_told_with_their_line(model: str, problem: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, model), {})
 

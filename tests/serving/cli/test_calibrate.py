@@ -60,6 +60,6 @@ def test_calibrate_refuses_a_missing_folder_before_it_starts(tmp_path: pathlib.P
 
 
 @pytest.mark.parametrize("percentile", ["50", "101", "many"])
-def test_a_percentile_outside_its_range_is_a_bad_argument(percentile, tmp_path: pathlib.Path) -> None:
+def test_a_percentile_outside_its_range_is_a_bad_argument(percentile: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(SystemExit, match="2"):
         calibrate(EXAMPLES / "digits.onnx", "--data", "x.npz", "--percentile", percentile, "-o", tmp_path / "r.json")

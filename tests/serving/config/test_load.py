@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +18,7 @@ MODEL = "models:\n- name: a\n  path: m.onnx\n"
 
 
 @pytest.fixture
-def write(tmp_path: pathlib.Path):
+def write(tmp_path: pathlib.Path) -> Callable[[str | bytes], pathlib.Path]:
     (tmp_path / "m.onnx").touch()
 
     def write_file(text: str | bytes) -> pathlib.Path:
@@ -34,7 +35,7 @@ def faults(path: pathlib.Path, environment: dict[str, str] | None = None) -> str
     return str(caught.value).replace(f"{path.parent}/", "")
 
 
-def test_everything_but_name_and_path_has_a_default(write) -> None:
+def test_everything_but_name_and_path_has_a_default(write: Callable[[str | bytes], pathlib.Path]) -> None:
     path = write(MODEL)
 
     config = load_config(path, {})
@@ -47,7 +48,7 @@ def test_everything_but_name_and_path_has_a_default(write) -> None:
 
 
 def test_relative_paths_start_at_the_folder_of_the_file(
-    write, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[str | bytes], pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(MODEL + "cache: {dir: engines}")
     monkeypatch.chdir(tmp_path.parent)
@@ -177,13 +178,15 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         pytest.param(MODEL + "cache: {dir: ''}", 'servable.yaml:4: cache.dir: should be a path, not ""', id="no-path"),
     ],
 )
-def test_faults_name_file_line_and_field(write, text: str, expected: str) -> None:
+def test_faults_name_file_line_and_field(
+    write: Callable[[str | bytes], pathlib.Path], text: str, expected: str
+) -> None:
     path = write(text)
 
     assert faults(path) == expected
 
 
-def test_every_fault_of_a_stage_is_told(write) -> None:
+def test_every_fault_of_a_stage_is_told(write: Callable[[str | bytes], pathlib.Path]) -> None:
     path = write("models:\n- name: a\n  path: gone.onnx\n- name: a\n  path: away.onnx\n")
 
     assert faults(path).splitlines() == [
@@ -193,7 +196,7 @@ def test_every_fault_of_a_stage_is_told(write) -> None:
     ]
 
 
-def test_precision_keys_become_options(write, tmp_path: pathlib.Path) -> None:
+def test_precision_keys_become_options(write: Callable[[str | bytes], pathlib.Path], tmp_path: pathlib.Path) -> None:
     path = write(
         MODEL
         + """  precision: int8
@@ -213,13 +216,13 @@ def test_precision_keys_become_options(write, tmp_path: pathlib.Path) -> None:
     )
 
 
-def test_without_limits_the_budget_is_the_default_one(write) -> None:
+def test_without_limits_the_budget_is_the_default_one(write: Callable[[str | bytes], pathlib.Path]) -> None:
     options = compile_options(load_config(write(MODEL + "  precision: fp16\n  budget: {}"), {}).models[0])
 
     assert options.precision.budget == AccuracyBudget.of()
 
 
-def test_calibration_data_may_come_from_a_function(write) -> None:
+def test_calibration_data_may_come_from_a_function(write: Callable[[str | bytes], pathlib.Path]) -> None:
     model = load_config(write(MODEL + "  calibration: {data: 'samples.images:load'}"), {}).models[0]
 
     assert compile_options(model).precision.calibration.data == "samples.images:load"
@@ -234,17 +237,19 @@ def test_calibration_data_may_come_from_a_function(write) -> None:
         ("  calibration: {methd: minmax}", "did you mean 'method'"),
     ],
 )
-def test_precision_keys_with_other_values_are_refused(write, extra: str, text: str) -> None:
+def test_precision_keys_with_other_values_are_refused(
+    write: Callable[[str | bytes], pathlib.Path], extra: str, text: str
+) -> None:
     assert text in faults(write(MODEL + extra))
 
 
-def test_tuning_can_be_asked_for(write) -> None:
+def test_tuning_can_be_asked_for(write: Callable[[str | bytes], pathlib.Path]) -> None:
     models = load_config(write(MODEL + "  tune: true\n"), {}).models
 
     assert compile_options(models[0]).tune
 
 
-def test_variables_take_the_type_of_their_key(write) -> None:
+def test_variables_take_the_type_of_their_key(write: Callable[[str | bytes], pathlib.Path]) -> None:
     path = write(
         "server:\n  grpc: {port: '${PORT}', host: \"${HOST:-localhost}\"}\n  shutdown_grace_s: ${GRACE:-1.5}\n"
         "models:\n- {name: '${NAME}', path: m.onnx, required: '${NEEDED}', threads: '${THREADS:-null}'}\n"
@@ -258,7 +263,7 @@ def test_variables_take_the_type_of_their_key(write) -> None:
     assert (model.name, model.required, model.threads) == ("8", False, None)
 
 
-def test_a_variable_of_the_wrong_type_is_told_by_field(write) -> None:
+def test_a_variable_of_the_wrong_type_is_told_by_field(write: Callable[[str | bytes], pathlib.Path]) -> None:
     path = write(MODEL + "server: {grpc: {port: '${PORT}'}}")
 
     assert faults(path, {"PORT": "many"}) == (
@@ -276,7 +281,9 @@ def test_a_variable_of_the_wrong_type_is_told_by_field(write) -> None:
         pytest.param(b"a" * (2 << 20), "larger than 1048576 bytes; this is no servable.yaml", id="huge"),
     ],
 )
-def test_a_file_that_is_no_configuration_is_told_as_such(write, content, expected: str) -> None:
+def test_a_file_that_is_no_configuration_is_told_as_such(
+    write: Callable[[str | bytes], pathlib.Path], content: bytes | str, expected: str
+) -> None:
     path = write(content)
 
     assert faults(path).endswith(f": {expected}")
@@ -311,7 +318,9 @@ def test_a_folder_in_place_of_the_file_is_told(tmp_path: pathlib.Path) -> None:
         ("max_delay: 5", "max_delay: unknown key; did you mean 'max_queue_delay_us'?"),
     ],
 )
-def test_a_fault_in_the_batching_of_a_model_is_told(write, setting: str, expected: str) -> None:
+def test_a_fault_in_the_batching_of_a_model_is_told(
+    write: Callable[[str | bytes], pathlib.Path], setting: str, expected: str
+) -> None:
     path = write(MODEL + f"  batching:\n    {setting}")
 
     assert faults(path) == f"servable.yaml:5: models[0].batching.{expected}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import ml_dtypes
@@ -259,7 +260,7 @@ def test_a_batch_of_no_rows_is_answered(infer: Infer) -> None:
     ],
 )
 def test_faults_of_a_request_have_their_status_and_say_what_is_wrong(
-    infer: Infer, changes, code: str, message: str
+    infer: Infer, changes: dict[str, Any], code: str, message: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         infer(request(**changes))

@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from tests.serving.conftest import FakeExecutable, StartFake
 from tests.serving.grpc.conftest import METHOD, WAIT_S, RawStream, Stream, inputs, message, take
 
 
-def eventually(condition) -> None:
+def eventually(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline

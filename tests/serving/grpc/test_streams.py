@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import grpc
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from tests.serving.grpc.conftest import WAIT_S, RawStream, Stream, inputs, messa
 
 
 @pytest.fixture
-def raw(start_fake: StartFake):
+def raw(start_fake: StartFake) -> Iterator[Callable[..., RawStream]]:
     running = start_fake()
     with grpc.insecure_channel(running.address) as channel:
         yield lambda **options: RawStream(channel, **options)
@@ -72,7 +74,7 @@ def test_an_error_stands_in_its_answer_and_the_stream_goes_on(start_fake: StartF
     assert stream.next().as_numpy("y").tolist() == [2]
 
 
-def test_an_error_names_its_request(raw) -> None:
+def test_an_error_names_its_request(raw: Callable[..., RawStream]) -> None:
     stream = raw()
 
     stream.send(message(id="7", name="nowhere"))
@@ -97,7 +99,7 @@ def test_a_failed_run_is_an_error_of_its_request_alone(start_fake: StartFake, fa
     assert stream.next()
 
 
-def test_a_client_may_ask_for_a_status_instead_of_error_messages(raw) -> None:
+def test_a_client_may_ask_for_a_status_instead_of_error_messages(raw: Callable[..., RawStream]) -> None:
     stream = raw(metadata=[("triton_grpc_error", "true")])
 
     stream.send(message(1))
@@ -129,7 +131,7 @@ def test_a_unary_answer_has_no_such_mark(start_fake: StartFake) -> None:
     assert not response.parameters
 
 
-def test_the_final_response_parameter_has_a_type(raw) -> None:
+def test_the_final_response_parameter_has_a_type(raw: Callable[..., RawStream]) -> None:
     stream = raw()
 
     stream.send(message(parameters={"triton_enable_empty_final_response": {"int64_param": 1}}))
@@ -137,7 +139,7 @@ def test_the_final_response_parameter_has_a_type(raw) -> None:
     assert "'triton_enable_empty_final_response' should be a bool_param" in next(stream).error_message
 
 
-def test_half_closing_waits_for_every_answer(raw, fake: FakeExecutable) -> None:
+def test_half_closing_waits_for_every_answer(raw: Callable[..., RawStream], fake: FakeExecutable) -> None:
     stream = raw()
     fake.gate.clear()
     for number in range(5):
@@ -152,7 +154,7 @@ def test_half_closing_waits_for_every_answer(raw, fake: FakeExecutable) -> None:
     assert stream.call.code() is grpc.StatusCode.OK
 
 
-def test_a_stream_without_requests_ends_well(raw) -> None:
+def test_a_stream_without_requests_ends_well(raw: Callable[..., RawStream]) -> None:
     stream = raw()
 
     stream.close()
@@ -172,7 +174,7 @@ def test_closing_a_tritonclient_stream_waits_for_its_answers(start_fake: StartFa
     assert stream.answers.qsize() == 20
 
 
-def test_more_requests_than_a_stream_may_have_pending_are_all_answered(raw) -> None:
+def test_more_requests_than_a_stream_may_have_pending_are_all_answered(raw: Callable[..., RawStream]) -> None:
     stream = raw()
 
     for number in range(3 * MAX_PENDING):

@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from engines import ModelLoadError, prepare_model
 from serving.models.loader import compile_options
+from serving.schema.model import ModelConfig
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Starter
 
 pytestmark = pytest.mark.usefixtures("one_builder")
@@ -32,7 +33,7 @@ def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 class Load:
     """Clients that ask without pause, each in a thread."""
 
-    def __init__(self, address: str, adders) -> None:
+    def __init__(self, address: str, adders: Adders) -> None:
         self.answers: list[float] = []
         self.errors: list[Exception] = []
         self._address = address
@@ -178,7 +179,7 @@ def test_the_last_version_stays_when_its_folder_is_emptied(
 
 @pytest.mark.parametrize("bad", [b"", b"no model", "half"], ids=["empty", "other bytes", "truncated"])
 def test_a_bad_new_version_leaves_the_old_one_serving_until_it_is_whole(
-    start: Starter, adders: Adders, eventually: Eventually, bad
+    start: Starter, adders: Adders, eventually: Eventually, bad: bytes | str
 ) -> None:
     adders.write("m/1/model.onnx", 1)
     client = start("- {name: m, path: m, engine: native, watch: true}").client
@@ -206,7 +207,7 @@ def test_a_file_that_is_being_written_is_not_taken(
     adders.write("m/1/model.onnx", 1)
     loaded: list[str] = []
 
-    def load(model):
+    def load(model: ModelConfig):
         loaded.append(model.path.parent.name)
         return prepare_model(model.path, compile_options(model))
 
@@ -229,7 +230,7 @@ def test_a_file_that_changes_while_it_loads_is_not_swapped_in(
 ) -> None:
     adders.write("m.onnx", 1)
 
-    def load(model):
+    def load(model: ModelConfig):
         executable = prepare_model(model.path, compile_options(model))
         if adders.folder.joinpath("change").exists():
             adders.folder.joinpath("change").unlink()
@@ -298,7 +299,7 @@ def test_startup_native_answers_before_engines_are_built(
     may_build = threading.Event()
     adders.write("m.onnx", 1)
 
-    def load(model):
+    def load(model: ModelConfig):
         if model.engine != "native":
             assert may_build.wait(120)
             if result == "failure":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 
 import pytest
 from tritonclient.utils import InferenceServerException
@@ -14,14 +15,14 @@ from tests.serving.conftest import Adders, Eventually, Starter
 FOLDER = "- {name: m, path: m, engine: native, "
 
 
-def code_of(call) -> str:
+def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(InferenceServerException) as caught:
         call()
     return caught.value.status().removeprefix("StatusCode.")
 
 
 @pytest.fixture
-def folder(adders: Adders):
+def folder(adders: Adders) -> pathlib.Path:
     """Versions 1, 2 and 10 of a model, and things that are no versions."""
     for number in (1, 2, 10):
         adders.write(f"m/{number}/model.onnx", number)
@@ -41,7 +42,7 @@ def folder(adders: Adders):
     ],
 )
 def test_the_policy_chooses_versions_and_the_highest_answers(
-    start: Starter, adders: Adders, folder, eventually: Eventually, policy, served
+    start: Starter, adders: Adders, folder: pathlib.Path, eventually: Eventually, policy: str, served: list[str]
 ) -> None:
     client = start(FOLDER + policy + "}").client
 
@@ -62,7 +63,7 @@ def test_a_version_folder_may_name_its_only_model_as_it_likes(start: Starter, ad
 
 
 def test_a_name_or_version_that_is_not_served_has_the_code_of_the_protocol(
-    start: Starter, adders: Adders, folder, eventually: Eventually
+    start: Starter, adders: Adders, folder: pathlib.Path, eventually: Eventually
 ) -> None:
     client = start(FOLDER + "versions: all}").client
     # The server is ready with the first of them; the others join it.
@@ -77,7 +78,7 @@ def test_a_name_or_version_that_is_not_served_has_the_code_of_the_protocol(
     assert adders.ask(client, "002") == 2
 
 
-def test_one_bad_version_leaves_the_others_serving(start: Starter, adders: Adders, folder) -> None:
+def test_one_bad_version_leaves_the_others_serving(start: Starter, adders: Adders, folder: pathlib.Path) -> None:
     (folder / "10" / "model.onnx").write_bytes(b"no model")
 
     client = start(FOLDER + "versions: all}").client
@@ -101,7 +102,9 @@ def test_one_bad_version_leaves_the_others_serving(start: Starter, adders: Adder
         ("watch: often", 'models[0].watch: should be a valid boolean, not "often"'),
     ],
 )
-def test_a_bad_choice_of_versions_is_one_sentence(folder, tmp_path: pathlib.Path, extra: str, fault: str) -> None:
+def test_a_bad_choice_of_versions_is_one_sentence(
+    folder: pathlib.Path, tmp_path: pathlib.Path, extra: str, fault: str
+) -> None:
     config = tmp_path / "servable.yaml"
     config.write_text(f"models:\n{FOLDER}{extra}}}")
 

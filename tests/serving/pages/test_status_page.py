@@ -85,7 +85,7 @@ def browse(tmp_path: pathlib.Path) -> Callable[..., Page]:
     return browse
 
 
-def told(running, **headers: str) -> dict[str, Any]:
+def told(running: Running, **headers: str) -> dict[str, Any]:
     request = urllib.request.Request(f"{running.http}/status.json", headers=headers)
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)
@@ -100,7 +100,7 @@ def fetch(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def infer(running, model: str = "fake") -> None:
+def infer(running: Running, model: str = "fake") -> None:
     x = triton.InferInput("x", [1], "FP32")
     x.set_data_from_numpy(np.zeros(1, np.float32))
     running.client.infer(model, [x])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
 import grpc
 import numpy as np
@@ -23,12 +24,12 @@ def infer(client: triton.InferenceServerClient, **options) -> np.ndarray:
 
 
 @pytest.fixture
-def channel(shared: Running):
+def channel(shared: Running) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(shared.address) as channel:
         yield channel
 
 
-def wait_until(condition, timeout_s: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "timed out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -14,6 +15,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from tritonclient.utils import InferenceServerException
 
 from engines import ModelLoadError
+from serving.schema.model import ModelConfig
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
 
@@ -24,7 +26,7 @@ def health(channel: grpc.Channel, service: str = "") -> int:
     return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service)).status
 
 
-def status_of(call) -> str:
+def status_of(call: Callable[[], object]) -> str:
     with pytest.raises(InferenceServerException) as caught:
         call()
     return caught.value.status().removeprefix("StatusCode.")
@@ -85,11 +87,11 @@ def test_model_ready_refuses_a_version_that_is_no_number(shared: Running) -> Non
 
 
 @pytest.mark.parametrize("service", ["", SERVICE])
-def test_health_check_knows_the_server_and_the_service(channel, service: str) -> None:
+def test_health_check_knows_the_server_and_the_service(channel: grpc.Channel, service: str) -> None:
     assert health(channel, service) == SERVING
 
 
-def test_health_check_of_another_service_is_not_found(channel) -> None:
+def test_health_check_of_another_service_is_not_found(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         health(channel, "other.Service")
 
@@ -101,7 +103,7 @@ def reflect(channel: grpc.Channel, **question) -> reflection_pb2.ServerReflectio
     return next(stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**question)])))
 
 
-def test_reflection_lists_every_service(channel) -> None:
+def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
     response = reflect(channel, list_services="")
 
     assert [service.name for service in response.list_services_response.service] == [
@@ -119,7 +121,9 @@ def test_reflection_lists_every_service(channel) -> None:
         ("grpc.health.v1.Health", "grpc_health/v1/health.proto", "HealthCheckRequest"),
     ],
 )
-def test_reflection_describes_services_and_messages(channel, symbol: str, file: str, message: str) -> None:
+def test_reflection_describes_services_and_messages(
+    channel: grpc.Channel, symbol: str, file: str, message: str
+) -> None:
     response = reflect(channel, file_containing_symbol=symbol)
 
     (data,) = response.file_descriptor_response.file_descriptor_proto
@@ -128,7 +132,7 @@ def test_reflection_describes_services_and_messages(channel, symbol: str, file: 
     assert message in [item.name for item in described.message_type]
 
 
-def test_a_client_can_call_with_reflection_alone(channel) -> None:
+def test_a_client_can_call_with_reflection_alone(channel: grpc.Channel) -> None:
     pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
 
     method = pool.FindServiceByName(SERVICE).methods_by_name["ModelInfer"]
@@ -139,7 +143,7 @@ def test_a_client_can_call_with_reflection_alone(channel) -> None:
 def test_a_server_is_not_ready_while_it_loads(start: Starter, fake: FakeExecutable) -> None:
     may_load = threading.Event()
 
-    def load(model):
+    def load(model: ModelConfig):
         assert may_load.wait(120)
         return fake
 
@@ -166,7 +170,7 @@ def test_a_server_is_not_ready_while_it_loads(start: Starter, fake: FakeExecutab
 def test_a_required_model_that_fails_to_load_ends_the_server(
     start: Starter, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def load(model):
+    def load(model: ModelConfig):
         raise error
 
     running = start("- {name: fake, path: fake.onnx}", loader=load, wait=False)
@@ -182,7 +186,7 @@ def test_a_required_model_that_fails_to_load_ends_the_server(
 def test_a_model_that_is_not_required_may_fail_to_load(
     start: Starter, fake: FakeExecutable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def load(model):
+    def load(model: ModelConfig):
         if model.name == "broken":
             raise ModelLoadError("broken.onnx", "bad weights")
         return fake
@@ -271,7 +275,7 @@ def test_watchers_may_leave_while_the_status_changes(start_fake: StartFake) -> N
         assert health(channel) == SERVING
 
 
-def test_a_watch_of_an_unknown_service_says_so_and_stays_open(channel) -> None:
+def test_a_watch_of_an_unknown_service_says_so_and_stays_open(channel: grpc.Channel) -> None:
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="other.Service"))
 
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN

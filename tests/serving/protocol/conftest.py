@@ -9,7 +9,7 @@ import pathlib
 import sys
 import types
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def make_memory() -> Iterator:
 
 
 @pytest.fixture
-def memory(make_memory) -> Memory:
+def memory(make_memory: Callable[..., Memory]) -> Memory:
     return make_memory()
 
 
@@ -78,7 +78,7 @@ def client(with_memory: Running) -> Iterator[triton.InferenceServerClient]:
     with_memory.client.unregister_system_shared_memory()
 
 
-def refusal(call) -> tuple[str, str]:
+def refusal(call: Callable[[], object]) -> tuple[str, str]:
     with pytest.raises(InferenceServerException) as caught:
         call()
     return caught.value.status().removeprefix("StatusCode."), caught.value.message()

@@ -67,7 +67,9 @@ def requests(draw: st.DrawFn) -> ModelInferRequest:
 
 
 @given(st.sampled_from([(FLOAT, FLOAT), (FLOAT, BOOL)]), st.lists(requests(), min_size=2, max_size=12))
-def test_what_is_remembered_changes_no_answer(elements, sent: list[ModelInferRequest]) -> None:
+def test_what_is_remembered_changes_no_answer(
+    elements: tuple[onnx_ir.DataType, onnx_ir.DataType], sent: list[ModelInferRequest]
+) -> None:
     remembering = cache_of(*elements)
 
     for request in sent:
@@ -102,7 +104,9 @@ def test_a_known_template_with_another_number_of_bytes_is_refused_as_an_unknown_
         (STRING, struct.pack("<I", 0) * 2, b"\xff" * 8, "ends inside element"),
     ],
 )
-def test_tensors_whose_bytes_can_be_wrong_are_checked_every_time(element, good, bad, message: str) -> None:
+def test_tensors_whose_bytes_can_be_wrong_are_checked_every_time(
+    element: onnx_ir.DataType, good: bytes | int, bad: bytes, message: str
+) -> None:
     cache, datatype = cache_of(element), DATATYPES[element].name
     for _ in range(2):
         cache.read(request_of([good], ("a", datatype, [2])), NO_MEMORY)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import pathlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +18,7 @@ from tritonclient.utils import serialize_byte_tensor
 from serving.protocol import shared_memory
 from serving.protocol.shared_memory import MAX_REGIONS
 from tests.serving.conftest import Running
-from tests.serving.protocol.conftest import X, output, refusal, tensor
+from tests.serving.protocol.conftest import Memory, X, output, refusal, tensor
 
 DTYPES = {
     "BOOL": ("BOOL", np.bool_),
@@ -39,7 +39,7 @@ DTYPES = {
 
 @pytest.mark.parametrize("model", DTYPES)
 def test_every_type_of_fixed_size_travels_both_ways_in_shared_memory(
-    client: triton.InferenceServerClient, memory, model: str
+    client: triton.InferenceServerClient, memory: Memory, model: str
 ) -> None:
     datatype, dtype = DTYPES[model]
     x = X.astype(dtype)
@@ -56,7 +56,7 @@ def test_every_type_of_fixed_size_travels_both_ways_in_shared_memory(
     assert list(result.get_response().raw_output_contents) == [b""]
 
 
-def test_texts_travel_both_ways_in_shared_memory(client: triton.InferenceServerClient, memory) -> None:
+def test_texts_travel_both_ways_in_shared_memory(client: triton.InferenceServerClient, memory: Memory) -> None:
     x = np.array([[b"one", b"", "drei €".encode()]], np.object_)
     data = serialize_byte_tensor(x).item()
     memory.write(data)
@@ -72,7 +72,7 @@ def test_texts_travel_both_ways_in_shared_memory(client: triton.InferenceServerC
 
 @pytest.mark.parametrize("first_in_memory", [True, False])
 def test_inputs_in_memory_take_no_item_of_the_raw_contents(
-    client: triton.InferenceServerClient, memory, first_in_memory: bool
+    client: triton.InferenceServerClient, memory: Memory, first_in_memory: bool
 ) -> None:
     a, b = np.full((1, 3), 2, np.float32), np.full((1, 3), 5, np.float32)
     names = ("a", "b") if first_in_memory else ("b", "a")
@@ -86,7 +86,9 @@ def test_inputs_in_memory_take_no_item_of_the_raw_contents(
     assert result.as_numpy("sum").tolist() == [[7, 7, 7]]
 
 
-def test_an_output_in_memory_leaves_the_others_where_they_are(client: triton.InferenceServerClient, memory) -> None:
+def test_an_output_in_memory_leaves_the_others_where_they_are(
+    client: triton.InferenceServerClient, memory: Memory
+) -> None:
     client.register_system_shared_memory("one", memory.key, memory.byte_size)
     inputs = [triton.InferInput(name, [1, 3], "FP32") for name in "ab"]
     for one in inputs:
@@ -100,7 +102,9 @@ def test_an_output_in_memory_leaves_the_others_where_they_are(client: triton.Inf
     assert result.as_numpy("product").tolist() == [[9, 9, 9]]
 
 
-def test_an_input_that_is_not_aligned_is_read_all_the_same(client: triton.InferenceServerClient, memory) -> None:
+def test_an_input_that_is_not_aligned_is_read_all_the_same(
+    client: triton.InferenceServerClient, memory: Memory
+) -> None:
     x = np.array([[1, 2, 3]], np.float64)
     memory.write(x.tobytes(), 3)
     client.register_system_shared_memory("odd", memory.key, memory.byte_size)
@@ -124,7 +128,7 @@ def test_a_region_may_start_anywhere_in_its_object(client: triton.InferenceServe
     assert result.as_numpy("y").tolist() == x.tolist()
 
 
-def test_zero_elements_need_no_bytes(client: triton.InferenceServerClient, memory) -> None:
+def test_zero_elements_need_no_bytes(client: triton.InferenceServerClient, memory: Memory) -> None:
     client.register_system_shared_memory("none", memory.key, memory.byte_size)
 
     result = client.infer("FLOAT", [tensor("x", (0, 3), "FP32", "none", 0)], outputs=[output("none", 0, 4096)])
@@ -132,7 +136,7 @@ def test_zero_elements_need_no_bytes(client: triton.InferenceServerClient, memor
     assert list(result.get_output("y").shape) == [0, 3]
 
 
-def test_shared_memory_works_in_streams(client: triton.InferenceServerClient, memory) -> None:
+def test_shared_memory_works_in_streams(client: triton.InferenceServerClient, memory: Memory) -> None:
     x = X.astype(np.float32)
     memory.write(x.tobytes())
     client.register_system_shared_memory("stream", memory.key, memory.byte_size)
@@ -151,7 +155,7 @@ def test_shared_memory_works_in_streams(client: triton.InferenceServerClient, me
 
 
 def test_shared_memory_works_with_the_asyncio_client(
-    with_memory: Running, client: triton.InferenceServerClient, memory
+    with_memory: Running, client: triton.InferenceServerClient, memory: Memory
 ) -> None:
     x = X.astype(np.float32)
     memory.write(x.tobytes())
@@ -166,7 +170,7 @@ def test_shared_memory_works_with_the_asyncio_client(
     assert asyncio.run(exchange()) == x.tolist()
 
 
-def test_the_status_lists_regions_as_they_were_registered(client: triton.InferenceServerClient, memory) -> None:
+def test_the_status_lists_regions_as_they_were_registered(client: triton.InferenceServerClient, memory: Memory) -> None:
     client.register_system_shared_memory("a", memory.key, 100, offset=8)
     client.register_system_shared_memory("b", memory.key[1:], 4096)
 
@@ -178,7 +182,7 @@ def test_the_status_lists_regions_as_they_were_registered(client: triton.Inferen
     assert (region.name, region.key, region.offset, region.byte_size) == ("a", memory.key, 8, 100)
 
 
-def test_unregistering_forgets_one_region_or_all(client: triton.InferenceServerClient, memory) -> None:
+def test_unregistering_forgets_one_region_or_all(client: triton.InferenceServerClient, memory: Memory) -> None:
     for name in "abc":
         client.register_system_shared_memory(name, memory.key, 100)
 
@@ -213,7 +217,14 @@ def test_unregistering_forgets_one_region_or_all(client: triton.InferenceServerC
     ],
 )
 def test_a_region_that_can_not_be_is_refused(
-    client: triton.InferenceServerClient, memory, name, key, offset, size, code: str, text: str
+    client: triton.InferenceServerClient,
+    memory: Memory,
+    name: str,
+    key: str | None,
+    offset: int,
+    size: int,
+    code: str,
+    text: str,
 ) -> None:
     key = memory.key if key is None else key
 
@@ -236,7 +247,9 @@ def test_a_link_out_of_the_folder_is_not_followed(client: triton.InferenceServer
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
-def test_what_is_no_memory_is_refused_at_once(client: triton.InferenceServerClient, make) -> None:
+def test_what_is_no_memory_is_refused_at_once(
+    client: triton.InferenceServerClient, make: Callable[[str], None]
+) -> None:
     path = pathlib.Path("/dev/shm", f"trtnode-test-{uuid.uuid4().hex}")
     make(path)
     try:
@@ -247,7 +260,7 @@ def test_what_is_no_memory_is_refused_at_once(client: triton.InferenceServerClie
     assert code == "INTERNAL"
 
 
-def test_a_name_can_be_registered_once(client: triton.InferenceServerClient, memory) -> None:
+def test_a_name_can_be_registered_once(client: triton.InferenceServerClient, memory: Memory) -> None:
     client.register_system_shared_memory("r", memory.key, 10)
 
     code, message = refusal(lambda: client.register_system_shared_memory("r", memory.key, 10))
@@ -269,7 +282,7 @@ def test_clients_may_register_as_much_as_configured(
 
 
 def test_the_number_of_regions_is_bounded(
-    client: triton.InferenceServerClient, memory, monkeypatch: pytest.MonkeyPatch
+    client: triton.InferenceServerClient, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_REGIONS >= 64
     monkeypatch.setattr(shared_memory, "MAX_REGIONS", 2)

@@ -33,7 +33,7 @@ ON = "admin: {shared_memory: true}, limits: {shared_memory_mb: 1}"
     ],
 )
 def test_an_input_at_the_wrong_place_is_refused(
-    client: triton.InferenceServerClient, memory: Memory, region, size, offset, code: str, text: str
+    client: triton.InferenceServerClient, memory: Memory, region: str, size: int, offset: int, code: str, text: str
 ) -> None:
     client.register_system_shared_memory("r", memory.key, 100)
 
@@ -51,7 +51,7 @@ def test_an_input_at_the_wrong_place_is_refused(
     ],
 )
 def test_an_output_at_the_wrong_place_is_refused(
-    client: triton.InferenceServerClient, memory: Memory, region, size, offset, code: str, text: str
+    client: triton.InferenceServerClient, memory: Memory, region: str, size: int, offset: int, code: str, text: str
 ) -> None:
     memory.write(b"\7" * 100)
     client.register_system_shared_memory("r", memory.key, 100)

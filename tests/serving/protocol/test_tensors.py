@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -126,7 +127,9 @@ def test_an_output_of_another_type_is_refused() -> None:
         pytest.param("FLOAT", (0, 2**62, 2**62), b"", "has shape", id="size-beyond-numpy"),
     ],
 )
-def test_raw_contents_that_do_not_fit_are_refused(element: str, shape, data: bytes, message: str) -> None:
+def test_raw_contents_that_do_not_fit_are_refused(
+    element: str, shape: tuple[int, ...], data: bytes, message: str
+) -> None:
     with pytest.raises(InvalidRequestError, match=f"^input 'x' of model 'm' {message}"):
         tensors.from_raw(wire(onnx_ir.DataType[element]), shape, data)
 
@@ -154,7 +157,7 @@ def test_raw_contents_that_do_not_fit_are_refused(element: str, shape, data: byt
         pytest.param("STRING", {"bytes_contents": [b"a", b"\xff"]}, "not UTF-8", id="no-text"),
     ],
 )
-def test_typed_contents_that_do_not_fit_are_refused(element: str, contents, message: str) -> None:
+def test_typed_contents_that_do_not_fit_are_refused(element: str, contents: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"^input 'x' of model 'm' .*{message}"):
         tensors.from_contents(wire(onnx_ir.DataType[element]), (2,), InferTensorContents(**contents))
 
@@ -179,7 +182,9 @@ def test_an_empty_tensor_needs_no_contents() -> None:
         (None, (-1, -1), False),
     ],
 )
-def test_shapes_are_held_against_the_declared_one(declared, shape, fits: bool) -> None:
+def test_shapes_are_held_against_the_declared_one(
+    declared: tuple[int, ...] | None, shape: tuple[int, ...], fits: bool
+) -> None:
     tensor = wire(onnx_ir.DataType.FLOAT, declared)
 
     if fits:
@@ -189,7 +194,9 @@ def test_shapes_are_held_against_the_declared_one(declared, shape, fits: bool) -
             tensor.check_shape(shape)
 
 
-def spec(name: str, dtype: onnx_ir.DataType | None, shape=("n", 3), optional: bool = False) -> TensorSpec:
+def spec(
+    name: str, dtype: onnx_ir.DataType | None, shape: tuple[int | str, ...] = ("n", 3), optional: bool = False
+) -> TensorSpec:
     return TensorSpec(name=name, dtype=dtype, shape=shape, optional=optional)
 
 
@@ -225,7 +232,7 @@ def test_tensors_without_a_type_are_left_out_where_the_model_works_without_them(
         ([], [spec("y", None)], "no datatype for any of its outputs"),
     ],
 )
-def test_a_model_that_the_protocol_cannot_carry_is_refused(inputs, outputs, message: str) -> None:
+def test_a_model_that_the_protocol_cannot_carry_is_refused(inputs: list[Any], outputs: list[Any], message: str) -> None:
     with pytest.raises(UnservableModelError, match=message):
         WireSignature.of("m", inputs, outputs)
 

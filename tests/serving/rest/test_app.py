@@ -48,7 +48,7 @@ IN_JSON = [model for model in DTYPES if model not in ("FLOAT16", "BFLOAT16")]
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[..., Any]]:
+def connect() -> Iterator[Callable[[Running], triton.InferenceServerClient]]:
     """Open clients of servers, and close them."""
     clients: list[Any] = []
 
@@ -62,7 +62,7 @@ def connect() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def client(connect: Callable[..., Any], shared: Running) -> Any:
+def client(connect: Callable[[Running], triton.InferenceServerClient], shared: Running) -> triton.InferenceServerClient:
     return connect(shared)
 
 
@@ -101,7 +101,7 @@ def texts(array: np.ndarray) -> list[Any]:
 
 
 @pytest.mark.parametrize("model", DTYPES)
-def test_every_type_travels_both_ways_behind_the_json(client, model: str) -> None:
+def test_every_type_travels_both_ways_behind_the_json(client: triton.InferenceServerClient, model: str) -> None:
     datatype, x = sample(model)
 
     result = client.infer(model, [tensor("x", x, datatype)])
@@ -112,7 +112,7 @@ def test_every_type_travels_both_ways_behind_the_json(client, model: str) -> Non
 
 
 @pytest.mark.parametrize("model", IN_JSON)
-def test_every_type_but_half_floats_travels_both_ways_in_json(client, model: str) -> None:
+def test_every_type_but_half_floats_travels_both_ways_in_json(client: triton.InferenceServerClient, model: str) -> None:
     datatype, x = sample(model)
     wish = triton.InferRequestedOutput("y", binary_data=False)
 
@@ -123,7 +123,9 @@ def test_every_type_but_half_floats_travels_both_ways_in_json(client, model: str
 
 
 @pytest.mark.parametrize("model", ["FLOAT16", "BFLOAT16"])
-def test_half_floats_are_refused_in_json_before_anything_runs(client, shared: Running, model: str) -> None:
+def test_half_floats_are_refused_in_json_before_anything_runs(
+    client: triton.InferenceServerClient, shared: Running, model: str
+) -> None:
     datatype, x = sample(model)
     before = client.get_inference_statistics(model)["model_stats"][0]["execution_count"]
 
@@ -138,7 +140,7 @@ def test_half_floats_are_refused_in_json_before_anything_runs(client, shared: Ru
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (5, 0), (64, 3)])
 @pytest.mark.parametrize("model", ["FLOAT", "STRING"])
-def test_tensors_of_any_size_travel(client, model: str, shape: tuple[int, int]) -> None:
+def test_tensors_of_any_size_travel(client: triton.InferenceServerClient, model: str, shape: tuple[int, int]) -> None:
     datatype, dtype = DTYPES[model]
     x = np.full(shape, "text" if datatype == "BYTES" else 7, dtype)
 
@@ -148,13 +150,13 @@ def test_tensors_of_any_size_travel(client, model: str, shape: tuple[int, int]) 
     assert texts(result) == x.tolist()
 
 
-def test_large_tensors_travel_as_they_are(client) -> None:
+def test_large_tensors_travel_as_they_are(client: triton.InferenceServerClient) -> None:
     x = np.random.default_rng(0).standard_normal((500, 1003)).astype(np.float32)
 
     assert np.array_equal(client.infer("FLOAT", [tensor("x", x)]).as_numpy("y"), x)
 
 
-def test_special_floats_travel_both_ways(client) -> None:
+def test_special_floats_travel_both_ways(client: triton.InferenceServerClient) -> None:
     x = np.array([[np.nan, np.inf, -np.inf]], np.float32)
     wish = triton.InferRequestedOutput("y", binary_data=False)
 
@@ -166,7 +168,7 @@ def test_special_floats_travel_both_ways(client) -> None:
 
 
 @pytest.mark.parametrize("form", ["in", "behind"])
-def test_outputs_come_as_asked_in_the_order_of_the_model(client, form: str) -> None:
+def test_outputs_come_as_asked_in_the_order_of_the_model(client: triton.InferenceServerClient, form: str) -> None:
     binary = form == "behind"
     wishes = [triton.InferRequestedOutput("size", binary), triton.InferRequestedOutput("sum", not binary)]
 
@@ -180,13 +182,13 @@ def test_outputs_come_as_asked_in_the_order_of_the_model(client, form: str) -> N
     assert (answer["id"], answer["model_name"], answer["model_version"]) == ("request 7", "two", "1")
 
 
-def test_inputs_may_be_in_json_and_behind_it(client) -> None:
+def test_inputs_may_be_in_json_and_behind_it(client: triton.InferenceServerClient) -> None:
     inputs = [tensor("a", ROW, binary=False), tensor("b", ROW)]
 
     assert client.infer("two", inputs).as_numpy("sum").tolist() == [[2, 4, 6]]
 
 
-def test_a_version_may_be_named(client) -> None:
+def test_a_version_may_be_named(client: triton.InferenceServerClient) -> None:
     assert client.infer("two", rows(), model_version="1").get_response()["model_version"] == "1"
     code, text = refusal(lambda: client.infer("two", rows(), model_version="9"))
 
@@ -194,7 +196,7 @@ def test_a_version_may_be_named(client) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_requests_may_be_compressed(client, algorithm: str) -> None:
+def test_requests_may_be_compressed(client: triton.InferenceServerClient, algorithm: str) -> None:
     result = client.infer(
         "two", rows(), request_compression_algorithm=algorithm, response_compression_algorithm=algorithm
     )
@@ -202,7 +204,7 @@ def test_requests_may_be_compressed(client, algorithm: str) -> None:
     assert result.as_numpy("sum").tolist() == [[2, 4, 6]]
 
 
-def test_requests_of_many_greenlets_are_answered(client) -> None:
+def test_requests_of_many_greenlets_are_answered(client: triton.InferenceServerClient) -> None:
     pending = [client.async_infer("two", rows(), request_id=str(number)) for number in range(20)]
 
     assert [one.get_result().get_response()["id"] for one in pending] == [str(number) for number in range(20)]
@@ -220,7 +222,9 @@ def test_the_asyncio_client_works(shared: Running) -> None:
     gc.collect()  # aiohttp leaves its connections to the collector, whose warnings belong to this test
 
 
-def test_a_server_and_its_models_are_described_as_over_grpc(client, shared: Running) -> None:
+def test_a_server_and_its_models_are_described_as_over_grpc(
+    client: triton.InferenceServerClient, shared: Running
+) -> None:
     grpc_metadata = shared.client.get_server_metadata()
 
     metadata = client.get_server_metadata()
@@ -237,7 +241,7 @@ def test_a_server_and_its_models_are_described_as_over_grpc(client, shared: Runn
     assert config["instance_group"][0]["kind"] == "KIND_CPU"
 
 
-def test_a_model_that_is_not_there_is_not_ready_and_not_found(client) -> None:
+def test_a_model_that_is_not_there_is_not_ready_and_not_found(client: triton.InferenceServerClient) -> None:
     assert client.is_model_ready("two")
     assert not client.is_model_ready("none")
     assert not client.is_model_ready("two", "9")
@@ -246,7 +250,9 @@ def test_a_model_that_is_not_there_is_not_ready_and_not_found(client) -> None:
     assert refusal(lambda: client.get_inference_statistics("none"))[0] == "400"
 
 
-def test_requests_are_counted_like_those_of_grpc(start_fake: StartFake, connect: Callable[..., Any]) -> None:
+def test_requests_are_counted_like_those_of_grpc(
+    start_fake: StartFake, connect: Callable[[Running], triton.InferenceServerClient]
+) -> None:
     running = start_fake()
     client = connect(running)
     for _ in range(3):
@@ -261,7 +267,10 @@ def test_requests_are_counted_like_those_of_grpc(start_fake: StartFake, connect:
 
 
 def test_priority_and_timeout_reach_the_queue(
-    start_fake: StartFake, connect: Callable[..., Any], fake: FakeExecutable, eventually: Eventually
+    start_fake: StartFake,
+    connect: Callable[[Running], triton.InferenceServerClient],
+    fake: FakeExecutable,
+    eventually: Eventually,
 ) -> None:
     client = connect(start_fake("batching: {priority_levels: 2}"))
     x = tensor("x", np.zeros(1, np.float32))
@@ -276,7 +285,9 @@ def test_priority_and_timeout_reach_the_queue(
     assert running.get_result().as_numpy("y").tolist() == [1]
 
 
-def test_models_are_listed_loaded_and_unloaded(start: Starter, connect: Callable[..., Any], adders: Adders) -> None:
+def test_models_are_listed_loaded_and_unloaded(
+    start: Starter, connect: Callable[[Running], triton.InferenceServerClient], adders: Adders
+) -> None:
     adders.write("m/1/model.onnx", 1)
     running = start(
         f"- {{name: m, path: {adders.folder}/m, engine: native, warmup: 0}}\n", server="admin: {repository: true}"
@@ -299,7 +310,7 @@ def test_models_are_listed_loaded_and_unloaded(start: Starter, connect: Callable
 
 
 def test_tensors_travel_in_shared_memory(
-    with_memory: Running, connect: Callable[..., Any], region: pathlib.Path
+    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient], region: pathlib.Path
 ) -> None:
     client = connect(with_memory)
     region.write_bytes(ROW.tobytes().ljust(4096, b"\0"))
@@ -323,7 +334,7 @@ def test_tensors_travel_in_shared_memory(
 
 
 def test_half_floats_travel_in_shared_memory_too(
-    with_memory: Running, connect: Callable[..., Any], region: pathlib.Path
+    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient], region: pathlib.Path
 ) -> None:
     client = connect(with_memory)
     values = np.array([[1, 2, 3]], ml_dtypes.bfloat16)
@@ -339,7 +350,9 @@ def test_half_floats_travel_in_shared_memory_too(
     assert region.read_bytes()[64 : 64 + values.nbytes] == values.tobytes()
 
 
-def test_there_is_no_cuda_shared_memory(with_memory: Running, connect: Callable[..., Any]) -> None:
+def test_there_is_no_cuda_shared_memory(
+    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient]
+) -> None:
     client = connect(with_memory)
 
     code, text = refusal(lambda: client.register_cuda_shared_memory("r", b"aGFuZGxl", 0, 64))
@@ -349,7 +362,9 @@ def test_there_is_no_cuda_shared_memory(with_memory: Running, connect: Callable[
     client.unregister_cuda_shared_memory()
 
 
-def test_log_and_trace_settings_are_read_and_changed(with_memory: Running, connect: Callable[..., Any]) -> None:
+def test_log_and_trace_settings_are_read_and_changed(
+    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient]
+) -> None:
     client = connect(with_memory)
 
     before = client.get_log_settings()
@@ -364,7 +379,7 @@ def test_log_and_trace_settings_are_read_and_changed(with_memory: Running, conne
     assert refusal(lambda: client.update_trace_settings(settings={"trace_level": ["LOUD"]}))[0] == "400"
 
 
-def test_changes_of_the_server_are_off_by_default(client) -> None:
+def test_changes_of_the_server_are_off_by_default(client: triton.InferenceServerClient) -> None:
     calls = {
         "RepositoryModelLoad": lambda: client.load_model("two"),
         "RepositoryModelUnload": lambda: client.unload_model("two"),
@@ -379,7 +394,7 @@ def test_changes_of_the_server_are_off_by_default(client) -> None:
         assert text.startswith(f"{rpc} changes the server, which is off; server.admin.")
 
 
-def test_both_ports_give_the_same_answer(client, shared: Running) -> None:
+def test_both_ports_give_the_same_answer(client: triton.InferenceServerClient, shared: Running) -> None:
     inputs = [triton_grpc.InferInput(name, ROW.shape, "FP32") for name in "ab"]
     for one in inputs:
         one.set_data_from_numpy(ROW)

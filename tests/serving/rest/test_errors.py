@@ -6,7 +6,6 @@ import hashlib
 import json
 import pathlib
 import socket
-from typing import Any
 
 import pytest
 
@@ -112,7 +111,7 @@ def test_a_wrong_request_to_load_changes_nothing(start_fake: StartFake, body: by
 
 
 @pytest.fixture
-def guarded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, start_fake: StartFake) -> Any:
+def guarded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, start_fake: StartFake) -> Running:
     monkeypatch.setattr(tokens, "RECHECK_S", 0)
     file = tmp_path / "tokens.yaml"
     file.touch(0o600)
@@ -123,7 +122,7 @@ def guarded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, start_fake:
     return start_fake(server=f"auth: {{tokens_file: {file}}}, admin: {{repository: true}}")
 
 
-def test_every_call_needs_a_token(guarded) -> None:
+def test_every_call_needs_a_token(guarded: Running) -> None:
     for path in ("/v2", "/v2/health/live", "/v2/models/fake", "/v2/models/stats", "/metrics", "/status.json", "/x",
                  "/models/fake/explain"):  # fmt: skip
         status, headers, _ = call(guarded, path)
@@ -131,14 +130,14 @@ def test_every_call_needs_a_token(guarded) -> None:
         assert call(guarded, path, authorization=f"Bearer {ALL}")[0] != 401, path
 
 
-def test_a_token_is_asked_for_before_the_body_is_read(guarded) -> None:
+def test_a_token_is_asked_for_before_the_body_is_read(guarded: Running) -> None:
     with socket.create_connection(("127.0.0.1", guarded.server.http_port)) as client:
         client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
 
         assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_token_covers_its_models_and_rights_alone(guarded) -> None:
+def test_a_token_covers_its_models_and_rights_alone(guarded: Running) -> None:
     body, headers = fake_request(1)
 
     def ask(path: str, token: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.client
@@ -10,7 +11,6 @@ import socket
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +43,9 @@ def test_compressed_bodies_are_unpacked_whatever_their_route(shared: Running, pa
         pytest.param(request(), "br", 501, "'br' is unknown here; use gzip or deflate", id="unknown"),
     ],
 )
-def test_bodies_that_can_not_be_unpacked_are_refused(small, body: bytes, encoding: str, status: int, told: str) -> None:
+def test_bodies_that_can_not_be_unpacked_are_refused(
+    small: Running, body: bytes, encoding: str, status: int, told: str
+) -> None:
     code, text = refusal(small, "/v2/models/fake/infer", body, content_encoding=encoding)
 
     assert code == status
@@ -51,7 +53,7 @@ def test_bodies_that_can_not_be_unpacked_are_refused(small, body: bytes, encodin
 
 
 @pytest.fixture
-def small(start: Starter, fake: FakeExecutable) -> Any:
+def small(start: Starter, fake: FakeExecutable) -> Running:
     """A server that takes requests of up to 1 MiB."""
     return start(
         "- {name: fake, path: fake.onnx, warmup: 0}\n",
@@ -66,7 +68,7 @@ def on_the_wire(body: bytes, headers: dict[str, str]) -> bytes:
     return b"POST /v2/models/fake/infer HTTP/1.1\r\n" + head.encode() + b"\r\n" + body
 
 
-def test_a_body_may_be_as_large_as_configured_and_not_larger(small) -> None:
+def test_a_body_may_be_as_large_as_configured_and_not_larger(small: Running) -> None:
     fits, headers = fake_request(260_000)
     large, more = fake_request(263_000)
 
@@ -77,7 +79,7 @@ def test_a_body_may_be_as_large_as_configured_and_not_larger(small) -> None:
     assert (refused, told.startswith("the request has more than 1048576 bytes")) == (413, True)
 
 
-def test_a_chunked_body_is_read_and_bounded_too(small) -> None:
+def test_a_chunked_body_is_read_and_bounded_too(small: Running) -> None:
     body, headers = fake_request(100)
     connection = http.client.HTTPConnection("127.0.0.1", small.server.http_port, timeout=120)
     with contextlib.closing(connection):
@@ -134,7 +136,7 @@ def test_a_request_whose_client_leaves_is_never_executed(
     assert fake.runs == runs + 1
 
 
-def test_a_client_that_does_not_read_its_answer_disturbs_nobody(small) -> None:
+def test_a_client_that_does_not_read_its_answer_disturbs_nobody(small: Running) -> None:
     body, headers = fake_request(250_000)
     with socket.create_connection(("127.0.0.1", small.server.http_port)) as lazy:
         for _ in range(3):
@@ -204,7 +206,7 @@ def test_no_packet_waits_for_the_acknowledgement_of_another(shared: Running, mon
     found = []
     made = server._Protocol.connection_made
 
-    def connection_made(protocol, transport) -> None:
+    def connection_made(protocol: asyncio.Protocol, transport: asyncio.Transport) -> None:
         found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         made(protocol, transport)
 

@@ -44,7 +44,7 @@ def file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 @pytest.fixture
-def running(file, start_fake: StartFake):
+def running(file: pathlib.Path, start_fake: StartFake) -> Running:
     return start_fake(server=f"auth: {{tokens_file: {file}}}")
 
 

@@ -9,6 +9,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import numpy as np
@@ -47,7 +48,9 @@ class Authority:
         file.touch(0o600)
         file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock))
 
-    def _sign(self, subject: x509.Name, key, valid: datetime.timedelta, authority: bool = False) -> x509.Certificate:
+    def _sign(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, valid: datetime.timedelta, authority: bool = False
+    ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         return (
@@ -209,7 +212,7 @@ def test_new_files_that_can_not_be_used_leave_the_old_ones_in_use(
     call: Callable,
     tmp_path: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
-    spoil,
+    spoil: Callable[..., Any],
     expected: str,
 ) -> None:
     running = start_tls()
@@ -249,7 +252,7 @@ def test_a_key_of_another_certificate_is_refused_at_start(
     ],
 )
 def test_a_file_that_holds_something_else_is_refused_at_start(
-    authority: Authority, start_tls: Callable, cert, key, expected: str
+    authority: Authority, start_tls: Callable, cert: str, key: str, expected: str
 ) -> None:
     authority.issue("locked", password=b"open sesame")
 

@@ -6,14 +6,16 @@ import json
 import pathlib
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 import yaml
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
@@ -28,19 +30,19 @@ PATIENCE_S = 120
 
 
 @pytest.fixture
-def running(start: Starter, adders: Adders):
+def running(start: Starter, adders: Adders) -> Running:
     """A server with a model ``m`` that may be loaded and unloaded."""
     adders.write("m.onnx", 1)
     return start(MODEL, server=ADMIN)
 
 
-def status_of(call) -> str:
+def status_of(call: Callable[[], object]) -> str:
     with pytest.raises(InferenceServerException) as caught:
         call()
     return caught.value.status().removeprefix("StatusCode.")
 
 
-def raw_status(running: Running, rpc: str, request) -> tuple[str, str]:
+def raw_status(running: Running, rpc: str, request: Message) -> tuple[str, str]:
     with grpc.insecure_channel(running.address) as channel:
         call = channel.unary_unary(f"/inference.GRPCInferenceService/{rpc}")
         with pytest.raises(grpc.RpcError) as caught:
@@ -181,7 +183,7 @@ def test_unknown_models_have_the_codes_of_the_protocol(running: Running) -> None
         ("RepositoryModelUnload", RepositoryModelUnloadRequest(repository_name="r", model_name="m")),
     ],
 )
-def test_a_named_repository_is_unimplemented(running: Running, rpc: str, request_) -> None:
+def test_a_named_repository_is_unimplemented(running: Running, rpc: str, request_: Message) -> None:
     code, text = raw_status(running, rpc, request_)
 
     assert code == "UNIMPLEMENTED"
@@ -320,7 +322,9 @@ def test_a_bad_config_is_internal_and_one_sentence(running: Running, adders: Add
         ("RepositoryModelUnload", "unload_dependents", {"string_param": "yes"}),
     ],
 )
-def test_an_unknown_parameter_or_type_is_an_invalid_argument(running: Running, rpc: str, name: str, value) -> None:
+def test_an_unknown_parameter_or_type_is_an_invalid_argument(
+    running: Running, rpc: str, name: str, value: dict[str, Any]
+) -> None:
     request = RepositoryModelLoadRequest(model_name="m")
     for field, content in value.items():
         setattr(request.parameters[name], field, content)

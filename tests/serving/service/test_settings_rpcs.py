@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
 import tritonclient.grpc as triton
+from google.protobuf.message import Message
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Running
@@ -23,13 +25,13 @@ def client(with_memory: Running) -> Iterator[triton.InferenceServerClient]:
     logging.getLogger().setLevel(before)
 
 
-def refusal(call) -> tuple[str, str]:
+def refusal(call: Callable[[], object]) -> tuple[str, str]:
     with pytest.raises(InferenceServerException) as caught:
         call()
     return caught.value.status().removeprefix("StatusCode."), caught.value.message()
 
 
-def settings_of(response) -> dict[str, bool | int]:
+def settings_of(response: Message) -> dict[str, bool | int]:
     return {key: getattr(value, value.WhichOneof("parameter_choice")) for key, value in response.settings.items()}
 
 
@@ -50,7 +52,7 @@ def test_the_log_settings_are_those_in_effect(client: triton.InferenceServerClie
     ],
 )
 def test_a_change_of_the_log_settings_takes_effect_at_once(
-    client: triton.InferenceServerClient, change, level: int
+    client: triton.InferenceServerClient, change: dict[str, Any], level: int
 ) -> None:
     changed = settings_of(client.update_log_settings(change))
 
@@ -89,7 +91,7 @@ def test_what_is_logged_follows_the_settings(
     ],
 )
 def test_log_settings_that_can_not_be_change_nothing(
-    client: triton.InferenceServerClient, change, code: str, text: str
+    client: triton.InferenceServerClient, change: dict[str, Any], code: str, text: str
 ) -> None:
     status, message = refusal(lambda: client.update_log_settings(change))
 
@@ -106,7 +108,7 @@ def test_log_settings_that_can_not_be_change_nothing(
     ],
 )
 def test_log_settings_of_another_type_are_refused(
-    client: triton.InferenceServerClient, with_memory: Running, key: str, value, kind: str
+    client: triton.InferenceServerClient, with_memory: Running, key: str, value: dict[str, Any], kind: str
 ) -> None:
     with grpc.insecure_channel(with_memory.address) as channel, pytest.raises(grpc.RpcError) as caught:
         triton.service_pb2_grpc.GRPCInferenceServiceStub(channel).LogSettings(

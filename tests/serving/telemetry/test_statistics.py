@@ -17,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from engines import ExecutionError
 from serving.rest import server
+from serving.schema.model import ModelConfig
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 
 
@@ -61,7 +62,7 @@ def test_other_paths_are_not_found(shared: Running) -> None:
 def test_a_server_that_loads_is_live_and_says_what_it_waits_for(start: Starter, fake: FakeExecutable) -> None:
     may_load = threading.Event()
 
-    def load(model):
+    def load(model: ModelConfig):
         assert may_load.wait(120)
         return fake
 

@@ -22,7 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
 from serving.errors import MissingExtraError
-from tests.serving.conftest import Starter
+from tests.serving.conftest import Running, Starter
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -78,7 +78,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-def traced(start: Starter, collector: Collector) -> Callable[..., Any]:
+def traced(start: Starter, collector: Collector) -> Callable[..., Running]:
     """Start a server that sends spans, with the digits model cut in two by a native operator."""
 
     def start_server(batching: str = "null", server: str = "") -> Any:
@@ -103,7 +103,7 @@ def facts(span: Any) -> dict[str, Any]:
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 
-def test_a_request_belongs_to_the_trace_of_its_client(traced: Callable[..., Any], collector: Collector) -> None:
+def test_a_request_belongs_to_the_trace_of_its_client(traced: Callable[..., Running], collector: Collector) -> None:
     ask(traced().client, request_id="seven", headers=PARENT)
 
     (span,) = collector.requests()
@@ -113,7 +113,9 @@ def test_a_request_belongs_to_the_trace_of_its_client(traced: Callable[..., Any]
     assert facts(span) == {"trtnode.request_id": "seven", "trtnode.model": "digits", "trtnode.version": "1"}
 
 
-def test_a_rest_request_belongs_to_the_trace_of_its_client(traced: Callable[..., Any], collector: Collector) -> None:
+def test_a_rest_request_belongs_to_the_trace_of_its_client(
+    traced: Callable[..., Running], collector: Collector
+) -> None:
     image = {"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0] * 64}
     body = json.dumps({"id": "seven", "inputs": [image]}).encode()
     request = urllib.request.Request(traced().http + "/v2/models/digits/infer", body, PARENT)
@@ -127,7 +129,7 @@ def test_a_rest_request_belongs_to_the_trace_of_its_client(traced: Callable[...,
 
 
 def test_a_request_of_a_stream_belongs_to_the_trace_of_the_stream(
-    traced: Callable[..., Any], collector: Collector
+    traced: Callable[..., Running], collector: Collector
 ) -> None:
     client = traced().client
     answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -141,7 +143,9 @@ def test_a_request_of_a_stream_belongs_to_the_trace_of_the_stream(
     assert span.trace_id.hex() == CLIENT_TRACE
 
 
-def test_spans_show_the_queue_the_run_and_each_stage_in_order(traced: Callable[..., Any], collector: Collector) -> None:
+def test_spans_show_the_queue_the_run_and_each_stage_in_order(
+    traced: Callable[..., Running], collector: Collector
+) -> None:
     ask(traced().client)
 
     (span,) = collector.requests()
@@ -159,7 +163,7 @@ def is_inside(span: Any, other: Any) -> bool:
     return bool(begins and span.end_time_unix_nano <= other.end_time_unix_nano)
 
 
-def test_a_batch_shows_its_rows_to_each_of_its_requests(traced: Callable[..., Any], collector: Collector) -> None:
+def test_a_batch_shows_its_rows_to_each_of_its_requests(traced: Callable[..., Running], collector: Collector) -> None:
     client = traced("{max_batch_size: 8, max_queue_delay_us: 20000}").client
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: ask(client), range(64)))
@@ -172,7 +176,7 @@ def test_a_batch_shows_its_rows_to_each_of_its_requests(traced: Callable[..., An
     assert all(collector.parts(batch) for batch in batches)
 
 
-def test_a_request_that_fails_says_why(traced: Callable[..., Any], collector: Collector) -> None:
+def test_a_request_that_fails_says_why(traced: Callable[..., Running], collector: Collector) -> None:
     client = traced().client
     with pytest.raises(InferenceServerException):
         client.infer("digits", images(1), outputs=[triton.InferRequestedOutput("nothing")])
@@ -184,7 +188,7 @@ def test_a_request_that_fails_says_why(traced: Callable[..., Any], collector: Co
     assert facts(span)["error.type"] == "InvalidRequestError"
 
 
-def test_clients_turn_tracing_off_and_on(traced: Callable[..., Any], collector: Collector) -> None:
+def test_clients_turn_tracing_off_and_on(traced: Callable[..., Running], collector: Collector) -> None:
     client = traced(server="admin: {settings: true}").client
 
     off = client.update_trace_settings(settings={"trace_level": ["OFF"]}).settings
@@ -198,7 +202,7 @@ def test_clients_turn_tracing_off_and_on(traced: Callable[..., Any], collector: 
 
 
 def test_one_request_in_so_many_is_traced_and_all_that_belong_to_a_trace(
-    traced: Callable[..., Any], collector: Collector
+    traced: Callable[..., Running], collector: Collector
 ) -> None:
     client = traced(server="admin: {settings: true}").client
     client.update_trace_settings(settings={"trace_rate": "3"})
@@ -220,7 +224,7 @@ def test_one_request_in_so_many_is_traced_and_all_that_belong_to_a_trace(
     ],
 )
 def test_trace_settings_that_can_not_be_are_refused(
-    traced: Callable[..., Any], model: str, setting: str, value: str, code: str, text: str
+    traced: Callable[..., Running], model: str, setting: str, value: str, code: str, text: str
 ) -> None:
     client = traced(server="admin: {settings: true}").client
 

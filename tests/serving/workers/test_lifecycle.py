@@ -155,7 +155,7 @@ def test_changes_reach_every_worker_also_one_that_comes_later(launch: Launch, ad
         region.unlink()
 
 
-def check_changes(group: Group, adders) -> None:
+def check_changes(group: Group, adders: Adders) -> None:
     clients = group.connect_to_all()
     assert [adders.ask(client) for client in clients] == [2] * CONNECTIONS
     assert all("region" in one.get_system_shared_memory_status().regions for one in clients)
