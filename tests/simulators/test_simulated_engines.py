@@ -13,8 +13,7 @@ import pytest
 
 from simulated_cuda import POISON
 from simulated_tensorrt import Plan
-from tests.simulators.workbench import BoundContext
-from workbench import Workbench
+from workbench import BoundContext, Workbench
 
 CHAIN = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Tanh(a) }"
 BATCHES = "g (float[N,3] x) => (float[N,3] y) { a = Relu(x) y = Tanh(a) }"

@@ -46,9 +46,11 @@ DTYPES = {
 VALUES = {"BOOL": [[1, 0, 1]], "STRING": [["one", "", "drei €"]]}
 IN_JSON = [model for model in DTYPES if model not in ("FLOAT16", "BFLOAT16")]
 
+Connect = Callable[[Running], triton.InferenceServerClient]
+
 
 @pytest.fixture
-def connect() -> Iterator[Callable[[Running], triton.InferenceServerClient]]:
+def connect() -> Iterator[Connect]:
     """Open clients of servers, and close them."""
     clients: list[Any] = []
 
@@ -62,7 +64,7 @@ def connect() -> Iterator[Callable[[Running], triton.InferenceServerClient]]:
 
 
 @pytest.fixture
-def client(connect: Callable[[Running], triton.InferenceServerClient], shared: Running) -> triton.InferenceServerClient:
+def client(connect: Connect, shared: Running) -> triton.InferenceServerClient:
     return connect(shared)
 
 
@@ -250,9 +252,7 @@ def test_a_model_that_is_not_there_is_not_ready_and_not_found(client: triton.Inf
     assert refusal(lambda: client.get_inference_statistics("none"))[0] == "400"
 
 
-def test_requests_are_counted_like_those_of_grpc(
-    start_fake: StartFake, connect: Callable[[Running], triton.InferenceServerClient]
-) -> None:
+def test_requests_are_counted_like_those_of_grpc(start_fake: StartFake, connect: Connect) -> None:
     running = start_fake()
     client = connect(running)
     for _ in range(3):
@@ -267,10 +267,7 @@ def test_requests_are_counted_like_those_of_grpc(
 
 
 def test_priority_and_timeout_reach_the_queue(
-    start_fake: StartFake,
-    connect: Callable[[Running], triton.InferenceServerClient],
-    fake: FakeExecutable,
-    eventually: Eventually,
+    start_fake: StartFake, connect: Connect, fake: FakeExecutable, eventually: Eventually
 ) -> None:
     client = connect(start_fake("batching: {priority_levels: 2}"))
     x = tensor("x", np.zeros(1, np.float32))
@@ -285,9 +282,7 @@ def test_priority_and_timeout_reach_the_queue(
     assert running.get_result().as_numpy("y").tolist() == [1]
 
 
-def test_models_are_listed_loaded_and_unloaded(
-    start: Starter, connect: Callable[[Running], triton.InferenceServerClient], adders: Adders
-) -> None:
+def test_models_are_listed_loaded_and_unloaded(start: Starter, connect: Connect, adders: Adders) -> None:
     adders.write("m/1/model.onnx", 1)
     running = start(
         f"- {{name: m, path: {adders.folder}/m, engine: native, warmup: 0}}\n", server="admin: {repository: true}"
@@ -309,9 +304,7 @@ def test_models_are_listed_loaded_and_unloaded(
     assert (code, "there is no model 'none'" in text) == ("500", True)
 
 
-def test_tensors_travel_in_shared_memory(
-    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient], region: pathlib.Path
-) -> None:
+def test_tensors_travel_in_shared_memory(with_memory: Running, connect: Connect, region: pathlib.Path) -> None:
     client = connect(with_memory)
     region.write_bytes(ROW.tobytes().ljust(4096, b"\0"))
     client.register_system_shared_memory("r", f"/{region.name}", 4096)
@@ -333,9 +326,7 @@ def test_tensors_travel_in_shared_memory(
     assert refusal(lambda: client.infer("FLOAT", [x]))[0] == "404"
 
 
-def test_half_floats_travel_in_shared_memory_too(
-    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient], region: pathlib.Path
-) -> None:
+def test_half_floats_travel_in_shared_memory_too(with_memory: Running, connect: Connect, region: pathlib.Path) -> None:
     client = connect(with_memory)
     values = np.array([[1, 2, 3]], ml_dtypes.bfloat16)
     region.write_bytes(values.tobytes().ljust(4096, b"\0"))
@@ -350,9 +341,7 @@ def test_half_floats_travel_in_shared_memory_too(
     assert region.read_bytes()[64 : 64 + values.nbytes] == values.tobytes()
 
 
-def test_there_is_no_cuda_shared_memory(
-    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient]
-) -> None:
+def test_there_is_no_cuda_shared_memory(with_memory: Running, connect: Connect) -> None:
     client = connect(with_memory)
 
     code, text = refusal(lambda: client.register_cuda_shared_memory("r", b"aGFuZGxl", 0, 64))
@@ -362,9 +351,7 @@ def test_there_is_no_cuda_shared_memory(
     client.unregister_cuda_shared_memory()
 
 
-def test_log_and_trace_settings_are_read_and_changed(
-    with_memory: Running, connect: Callable[[Running], triton.InferenceServerClient]
-) -> None:
+def test_log_and_trace_settings_are_read_and_changed(with_memory: Running, connect: Connect) -> None:
     client = connect(with_memory)
 
     before = client.get_log_settings()
