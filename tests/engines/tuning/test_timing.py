@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from clock import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
 from engines import load_executable
+from engines.tuning import timing
 from engines.tuning.timing import time_in_turn
 from workshop import Workshop
 
@@ -44,23 +44,38 @@ def test_hopelessly_slow_call_takes_no_turns() -> None:
     assert min(turns["slow"]) > 100 > max(turns["a"])
 
 
-def test_turn_begins_when_threads_of_the_one_before_no_longer_spin() -> None:
-    spinning: list[bool] = []
-    helpers: list[threading.Thread] = []
+class SpinningClock:
+    """Stands for ``time``: threads of the process burn its processor time until ``spins_until``."""
 
-    def spin() -> None:
-        deadline = time.monotonic() + 0.03
-        while time.monotonic() < deadline:
-            pass
+    def __init__(self) -> None:
+        self.now = self.burnt = self.spins_until = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def perf_counter_ns(self) -> int:
+        self.now += 1e-6
+        return int(self.now * 1e9)
+
+    def process_time(self) -> float:
+        return self.burnt
+
+    def sleep(self, seconds: float) -> None:
+        self.burnt += max(0.0, min(seconds, self.spins_until - self.now))
+        self.now += seconds
+
+
+def test_turn_begins_when_threads_of_the_one_before_no_longer_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, spinning = SpinningClock(), list[bool]()
+    monkeypatch.setattr(timing, "time", clock)
 
     def leaves_a_thread_spinning() -> None:
-        helpers.append(threading.Thread(target=spin))
-        helpers[-1].start()
+        clock.spins_until = clock.now + 0.03
 
-    calls = {"spins": leaves_a_thread_spinning, "other": lambda: spinning.append(any(h.is_alive() for h in helpers))}
+    calls = {"spins": leaves_a_thread_spinning, "other": lambda: spinning.append(clock.now < clock.spins_until)}
     time_in_turn(calls, seconds=0.0, rounds=5)
 
-    assert helpers
+    assert len(spinning) > 5
     assert not any(spinning)
 
 
