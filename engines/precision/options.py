@@ -8,6 +8,9 @@ import pathlib
 from engines.precision.accuracy_budget import AccuracyBudget, DefaultBudget
 from engines.precision.rules import PrecisionRule
 
+FEWEST_SAMPLES = 8
+"""Fewer samples are accepted only where the user allows it: the budget would be met on the samples of the ranges."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
@@ -23,6 +26,8 @@ class Calibration:
     """Share of values to keep, in percent, for the method of this name."""
     samples: int | None = 200
     """Most samples to learn from; None for all."""
+    allow_few: bool = False
+    """True if ranges from fewer than ``FEWEST_SAMPLES`` samples may quantize a model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,12 +71,24 @@ class EvaluationData:
 
 
 class CalibrationShare(CalibrationDataset):
-    """The samples that are not held out."""
+    """The samples that are not held out.
+
+    Attributes:
+        read: Number of samples that were read, held out or not.
+    """
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.read = 0
 
     def feeds(self, inputs: Sequence[TensorSpec], *, limit: int | None = None) -> Iterator[Feeds]:
         """Yield the samples of all data, without each last of ``HELD_OUT_EVERY``."""
-        kept = (f for i, f in enumerate(super().feeds(inputs)) if (i + 1) % HELD_OUT_EVERY)
-        return itertools.islice(kept, limit)
+        return itertools.islice(self._kept(super().feeds(inputs)), limit)
+
+    def _kept(self, samples: Iterator[Feeds]) -> Iterator[Feeds]:
+        for self.read, sample in enumerate(samples, 1):
+            if self.read % HELD_OUT_EVERY:
+                yield sample
 
     def count(self, inputs: Sequence[TensorSpec]) -> int | None:
         """Return the number of these samples; None where only calling a function tells."""
@@ -84,8 +96,11 @@ class CalibrationShare(CalibrationDataset):
         return None if total is None else total - total // HELD_OUT_EVERY
 
 
-def calibrate_to(model: pathlib.Path, calibration: Calibration, table: pathlib.Path) -> None:
+def calibrate_to(model: pathlib.Path, calibration: Calibration, table: pathlib.Path) -> int:
     """Learn ranges from the samples that are not held out, and write them.
+
+    Returns:
+        The number of samples that were read, held out or not.
 
     Raises:
         EngineError: As ``calibrate``.
@@ -100,6 +115,7 @@ def calibrate_to(model: pathlib.Path, calibration: Calibration, table: pathlib.P
         samples=calibration.samples,
     )
     found.save(table)
+    return share.read
 
 
 def check_metric(name: str) -> None:

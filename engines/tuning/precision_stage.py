@@ -22,7 +22,7 @@ from engines.build.context import CompileContext
 from engines.build.options import CompileOptions
 from engines.errors import EngineError, PrecisionError
 from engines.onnxruntime.limits import native_version
-from engines.precision.options import Calibration
+from engines.precision.options import FEWEST_SAMPLES, Calibration
 from engines.precision.rewriting import check_available
 from engines.precision.rules import EXACTNESS, check_rules
 from engines.quantization.cpu_features import precision_warnings, processor_flags
@@ -191,16 +191,19 @@ class PrecisionStage:
         """Read ranges from a file, or learn them from samples; None where there are neither and nothing needs them.
 
         Raises:
-            PrecisionError: They are needed.
+            PrecisionError: They are needed, or there are too few samples.
         """
         calibration = self._options.calibration
         if calibration.ranges is not None:
-            return CalibrationTable.load(calibration.ranges, model=self._context.source.origin)
+            table = CalibrationTable.load(calibration.ranges, model=self._context.source.origin)
+            self._check_samples(calibration.ranges, table.samples)
+            return table
         if calibration.data is not None:
             path = self._context.folder / "ranges.json"
-            self._context.worker.call(
+            read = self._context.worker.call(
                 accuracy_jobs.calibrate_to, CALIBRATION_TIMEOUT_S, self._context.source.path, calibration, path
             )
+            self._check_samples(calibration.data, read)
             return CalibrationTable.load(path, model=None)
         if "int8" in (self._options.asked, *(rule.precision for rule in self._options.rules)):
             raise PrecisionError(
@@ -208,6 +211,20 @@ class PrecisionStage:
                 "the ranges.json that `trtnode calibrate` wrote."
             )
         return None
+
+    def _check_samples(self, source: object, samples: int) -> None:
+        """Refuse to quantize by ranges from too few samples.
+
+        Raises:
+            PrecisionError: There are too few, and the user doesn't allow it.
+        """
+        quantizes = not {"int8", "auto"}.isdisjoint((self._options.asked, *(r.precision for r in self._options.rules)))
+        if quantizes and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few:
+            raise PrecisionError(
+                f"{source}: int8 needs at least {FEWEST_SAMPLES} samples, and there are {samples}: its accuracy would "
+                "be measured on what its ranges came from. Give more, or accept that with --allow-few-samples "
+                "(calibration.allow_few_samples)."
+            )
 
     def _report(self, accepted: AcceptedPlan, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         budget = {name: limit for name, limit in dataclasses.asdict(self._options.budget).items() if limit is not None}

@@ -165,6 +165,11 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
         help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
     )
     group.add_argument(
+        "--allow-few-samples",
+        action="store_true",
+        help="quantize by ranges from fewer than 8 samples, although the accuracy budget then says little",
+    )
+    group.add_argument(
         "--min-cosine",
         type=number(-1, 1),
         metavar="X",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import pathlib
 import time
 
@@ -11,8 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from engines.artifact.files import check_output
+from engines.precision.options import FEWEST_SAMPLES
 from engines.quantization.calibrator import calibrate
 from engines.quantization.dataset import CalibrationDataset
+
+logger = logging.getLogger(__name__)
 
 
 def calibrate_(arguments: argparse.Namespace) -> int:
@@ -35,6 +39,8 @@ def calibrate_(arguments: argparse.Namespace) -> int:
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     table.save(arguments.output)
+    if table.samples < FEWEST_SAMPLES:
+        logger.warning("Ranges from %d samples quantize a model only with --allow-few-samples", table.samples)
     facts = {
         "output": str(arguments.output),
         "method": table.method,

@@ -70,7 +70,7 @@ def precision_from(arguments: argparse.Namespace) -> PrecisionOptions:
     return PrecisionOptions(
         asked=arguments.precision,
         rules=tuple(_rule(text) for text in arguments.precision_rule),
-        calibration=_calibration(arguments.calibration, arguments.calibration_method),
+        calibration=_calibration(arguments),
         budget=AccuracyBudget.of(
             min_cosine=arguments.min_cosine,
             min_top1_agreement=arguments.min_top1_agreement,
@@ -87,7 +87,12 @@ def _rule(text: str) -> PrecisionRule:
         raise InvalidOptionError("--precision-rule", str(error)) from None
 
 
-def _calibration(source: str | None, method: str) -> Calibration:
-    if source is not None and source.endswith(RANGES_SUFFIX):
-        return Calibration(ranges=pathlib.Path(source), method=method)
-    return Calibration(data=source, method=method)
+def _calibration(arguments: argparse.Namespace) -> Calibration:
+    source = arguments.calibration
+    is_table = source is not None and source.endswith(RANGES_SUFFIX)
+    return Calibration(
+        data=None if is_table else source,
+        ranges=pathlib.Path(source) if is_table else None,
+        method=arguments.calibration_method,
+        allow_few=arguments.allow_few_samples,
+    )

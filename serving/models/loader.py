@@ -129,6 +129,7 @@ def _precision_options(model: ModelConfig) -> PrecisionOptions:
             ranges=calibration.ranges,
             method=calibration.method,
             samples=calibration.samples,
+            allow_few=calibration.allow_few_samples,
         ),
         budget=AccuracyBudget.of(**budget.model_dump()),
     )

@@ -63,6 +63,8 @@ class CalibrationConfig(Section):
     """The method that makes ranges of samples: minmax, moving-average, entropy, percentile, or an installed method."""
     samples: PositiveInt = 200
     """The number of samples to use."""
+    allow_few_samples: bool = False
+    """True if fewer than 8 samples may do; the accuracy budget then says little."""
 
 
 class BudgetConfig(Section):

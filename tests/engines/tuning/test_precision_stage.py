@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
 import pathlib
@@ -22,7 +23,7 @@ from engines import (
 from engines.errors import CalibrationTableError, MetricError, PrecisionError
 from engines.tuning.accuracy_jobs import calibrate_to
 from partitioner import UnknownOptionError
-from precision import envelope, precision_options
+from precision import SAMPLES, envelope, precision_options
 from stand_in_workers import AnyWorker, InProcessWorker
 from workshop import Workshop
 
@@ -150,6 +151,23 @@ def test_a_precision_that_can_not_be_had_is_an_error(
     with pytest.raises(PrecisionError, match=message) as caught:
         workshop.compile(pair, engine=engine, precision=asked)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("rules", [(), ("op=Relu:int8",)], ids=["asked", "by-a-rule"])
+def test_int8_from_fewer_than_eight_samples_is_refused_unless_allowed(
+    workshop: Workshop, digits: pathlib.Path, tmp_path: pathlib.Path, rules: tuple[str, ...]
+) -> None:
+    with np.load(SAMPLES) as arrays:
+        np.savez(tmp_path / "few.npz", image=arrays["image"][:7])
+    few = Calibration(data=str(tmp_path / "few.npz"))
+    asked = "fp32" if rules else "int8"
+
+    with pytest.raises(PrecisionError, match=r"few\.npz: int8 needs at least 8 samples, and there are 7.*allow-few"):
+        workshop.compile(digits, precision=precision_options(asked, *rules, calibration=few))
+
+    allowed = dataclasses.replace(few, allow_few=True)
+    compiled = workshop.compile(digits, precision=precision_options(asked, *rules, calibration=allowed))
+    assert compiled.report.as_json()["precision"]["calibration"]["samples"] == 6  # the fifth is held out
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_precision_keys_become_options(write: Callable[[str | bytes], pathlib.Pa
         MODEL
         + """  precision: int8
   precision_rules: [{node: "/head/*", precision: fp32}, {op: Softmax, precision: bf16}]
-  calibration: {data: calibration.npz, method: minmax, samples: 50}
+  calibration: {data: calibration.npz, method: minmax, samples: 50, allow_few_samples: true}
   budget: {min_top1_agreement: 0.9, metric: "evaluation:margin"}
 """
     )
@@ -211,7 +211,7 @@ def test_precision_keys_become_options(write: Callable[[str | bytes], pathlib.Pa
     assert options == PrecisionOptions(
         asked="int8",
         rules=(PrecisionRule(node="/head/*", precision="fp32"), PrecisionRule(op="Softmax", precision="bf16")),
-        calibration=Calibration(data=str(tmp_path / "calibration.npz"), method="minmax", samples=50),
+        calibration=Calibration(data=str(tmp_path / "calibration.npz"), method="minmax", samples=50, allow_few=True),
         budget=AccuracyBudget(min_cosine=None, min_top1_agreement=0.9, metric="evaluation:margin"),
     )
 
