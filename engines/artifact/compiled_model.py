@@ -7,6 +7,7 @@ import pathlib
 
 import onnx
 
+from engines.artifact.checksum import stamp_checksum
 from engines.artifact.files import write_model
 from engines.errors import EngineError
 from partitioner import Report
@@ -59,6 +60,7 @@ class CompiledModel:
         Raises:
             OutputFileError: A file can't be written.
         """
+        stamp_checksum(self.model, path)
         write_model(self.model, path)
 
 

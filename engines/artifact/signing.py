@@ -8,6 +8,7 @@ import pathlib
 import onnx
 import onnx_ir as ir
 
+from engines.artifact.checksum import check_checksum, stamp_checksum
 from engines.artifact.envelope import Envelope
 from engines.artifact.files import write_atomically
 from engines.artifact.keys import read_private_key
@@ -38,7 +39,7 @@ def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) ->
         OutputFileError: The target can't be written.
     """
     private = read_private_key(key)
-    model = load_model(source)
+    model = load_model(source, check=check_checksum)
     signed: dict[str, str] = {}
     for op in filter(is_trtnode, ir.traversal.RecursiveGraphIterator(model.graph)):
         signed[op.overload] = sign(_checked(source, model, op), private).to_json()
@@ -51,6 +52,7 @@ def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) ->
         for attribute in node.attribute if node.overload in signed else ():
             if attribute.name == "envelope":
                 attribute.s = signed[node.overload].encode()
+    stamp_checksum(proto, source)
     write_atomically(target, proto.SerializeToString(deterministic=True))
     return len(signed)
 

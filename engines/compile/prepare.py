@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from engines.artifact.cache import EngineCache
+from engines.artifact.checksum import check_checksum
 from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import write_model
 from engines.artifact.trust import Trust
@@ -58,7 +59,7 @@ def load_executable(
         ModelLoadError: ONNX Runtime refuses the model.
     """
     return open_executable(
-        load_model(path),
+        load_model(path, check=check_checksum),
         path,
         folder=path.parent,
         threads=threads,
@@ -93,7 +94,7 @@ def prepare_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    model = load_model(path)
+    model = load_model(path, check=check_checksum)
     engine = resolve_engine(options.engine, options.build)
     check_engine(engine, options)
     idle = only_builds_reason(engine, options.build)

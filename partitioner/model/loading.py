@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -16,14 +17,20 @@ from partitioner.model.external_data import check_external_data, lazy_tensor, ta
 from partitioner.model.values import DECLARED_TYPE, holds_map, read_values
 
 
-def load_model(path: pathlib.Path) -> ir.Model:
+def load_model(path: pathlib.Path, *, check: Callable[[onnx.ModelProto, pathlib.Path], None] | None = None) -> ir.Model:
     """Read an ONNX file. External data of the graph's own initializers is read when needed.
+
+    Args:
+        path: The file.
+        check: Function to call with the model as it was read, and its path.
 
     Raises:
         ModelFileError: The file is missing, unreadable, or not a whole ONNX model.
         ExternalDataError: An initializer's data file is missing, too short, or outside the model's folder.
     """
     proto = read_proto(path)
+    if check is not None:
+        check(proto, path)
     initializers = proto.graph.initializer
     take_data_inside(path, itertools.islice(protobuf_walk.tensors(proto), len(initializers), None))
     outside = [tensor for tensor in initializers if onnx.external_data_helper.uses_external_data(tensor)]

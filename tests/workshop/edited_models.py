@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from engines.artifact.checksum import stamp_checksum
+
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
     return next(a for a in node.attribute if a.name == name)
@@ -19,6 +21,7 @@ def edited(path: pathlib.Path, change: Callable[[onnx.ModelProto], None]) -> pat
     proto = onnx.load(path)
     change(proto)
     target = path.with_name("edited.onnx")
+    stamp_checksum(proto, target)  # changed on purpose, so it is not damaged
     onnx.save(proto, target)
     return target
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from comparison import AssertSame, RunPlainly
 from engines import load_executable
+from engines.artifact.checksum import stamp_checksum
 from engines.artifact.envelope import Device, Envelope, current_platform
 from engines.errors import EngineError, EngineRejectedError
 from engines.runtime.engine_loading import load_engine
@@ -272,6 +273,7 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
     damage(proto.graph.node[0])
     path = tmp_path / "model" / "damaged.onnx"
     path.parent.mkdir()
+    stamp_checksum(proto, path)
     path.write_bytes(proto.SerializeToString())
     (path.parent / "damaged.engine").write_bytes(b"something")
     (tmp_path / "other.engine").write_bytes(attribute(compiled_proto.graph.node[0], "engine").t.raw_data)
@@ -311,6 +313,7 @@ def test_node_whose_inputs_were_joined_is_answered_natively(
     source = workshop.write("g (float[4] x, float[4] z) => (float[4] y) { e = Exp(z) y = Sub(x, e) }")
     proto = workshop.compile(source).model
     proto.graph.node[0].input[:] = ["x", "x"]
+    stamp_checksum(proto, source)
     path = workshop.write(proto)
     feeds = {"x": FEEDS["x"][0], "z": FEEDS["x"][1]}
 

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 
 from engines import BuildOptions, CompileOptions, EngineCache, EngineError, compile_model, load_executable
+from engines.artifact.checksum import stamp_checksum
 from engines.artifact.envelope import Envelope
 from engines.backends.build_options import TensorRtOptions
 from engines.compile.prepare import prepare_model
@@ -69,6 +70,7 @@ def engines_of(compiled: pathlib.Path) -> list[tuple[Plan, Envelope]]:
 def change(compiled: pathlib.Path, edit: Callable[[onnx.ModelProto], object]) -> None:
     model = onnx.load(compiled)
     edit(model)
+    stamp_checksum(model, compiled)
     onnx.save(model, compiled)
 
 

@@ -1,0 +1,107 @@
+"""The checksum of a compiled file: a damaged node or weight would answer wrongly without a word.
+
+It covers what answers follow from: nodes, functions, initializers and envelopes, wherever their data stands. Engine
+bytes have a hash of their own in the envelope, since nodes without their engine still run. Metadata may change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pathlib
+from collections.abc import Iterator
+
+import onnx
+from google.protobuf.message import Message
+
+from partitioner import ModelFileError
+from partitioner.graph.view import TRTNODE_DOMAIN
+from partitioner.model.external_data import take_data_inside
+
+logger = logging.getLogger(__name__)
+
+CHECKSUM = "trtnode.checksum"
+"""Key of the model's property that holds it."""
+
+WRITTEN_BY_US = "trtnode.report"
+"""Key of a property that every compiled file has."""
+
+ENGINE_ATTRIBUTES = ("engine", "engine_file")
+
+
+def stamp_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
+    """Write the checksum of a model into it.
+
+    Args:
+        model: The compiled model.
+        path: Its file, beside which external data stands, if there is any.
+    """
+    kept = [entry for entry in model.metadata_props if entry.key != CHECKSUM]
+    del model.metadata_props[:]
+    model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=CHECKSUM, value=_checksum(model, path))))
+
+
+def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
+    """Compare a model with its checksum. Files that have none pass, with a line in the log if they are compiled ones.
+
+    Args:
+        model: As read from ``path``.
+        path: Its file.
+
+    Raises:
+        ModelFileError: They differ.
+    """
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    if CHECKSUM in properties:
+        if properties[CHECKSUM] != _checksum(model, path):
+            problem = "its nodes or weights are damaged (they differ from its checksum)."
+            raise ModelFileError(path, problem, "Copy the file again, or compile the model again.")
+    elif WRITTEN_BY_US in properties:
+        logger.info("%s has no checksum, so damage can't be told; compile the model again to add one", path)
+
+
+def _checksum(model: onnx.ModelProto, path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    for part in _parts(model, path):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _parts(model: onnx.ModelProto, path: pathlib.Path) -> Iterator[bytes]:
+    """Yield what answers follow from, in pieces: a copy of the whole could be too large."""
+    graph = model.graph
+    yield _bytes_of(onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import))
+    yield _bytes_of(onnx.GraphProto(input=graph.input, output=graph.output, value_info=graph.value_info))
+    yield from map(_bytes_of, map(_without_engine, graph.node))
+    for tensor in graph.initializer:
+        yield from _tensor_parts(tensor, path)
+    yield from map(_bytes_of, graph.sparse_initializer)
+    yield from map(_bytes_of, model.functions)
+
+
+def _bytes_of(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def _tensor_parts(tensor: onnx.TensorProto, path: pathlib.Path) -> Iterator[bytes]:
+    """Yield a tensor, its data apart: serializing that would cost more than hashing it."""
+    if onnx.external_data_helper.uses_external_data(tensor):
+        inside = onnx.TensorProto()
+        inside.CopyFrom(tensor)
+        take_data_inside(path, [inside])
+        tensor = inside
+    if tensor.HasField("raw_data"):
+        yield _bytes_of(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+        yield tensor.raw_data
+    else:
+        yield _bytes_of(tensor)
+
+
+def _without_engine(node: onnx.NodeProto) -> onnx.NodeProto:
+    if node.domain != TRTNODE_DOMAIN:
+        return node
+    bare = onnx.NodeProto(name=node.name, op_type=node.op_type, overload=node.overload, input=node.input)
+    bare.output.extend(node.output)
+    bare.attribute.extend(attribute for attribute in node.attribute if attribute.name not in ENGINE_ATTRIBUTES)
+    return bare

@@ -1,0 +1,127 @@
+"""A compiled file whose nodes or weights are damaged is not loaded; what answers don't follow from may change."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+
+from comparison import AssertSame, RunPlainly
+from edited_models import attribute
+from engines import CompileOptions, EngineError, load_executable, prepare_model
+from engines.artifact.files import write_model
+from partitioner import ModelFileError, PartitionError
+from workshop import Workshop
+
+FEEDS = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)}
+OLD_FILE = pathlib.Path(__file__).parents[2] / "fixtures" / "0.1.0" / "compiled.onnx"
+DAMAGED = r"its nodes or weights are damaged \(they differ from its checksum\)\. Copy the file again"
+
+
+@pytest.fixture(scope="module")
+def compiled(shared_workshop: Workshop) -> pathlib.Path:
+    """Two engines around a native node that has weights."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[N,64] x) => (float[N,64] y)'
+        " { m = MatMul(x, w) r = PRelu(m, s) y = MatMul(r, w) }"
+    )
+    for name, shape in (("w", (64, 64)), ("s", (64,))):
+        values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return shared_workshop.compile_file(shared_workshop.write(proto), native_ops=("PRelu",))
+
+
+def flip(message: onnx.TensorProto) -> None:
+    message.raw_data = bytes([message.raw_data[0] ^ 1]) + message.raw_data[1:]
+
+
+def damaged(path: pathlib.Path, tmp_path: pathlib.Path, damage: Callable[[onnx.ModelProto], object]) -> pathlib.Path:
+    proto = onnx.load(path)
+    damage(proto)
+    onnx.save(proto, tmp_path / "damaged.onnx")
+    return tmp_path / "damaged.onnx"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda m: flip(m.graph.initializer[0]), id="weight-of-an-engine"),
+        pytest.param(lambda m: flip(m.graph.initializer[1]), id="weight-of-a-native-node"),
+        pytest.param(lambda m: setattr(m.graph.node[1], "op_type", "Sub"), id="native-node"),
+        pytest.param(lambda m: setattr(m.functions[0].node[0], "op_type", "Mul"), id="node-of-a-function"),
+        pytest.param(lambda m: setattr(attribute(m.graph.node[0], "envelope"), "s", b"{}"), id="envelope"),
+        pytest.param(lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 11), id="type-of-an-output"),
+        pytest.param(lambda m: setattr(m.opset_import[0], "version", 20), id="opset"),
+    ],
+)
+def test_damaged_nodes_and_weights_are_not_loaded(
+    compiled: pathlib.Path, tmp_path: pathlib.Path, damage: Callable[[onnx.ModelProto], object]
+) -> None:
+    path = damaged(compiled, tmp_path, damage)
+
+    with pytest.raises(ModelFileError, match=DAMAGED):
+        load_executable(path)
+    with pytest.raises(ModelFileError, match=DAMAGED):
+        prepare_model(path, CompileOptions(engine="openvino"))
+
+
+def test_damaged_weights_beside_the_model_are_not_loaded(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    write_model(onnx.load(compiled), tmp_path / "large.onnx", inline_limit_bytes=1000)
+    load_executable(tmp_path / "large.onnx")
+    (weights,) = tmp_path.glob("large.onnx.*.data")
+    content = bytearray(weights.read_bytes())
+    content[100] ^= 1
+    weights.write_bytes(content)
+
+    with pytest.raises(ModelFileError, match=DAMAGED):
+        load_executable(tmp_path / "large.onnx")
+
+
+def test_damaged_engine_bytes_run_natively(
+    compiled: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
+) -> None:
+    path = damaged(compiled, tmp_path, lambda m: flip(attribute(m.graph.node[0], "engine").t))
+
+    executable = load_executable(path)
+
+    assert "its bytes are damaged (sha256 differs)" in executable.description["rejected"][0]
+    same(executable.run(FEEDS), plain(path, FEEDS))
+
+
+def test_tools_may_edit_metadata_and_move_weights(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    proto = onnx.load(compiled)
+    proto.producer_version, proto.doc_string = "7", "deployed"
+    proto.metadata_props.add(key="owner", value="vision")
+    onnx.save(proto, tmp_path / "moved.onnx", save_as_external_data=True, location="moved.data", size_threshold=0)
+
+    assert load_executable(tmp_path / "moved.onnx").description["segments"] == 2
+
+
+def test_files_of_older_versions_load_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        load_executable(OLD_FILE)
+
+    assert [r.getMessage() for r in caplog.records if "has no checksum" in r.getMessage()] == [
+        f"{OLD_FILE} has no checksum, so damage can't be told; compile the model again to add one"
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_flipped_bit_is_refused_or_changes_no_answer(
+    seed: int, compiled: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
+) -> None:
+    content = bytearray(compiled.read_bytes())
+    place = int(np.random.default_rng(seed).integers(len(content)))
+    content[place] ^= 1 << seed % 8
+    path = tmp_path / "flipped.onnx"
+    path.write_bytes(content)
+
+    try:
+        executable = load_executable(path)
+    except (EngineError, PartitionError):
+        return
+    same(executable.run(FEEDS), plain(compiled, FEEDS))
