@@ -132,7 +132,7 @@ def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
     samples.mkdir()
     for number, (inputs, _) in enumerate(_requests(folder)):
         np.savez(samples / f"{number}.npz", **inputs)
-    precision = PrecisionOptions(asked="int8", calibration=Calibration(data=str(samples)))
+    precision = PrecisionOptions(asked="int8", calibration=Calibration(data=str(samples), allow_few=True))
 
     options = CompileOptions(engine="openvino", precision=precision)
     compile_model(source, options, worker=worker).save(tmp_path / "compiled.onnx")
