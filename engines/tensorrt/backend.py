@@ -101,7 +101,7 @@ class TensorRtBackend:
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Label a node by the tables; see ``engines.tensorrt.labelling.labels``."""
-        return labels.label(node, allow)
+        return labels.label(node, allow, self._library.table)
 
     def precision_support(self) -> PrecisionSupport:
         """Return each precision as it is asked for: a strongly typed network computes in the types of its model."""

@@ -14,6 +14,7 @@ from engines.backends.build_options import TensorRtOptions
 from engines.backends.names import TARGET_NAMES, target_problem
 from engines.cuda.devices import Gpu
 from engines.errors import BuildOptionError
+from engines.tensorrt.labelling import rtx, tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class TensorRtLibrary:
         module: Name of its Python module.
         oldest: The oldest release that works.
         install: Tells how to install it.
+        table: The nodes that its parser and its builder take.
         lacks: Names of the ``TensorRtOptions`` that its builder lacks.
         refuses: The reason for which an option is an error, by name; the others that it lacks have no effect.
         targets: GPUs that it builds for, on any machine; none if it builds for the GPU of this machine alone.
@@ -52,6 +54,7 @@ class TensorRtLibrary:
     module: str
     oldest: tuple[int, int]
     install: str
+    table: tables.ParserTable
     lacks: frozenset[str] = frozenset()
     refuses: Mapping[str, str] = dataclasses.field(default_factory=dict)
     targets: tuple[str, ...] = ()
@@ -138,6 +141,7 @@ TENSORRT = TensorRtLibrary(
     module="tensorrt",
     oldest=(10, 3),
     install="Install it on a machine with an NVIDIA GPU: pip install 'trtnode[tensorrt]'",
+    table=tables.TENSORRT,
     lacks=frozenset({"targets"}),
 )
 
@@ -147,6 +151,7 @@ TENSORRT_RTX = TensorRtLibrary(
     module="tensorrt_rtx",
     oldest=(1, 7),
     install="Install it: pip install 'trtnode[tensorrt-rtx]'",
+    table=rtx.RTX,
     lacks=frozenset({"hardware_compatible", "optimization_level", "strip_plan", "version_compatible"}),
     refuses={"strip_plan": "it can't build engines without weights on a machine without a GPU; leave it out"},
     targets=TARGET_NAMES,

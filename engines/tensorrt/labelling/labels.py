@@ -9,7 +9,7 @@ The tables alone refuse what the parser misreads: foreign domains, float64 (read
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -17,10 +17,8 @@ import onnx_ir as ir
 from engines.tensorrt.labelling.operator_rules import OPERATOR_RULES, input_of, quantized_dtype
 from engines.tensorrt.labelling.operators import (
     ABSENT_INPUTS,
-    ATTRIBUTES,
     CONSTANT_INPUTS,
     DATA_DEPENDENT,
-    DTYPES,
     FIRST_OUTPUT_ALONE,
     FLOATS,
     FORBIDDEN_ATTRIBUTES,
@@ -28,10 +26,10 @@ from engines.tensorrt.labelling.operators import (
     OPSETS,
     PLAIN,
     QUANTIZED,
-    RANKS,
     SIZING_INPUTS,
     UNDILATED,
 )
+from engines.tensorrt.labelling.tables import TENSORRT, ParserTable
 from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
 from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
 from partitioner.model.opset_versions import extends_operator, means_the_same
@@ -46,27 +44,42 @@ TYPED_BY_RESULT = frozenset(
 """Operators whose element types in the table are those of their result, which no input has to share."""
 
 
-def label(node: Node, allow: Collection[Allowance] = ()) -> Verdict:
-    """Return whether TensorRT's parser takes this node and computes what ONNX means, or as the user allows.
+def label(node: Node, allow: Collection[Allowance] = (), table: ParserTable = TENSORRT) -> Verdict:
+    """Return whether a library takes this node and computes what ONNX means, or as the user allows.
 
     Args:
         node: Of a cleaned graph.
         allow: The user's allowances.
+        table: That of the library.
     """
-    if node.op_type not in DTYPES or not onnx.defs.has(node.op_type, node.opset, ""):
-        return Verdict(ReasonCode.UNSUPPORTED_OP, f"TensorRT's parser has no {node.op_type}.")
+    if node.op_type not in table.dtypes or not onnx.defs.has(node.op_type, node.opset, ""):
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"{table.title}'s parser has no {node.op_type}.")
+    if node.op_type in table.lacking:
+        detail = f"{table.title} builds no {node.op_type}: {table.lacking[node.op_type]}."
+        return Verdict(ReasonCode.UNSUPPORTED_OP, detail)
     if node.op_type in DATA_DEPENDENT and Allowance.DATA_DEPENDENT not in allow:
         detail = (
             f"Values decide how much {node.op_type} computes, which is slow in a TensorRT engine. "
             f"Allow it with --allow {Allowance.DATA_DEPENDENT}."
         )
         return Verdict(ReasonCode.DATA_DEPENDENT, detail)
-    dtypes = functools.partial(_check_dtypes, allow=allow)
-    for rule in (_check_opset, dtypes, _check_shapes, _check_inputs, _check_attributes, _check_operator):
+    for rule in _rules(table, allow):
         verdict = rule(node)
         if not verdict.supported:
             return verdict
     return SUPPORTED
+
+
+def _rules(table: ParserTable, allow: Collection[Allowance]) -> tuple[Callable[[Node], Verdict], ...]:
+    return (
+        _check_opset,
+        _check_tensors,
+        functools.partial(_check_dtypes, table=table, allow=allow),
+        functools.partial(_check_shapes, table=table),
+        _check_inputs,
+        functools.partial(_check_attributes, table=table),
+        functools.partial(_check_operator, table=table),
+    )
 
 
 def _check_opset(node: Node) -> Verdict:
@@ -81,11 +94,19 @@ def _check_opset(node: Node) -> Verdict:
     )
 
 
-def _check_dtypes(node: Node, allow: Collection[Allowance]) -> Verdict:
+def _check_tensors(node: Node) -> Verdict:
+    other = next((v for v in _values(node) if not isinstance(v.type, ir.TensorType | None)), None)
+    if other is None:
+        return SUPPORTED
+    kind = type(other.type).__name__.removesuffix("Type").lower()
+    return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"{other.name!r} is a {kind}, and TensorRT has tensors alone.")
+
+
+def _check_dtypes(node: Node, table: ParserTable, allow: Collection[Allowance]) -> Verdict:
     computed = set(_computed(node))
     for value in _values(node):
         dtype = _narrowed(value.dtype, allow)
-        allowed = PLAIN & DTYPES[node.op_type] if value in computed else PLAIN
+        allowed = table.dtypes[node.op_type] if value in computed else PLAIN
         if is_integer_bias(node.op):
             allowed = FLOATS | {ir.DataType.INT32}
         elif node.op_type in QUANTIZERS:
@@ -93,7 +114,7 @@ def _check_dtypes(node: Node, allow: Collection[Allowance]) -> Verdict:
         if node.op_type == "Cast" and not _casts_inside(node):
             allowed |= {ir.DataType.UINT8}
         if dtype not in allowed:
-            return Verdict(ReasonCode.UNSUPPORTED_DTYPE, _dtype_detail(node, value))
+            return Verdict(ReasonCode.UNSUPPORTED_DTYPE, _dtype_detail(node, value, table.title))
     return SUPPORTED
 
 
@@ -101,7 +122,7 @@ def _narrowed(dtype: ir.DataType | None, allow: Collection[Allowance]) -> ir.Dat
     return ir.DataType.FLOAT if dtype == ir.DataType.DOUBLE and Allowance.NARROW_DOUBLE in allow else dtype
 
 
-def _dtype_detail(node: Node, value: ir.Value) -> str:
+def _dtype_detail(node: Node, value: ir.Value, title: str) -> str:
     name = value.dtype.name.lower() if value.dtype else "of an unknown type"
     if value.dtype == ir.DataType.DOUBLE:
         return (
@@ -111,7 +132,7 @@ def _dtype_detail(node: Node, value: ir.Value) -> str:
     if value.dtype in QUANTIZED or value.dtype == ir.DataType.UINT8:
         return f"{value.name!r} is {name}, which TensorRT computes only between QuantizeLinear and DequantizeLinear."
     if value.dtype in PLAIN:
-        return f"{value.name!r} is {name}, and TensorRT has no {node.op_type} for it."
+        return f"{value.name!r} is {name}, and {title} has no {node.op_type} for it."
     return f"{value.name!r} is {name}, which TensorRT does not have."
 
 
@@ -134,20 +155,20 @@ def _casts_inside(node: Node) -> bool:
     return producer is not None and producer.op_type in ("Cast", QUANTIZE)
 
 
-def _check_shapes(node: Node) -> Verdict:
+def _check_shapes(node: Node, table: ParserTable) -> Verdict:
     for value in _values(node):
         shape = dimensions(value)
         if shape is not None and len(shape) > MAX_RANK:
             detail = f"{value.name!r} has {len(shape)} dimensions; TensorRT has at most {MAX_RANK}."
             return Verdict(ReasonCode.UNSUPPORTED_RANK, detail)
-        if shape is not None and 0 in shape and value.const_value is None:
+        if shape is not None and 0 in shape and value.const_value is None and node.op_type not in table.taking_empty:
             return Verdict(ReasonCode.UNSUPPORTED_RANK, f"{value.name!r} has no elements.")
-    for index, ranks in RANKS.get(node.op_type, {}).items():
+    for index, ranks in table.ranks.get(node.op_type, {}).items():
         given = input_of(node, index)
         shape = None if given is None else dimensions(given)
         if given is not None and shape is not None and len(shape) not in ranks:
             wanted = " or ".join(map(str, ranks))
-            detail = f"{given.name!r} has rank {len(shape)}; TensorRT's {node.op_type} takes rank {wanted}."
+            detail = f"{given.name!r} has rank {len(shape)}; {table.title}'s {node.op_type} takes rank {wanted}."
             return Verdict(ReasonCode.UNSUPPORTED_RANK, detail)
     return SUPPORTED
 
@@ -171,10 +192,10 @@ def _check_inputs(node: Node) -> Verdict:
     return SUPPORTED
 
 
-def _check_attributes(node: Node) -> Verdict:
-    for name, allowed in ATTRIBUTES.get(node.op_type, {}).items():
+def _check_attributes(node: Node, table: ParserTable) -> Verdict:
+    for name, allowed in table.attributes.get(node.op_type, {}).items():
         if name in node.op.attributes and (given := _attribute(node, name)) not in allowed:
-            detail = f"TensorRT's {node.op_type} takes {name} {_listed(allowed)}, not {given}."
+            detail = f"{table.title}'s {node.op_type} takes {name} {_listed(allowed)}, not {given}."
             return Verdict(ReasonCode.UNSUPPORTED_ATTRIBUTE, detail)
     for name in FORBIDDEN_ATTRIBUTES.get(node.op_type, ()):
         if name in node.op.attributes:
@@ -186,9 +207,12 @@ def _check_attributes(node: Node) -> Verdict:
     return SUPPORTED
 
 
-def _check_operator(node: Node) -> Verdict:
-    rule = OPERATOR_RULES.get(node.op_type)
-    return rule(node) or SUPPORTED if rule else SUPPORTED
+def _check_operator(node: Node, table: ParserTable) -> Verdict:
+    for rules in (OPERATOR_RULES, table.rules):
+        refusal = rules[node.op_type](node) if node.op_type in rules else None
+        if refusal:
+            return refusal
+    return SUPPORTED
 
 
 def _attribute(node: Node, name: str) -> int | float | str:

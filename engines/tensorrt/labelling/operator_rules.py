@@ -12,6 +12,9 @@ from partitioner import Node, ReasonCode, Verdict
 from partitioner.graph.qdq import MIDDLE, QUANTIZE, describe_quantization
 from partitioner.model.values import Dimension, dimensions, subgraphs
 
+SAME = ("SAME_UPPER", "SAME_LOWER")
+"""Values of ``auto_pad`` by which the size of the input alone decides that of the result."""
+
 
 def input_of(node: Node, index: int) -> ir.Value | None:
     """Return an input of a node; None where it is left out."""
@@ -32,6 +35,28 @@ def quantized_dtype(node: Node) -> ir.DataType | None:
 
 def _unsupported(detail: str) -> Verdict:
     return Verdict(ReasonCode.UNSUPPORTED_ATTRIBUTE, detail)
+
+
+def _attention(node: Node) -> Verdict | None:
+    query, key, value, mask = (input_of(node, index) for index in range(4))
+    sizes = [shape[-1] for v in (key, value) if v is not None and (shape := dimensions(v))]
+    if len(set(sizes)) > 1:
+        detail = "Heads of keys and of values have one size in TensorRT's Attention."
+        return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+    if mask is None:
+        return None
+    if node.op.attributes.get_int("is_causal", 0):
+        return _unsupported("TensorRT's Attention takes a mask or is_causal, not both.")
+    if query is not None and mask.dtype not in (query.dtype, ir.DataType.BOOL):
+        return Verdict(ReasonCode.UNSUPPORTED_DTYPE, "The mask of TensorRT's Attention is bool, or like the query.")
+    return None
+
+
+def _cum_sum(node: Node) -> Verdict | None:
+    value = input_of(node, 0)
+    if value is None or dimensions(value) != ():
+        return None
+    return Verdict(ReasonCode.UNSUPPORTED_RANK, "TensorRT's CumSum takes rank 1 or more, not a scalar.")
 
 
 def _deform_conv(node: Node) -> Verdict | None:
@@ -66,6 +91,28 @@ def _sized_by_run(node: Node, sizes: Sequence[Dimension]) -> Verdict | None:
     if all(isinstance(size, int) for size in sizes):
         return None
     return Verdict(ReasonCode.DYNAMIC_SHAPE, f"TensorRT's {node.op_type} needs the size of its input at the build.")
+
+
+def _pool(node: Node) -> Verdict | None:
+    """Refuse a last window that may start in the padding: ONNX leaves it out, and TensorRT doesn't (PaddingMode)."""
+    attributes = node.op.attributes
+    if not attributes.get_int("ceil_mode", 0) or attributes.get_string("auto_pad", "NOTSET") in SAME:
+        return None
+    kernel = attributes.get_ints("kernel_shape", ())
+    strides = attributes.get_ints("strides", [1] * len(kernel))
+    pads = attributes.get_ints("pads", [0] * (2 * len(kernel)))
+    windows = zip(shape_of(node)[2:], kernel, strides, pads, pads[len(kernel) :], strict=False)
+    if not any(_starts_in_padding(*window) for window in windows):
+        return None
+    detail = f"With ceil_mode, the last window of TensorRT's {node.op_type} may start in the padding; in ONNX never."
+    return Verdict(ReasonCode.UNSUPPORTED_ATTRIBUTE, detail)
+
+
+def _starts_in_padding(size: Dimension, kernel: int, stride: int, before: int, after: int) -> bool:
+    if not isinstance(size, int):
+        return stride + after > kernel  # for some size
+    steps = -(-(size + before + after - kernel) // stride)
+    return steps * stride >= size + before
 
 
 def _recurrent(node: Node) -> Verdict | None:
@@ -103,6 +150,14 @@ def _stft(node: Node) -> Verdict | None:
     shape = shape_of(node)
     real = len(shape) < 3 or shape[-1] == 1
     return None if real else Verdict(ReasonCode.UNSUPPORTED_INPUT, "TensorRT's STFT takes a real signal.")
+
+
+def _tensor_scatter(node: Node) -> Verdict | None:
+    cache = input_of(node, 0)
+    if cache is None or (cache.is_graph_input() and node.op.outputs[0].is_graph_output()):
+        return None
+    detail = "TensorRT's TensorScatter updates a cache in place, from an input of the model to an output of it."
+    return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
 
 
 def _top_k(node: Node) -> Verdict | None:
@@ -181,6 +236,9 @@ def _depth(op: ir.Node) -> int:
 
 
 OPERATOR_RULES: Mapping[str, Callable[[Node], Verdict | None]] = {
+    "Attention": _attention,
+    "AveragePool": _pool,
+    "CumSum": _cum_sum,
     "DeformConv": _deform_conv,
     "DequantizeLinear": _quantizer,
     "Dropout": _dropout,
@@ -191,12 +249,15 @@ OPERATOR_RULES: Mapping[str, Callable[[Node], Verdict | None]] = {
     "If": _nested,
     "LSTM": _recurrent,
     "Loop": _loop,
+    "LpPool": _pool,
+    "MaxPool": _pool,
     "QuantizeLinear": _quantizer,
     "RNN": _recurrent,
     "Resize": _resize,
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
     "Scan": _nested,
+    "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
 }
 """Rules that no table holds, by operator. Each returns a refusal, or None."""

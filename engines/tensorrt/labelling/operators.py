@@ -124,7 +124,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, tuple[int | float | str, ...]]] = {
     },
     "ScatterElements": {"reduction": ("none", "add", "mul", "max", "min")},
     "ScatterND": {"reduction": ("none",)},
-    "TensorScatter": {"axis": (-2,)},
+    "TensorScatter": {"axis": (-2,), "mode": ("linear",)},
     "TopK": {"sorted": (1,)},
     "Upsample": {"mode": ("nearest", "linear", "bilinear")},
 }

@@ -16,6 +16,7 @@ from engines.errors import BuildError
 from engines.tensorrt.labelling.operators import OPSETS
 from partitioner.graph.qdq import DEQUANTIZE, MIDDLE, QUANTIZE, describe_quantization, is_integer_bias, is_paired
 from partitioner.model.opset_versions import VersionLimits, lower_versions
+from partitioner.model.values import dimensions
 
 INT8_STEPS, UINT8_STEPS = 127, 255
 
@@ -73,6 +74,31 @@ def fold_integer_biases(model: ir.Model) -> None:
             assert op.graph is not None
             ir.convenience.replace_all_uses_with(op.outputs[0], bias)
             op.graph.remove(op, safe=True)
+
+
+def write_slice_axes(model: ir.Model) -> None:
+    """Name the axes of a Slice of the first axes; the parser takes all axes where none is named."""
+    for op in list(model.graph.all_nodes()):
+        if op.op_type != "Slice" or len(op.inputs) < 3 or (len(op.inputs) > 3 and op.inputs[3] is not None):
+            continue
+        starts = op.inputs[1]
+        shape = None if starts is None else dimensions(starts)
+        if shape and isinstance(shape[0], int) and starts is not None and starts.dtype is not None:
+            op.resize_inputs(max(4, len(op.inputs)))
+            op.replace_input_with(3, _constant(op, "axes", np.arange(shape[0], dtype=starts.dtype.numpy())))
+
+
+def multiply_as_matrices(model: ir.Model) -> None:
+    """Make a row of a vector that a stack of matrices multiplies, which the parser does for a single matrix alone."""
+    for op in list(model.graph.all_nodes()):
+        shapes = [None if value is None else dimensions(value) for value in op.inputs]
+        if op.op_type != "MatMul" or None in shapes or len(shapes[0] or ()) != 1 or len(shapes[1] or ()) < 3:
+            continue
+        vector, matrices = op.inputs
+        row = _before(op, "Reshape", vector, _constant(op, "row", np.array([1, -1])))
+        product = _before(op, "MatMul", row.outputs[0], matrices)
+        kept = np.array([0] * (len(shapes[1] or ()) - 2) + [-1])
+        _replace(op, ir.node("Reshape", [product.outputs[0], _constant(op, "kept", kept)]))
 
 
 def center_uint8(model: ir.Model) -> None:
@@ -146,6 +172,8 @@ def narrow_doubles(model: ir.Model) -> None:
 PASSES: Sequence[Pass] = (
     stamp_producer,
     stamp_versions,
+    write_slice_axes,
+    multiply_as_matrices,
     fold_integer_biases,
     center_uint8,
     narrow_uint8,
