@@ -38,7 +38,7 @@ test-pycuda: setup
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
 
-# SUITE=openvino leaves all but a sample of the simulated GPU out.
+# SUITE=openvino or SUITE=tensorrt-rtx runs the whole suite with that engine, and a sample of it with the others.
 conformance: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=$(SUITE)
 

@@ -26,9 +26,9 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--conformance",
-        choices=("sample", "openvino", "all"),
+        choices=("sample", "openvino", "tensorrt-rtx", "all"),
         default="sample",
-        help="how much of the onnx backend test suite to run: all of it with OpenVINO, or with both engines",
+        help="what to run the whole onnx backend test suite with, and the other engines with a sample of it",
     )
 
 

@@ -12,13 +12,13 @@ import gzip
 import json
 import os
 import pathlib
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
+from backend_suite import sample
 from engines import Calibration, CompileOptions, Executable, PrecisionOptions, Worker, compile_model, load_executable
 from engines.build.tolerance import accumulates_quantized
 from engines.tensorrt.library import TENSORRT
@@ -44,8 +44,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     budgeted = "budgeted" in metafunc.fixturenames
     names = [name for name in BUDGETED if name in _cases()] if budgeted else list(_cases())
     asked = metafunc.config.getoption("conformance")
-    if not budgeted and (asked == "sample" or (asked == "openvino" and "simulate" in metafunc.fixturenames)):
-        names = [name for name in names if zlib.crc32(name.encode()) % SAMPLE_EVERY == 0]
+    ours = "all" if "simulate" in metafunc.fixturenames else "openvino"
+    if not budgeted and asked not in ("all", ours):
+        names = sample(names, SAMPLE_EVERY)
     absent = pytest.param("", marks=pytest.mark.skip(reason=f"there is no model collection in {COLLECTION.name!r}"))
     metafunc.parametrize("budgeted" if budgeted else "name", names or [absent])
 
@@ -138,10 +139,10 @@ def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
     compile_model(source, options, worker=worker).save(tmp_path / "compiled.onnx")
 
     exact, reduced = load_executable(source), load_executable(tmp_path / "compiled.onnx")
-    for sample in sorted(samples.iterdir()):
-        with np.load(sample) as feeds:
+    for request in sorted(samples.iterdir()):
+        with np.load(request) as feeds:
             expected, actual = exact.run(dict(feeds)), reduced.run(dict(feeds))
-        assert all(_cosine(actual[name], value) >= 0.99 for name, value in expected.items()), sample.name
+        assert all(_cosine(actual[name], value) >= 0.99 for name, value in expected.items()), request.name
 
 
 def _cosine(actual: np.ndarray, expected: np.ndarray) -> float:

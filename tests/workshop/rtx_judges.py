@@ -1,0 +1,108 @@
+"""Models judged by the table of TensorRT for RTX, by its parser, and by its builder, which needs no GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from engines import BuildOptions, CompileOptions, Worker, compile_model
+from engines.backends.registry import get_backend
+from engines.backends.shape_range import Profile
+from engines.build import jobs
+from engines.errors import BuildError, EngineError, WorkerError
+from engines.inputs.source import cleaned
+from partitioner import Graph, PartitionOptions, Report, expand_functions, extract_model, label_nodes
+from streams import profile_of, samples_of
+
+ENGINE = "tensorrt-rtx"
+TIMEOUT_S = 250.0
+FOLDED = "It computes from constants alone"
+"""Begins the reason of nodes that no engine has to compute."""
+
+
+class Outcome(enum.StrEnum):
+    """Agreement of the table and the library about a whole model."""
+
+    BUILT = "table yes, build yes"
+    PARSER_REFUSES = "table yes, parser no"
+    BUILDER_REFUSES = "table yes, build no"
+    GIVEN_AWAY = "table no, build yes"
+    REFUSED = "table no, build no"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A model that was compiled for GPUs that are not here.
+
+    Attributes:
+        compiled: The compiled file; None where ONNX Runtime does not even load the model.
+        outcome: Agreement of table and library.
+        refusals: The nodes that the table refuses, else those that the library refuses: ``Operator: reason``.
+        crashed: True if the worker process crashed while the library had the whole model.
+    """
+
+    compiled: pathlib.Path | None
+    outcome: Outcome
+    refusals: tuple[str, ...]
+    crashed: bool = False
+
+
+def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: Worker, folder: pathlib.Path) -> Judgement:
+    """Compile a model for the shapes of its inputs. What the table refuses of it, the library builds as a whole.
+
+    Args:
+        source: The model.
+        feeds: Its inputs, for whose shapes and sizes engines are built.
+        worker: Process in which the library is asked and builds.
+        folder: Folder for files.
+    """
+    shapes = tuple(filter(None, [profile_of(source, [feeds])]))
+    graph = expand_functions(cleaned(source, shapes), get_backend(ENGINE).label, PartitionOptions())
+    refusals = _refused_by_table(graph)
+    compiled = folder / "compiled.onnx"
+    options = CompileOptions(engine=ENGINE, shapes=shapes, samples=samples_of(feeds, folder))
+    try:
+        model = compile_model(source, options, worker=worker)
+    except EngineError:
+        return _judge_whole(graph, refusals, shapes, worker, folder)
+    model.save(compiled)
+    if refusals:
+        return dataclasses.replace(_judge_whole(graph, refusals, shapes, worker, folder), compiled=compiled)
+    outcome, refusals = _outcome_of(model.report)
+    return Judgement(compiled=compiled, outcome=outcome, refusals=refusals)
+
+
+def _refused_by_table(graph: Graph) -> tuple[str, ...]:
+    labels = label_nodes(graph, get_backend(ENGINE).label, PartitionOptions())
+    return tuple(f"{n.op_type}: {v.detail}" for n in graph.nodes if not (v := labels[n.name]).supported)
+
+
+def _outcome_of(report: Report) -> tuple[Outcome, tuple[str, ...]]:
+    native = [node for node in report.native if not node.detail.startswith(FOLDED)]
+    refusals = tuple(f"{node.op_type}: {node.detail}" for node in native)
+    if not native:
+        return Outcome.BUILT, refusals
+    asked = any(re.match("TensorRT's parser|The library could not be asked", node.detail) for node in native)
+    return (Outcome.PARSER_REFUSES if asked else Outcome.BUILDER_REFUSES), refusals
+
+
+def _judge_whole(
+    graph: Graph, refusals: tuple[str, ...], shapes: tuple[Profile, ...], worker: Worker, folder: pathlib.Path
+) -> Judgement:
+    """Have the library build a whole model."""
+    inputs = [value for value in graph.inputs if not value.is_initializer()]
+    outputs = list(dict.fromkeys(graph.outputs))
+    path = folder / "whole.onnx"
+    path.write_bytes(extract_model(graph, graph.nodes, inputs=inputs, outputs=outputs).SerializeToString())
+    try:
+        worker.call(jobs.build, TIMEOUT_S, ENGINE, path, folder / "whole.engine", BuildOptions(profiles=shapes))
+    except (BuildError, WorkerError) as error:
+        outcome = Outcome.REFUSED if refusals else Outcome.BUILDER_REFUSES
+        crashed = isinstance(error, WorkerError)
+        return Judgement(compiled=None, outcome=outcome, refusals=refusals or (str(error),), crashed=crashed)
+    outcome = Outcome.GIVEN_AWAY if refusals else Outcome.BUILT
+    return Judgement(compiled=None, outcome=outcome, refusals=refusals)
