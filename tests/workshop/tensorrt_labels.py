@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import onnx
 
 from engines.tensorrt.labelling.labels import label
+from engines.tensorrt.labelling.tables import TENSORRT, ParserTable
 from partitioner import Allowance, Graph, Verdict
 from partitioner.model.loading import view_model
 
@@ -131,5 +132,7 @@ def view(text: str, opset: int = 24) -> Graph:
     return Graph.of(view_model(model, pathlib.Path("model.onnx")))
 
 
-def verdicts(text: str, allow: Sequence[Allowance] = (), opset: int = 24) -> dict[str, Verdict]:
-    return {node.op_type: label(node, allow) for node in view(text, opset).nodes}
+def verdicts(
+    text: str, allow: Sequence[Allowance] = (), opset: int = 24, table: ParserTable = TENSORRT
+) -> dict[str, Verdict]:
+    return {node.op_type: label(node, allow, table) for node in view(text, opset).nodes}

@@ -16,9 +16,11 @@ from engines.tensorrt.labelling.rewrites import (
     PASSES,
     center_uint8,
     fold_integer_biases,
+    multiply_as_matrices,
     narrow_doubles,
     narrow_uint8,
     prepare,
+    write_slice_axes,
 )
 
 SCALE = 0.1
@@ -254,3 +256,47 @@ def test_names_of_inputs_and_outputs_stay() -> None:
     result = prepare(parse(PAIR.replace("#", "0")), PASSES)
 
     assert ([v.name for v in result.graph.input], [v.name for v in result.graph.output]) == (["x"], ["y"])
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param("x, a, b", id="axes-left-out"),
+        pytest.param("x, a, b, , t", id="axes-left-out-before-steps"),
+    ],
+)
+def test_slice_names_the_axes_that_it_leaves_out(inputs: str) -> None:
+    model = parse(
+        "g (float[4,5] x) => (float[c,5] y) <int64[1] a = {-3}, int64[1] b = {4}, int64[1] t = {2}>"
+        f" {{ y = Slice({inputs}) }}"
+    )
+    x = np.arange(20, dtype=np.float32).reshape(4, 5)
+
+    result = rewritten(model, write_slice_axes)
+
+    (node,) = result.graph.node
+    (axes,) = (t for t in result.graph.initializer if t.name == node.input[3])
+    assert onnx.numpy_helper.to_array(axes).tolist() == [0]
+    np.testing.assert_array_equal(run(result, x=x), run(model, x=x))
+
+
+@pytest.mark.parametrize("batch", [(2,), (2, 3)])
+def test_vector_times_matrices_becomes_a_row_times_matrices(batch: tuple[int, ...]) -> None:
+    sizes = ",".join(map(str, batch))
+    model = parse(f"g (float[4] x, float[{sizes},4,5] w) => (float[{sizes},5] y) {{ y = MatMul(x, w) }}")
+    w = np.arange(20 * np.prod(batch), dtype=np.float32).reshape(*batch, 4, 5)
+    x = np.arange(4, dtype=np.float32)
+
+    result = rewritten(model, multiply_as_matrices)
+
+    assert [node.op_type for node in result.graph.node] == ["Reshape", "MatMul", "Reshape"]
+    np.testing.assert_array_equal(run(result, x=x, w=w), run(model, x=x, w=w))
+
+
+def test_multiplications_that_the_parser_knows_stay() -> None:
+    model = parse(
+        "g (float[4] x, float[4,5] w, float[2,3,4] z) => (float[5] y, float[2,3] v)"
+        " { y = MatMul(x, w) v = MatMul(z, x) }"
+    )
+
+    assert [node.op_type for node in rewritten(model, multiply_as_matrices).graph.node] == ["MatMul", "MatMul"]
