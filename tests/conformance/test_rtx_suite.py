@@ -8,17 +8,26 @@ plain ONNX Runtime with the case's answer. What the table refuses, the library b
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import re
 from collections.abc import Callable
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 import pytest
 
 from backend_suite import PlainOnnxruntime, Prepared, failure, run_natively, sample, suite
-from engines import Worker
+from engines import BuildOptions, Worker
+from engines.backends.shape_range import ShapeRange
+from engines.build import jobs
+from engines.tensorrt.labelling.labels import label
+from engines.tensorrt.labelling.rtx import RTX
+from partitioner import Allowance, Graph, PartitionOptions, label_nodes
+from partitioner.model.loading import view_model
 from rtx_judges import Judgement, Outcome, judge
+from tensorrt_labels import BASE_CASES, OPSETS
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -79,6 +88,11 @@ GIVEN_AWAY = (
 )
 """The first that matches a refusal of the table counts."""
 
+ATTENTION = "g (float[1,2,3,16] q, float[1,2,3,16] k) => (float[1,2,3,16] y) { y = Attention(q, k, k) }"
+
+PROFILES = ({"x": ShapeRange(low=(4,), best=(4,), high=(4,))},)
+"""For the operator whose plain form has a shape that varies."""
+
 
 class _ForGpus(PlainOnnxruntime):
     """Compiles for the first inputs that are given, and runs the compiled file in plain ONNX Runtime."""
@@ -100,11 +114,10 @@ class _ForGpus(PlainOnnxruntime):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "name" not in metafunc.fixturenames:
-        return
-    names = sorted(suite(PlainOnnxruntime))
+    kind = "op" if "op" in metafunc.fixturenames else "name"
+    names = sorted(set(RTX.dtypes) - set(RTX.lacking)) if kind == "op" else sorted(suite(PlainOnnxruntime))
     asked = metafunc.config.getoption("conformance")
-    metafunc.parametrize("name", names if asked in ("all", "tensorrt-rtx") else sample(names))
+    metafunc.parametrize(kind, names if asked in ("all", "tensorrt-rtx") else sample(names))
 
 
 @pytest.mark.conformance
@@ -140,3 +153,33 @@ def _group_of(judgement: Judgement) -> str:
             if re.search(group.refusal, refusal):
                 return group.name
     pytest.fail(f"The library builds what the table refuses for no reason that is known: {judgement.refusals}")
+
+
+@pytest.mark.conformance
+def test_operator_is_built_in_each_type_that_the_table_takes(op: str, worker: Worker, tmp_path: pathlib.Path) -> None:
+    path, built = tmp_path / "node.onnx", 0
+    for dtype in RTX.dtypes[op]:
+        model = _typed(ATTENTION if op == "Attention" else BASE_CASES[op].replace("#", op), dtype, OPSETS.get(op, 24))
+        if model is None or not _is_taken(model, path):
+            continue
+        onnx.save(model, path)
+        worker.call(jobs.build, 120, "tensorrt-rtx", path, tmp_path / "node.engine", BuildOptions(profiles=PROFILES))
+        built += 1
+
+    assert built
+
+
+def _typed(graph: str, dtype: ir.DataType, opset: int) -> onnx.ModelProto | None:
+    """Return a graph with its floats in another type; None where ONNX has no such node."""
+    text = re.sub(r"\bfloat(?=[\[ ])", dtype.name.lower(), graph)
+    try:
+        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {text}')
+        return onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=dtype != ir.DataType.FLOAT)
+    except (onnx.parser.ParseError, onnx.shape_inference.InferenceError):
+        return None
+
+
+def _is_taken(model: onnx.ModelProto, path: pathlib.Path) -> bool:
+    graph = Graph.of(view_model(model, path))
+    supports = functools.partial(label, allow=tuple(Allowance), table=RTX)
+    return all(verdict.supported for verdict in label_nodes(graph, supports, PartitionOptions()).values())

@@ -27,6 +27,21 @@ _MOVING = (
 ).split()
 _COMPUTING = "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Sub".split()
 
+_INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
+
+_LACKED = {
+    **dict.fromkeys("Gelu IsNaN Mean ReduceL2 ReduceLogSum ReduceLogSumExp".split(), _INTEGERS),
+    **dict.fromkeys(
+        "ConvTranspose GRU GlobalLpPool HardSwish LpNormalization LpPool RandomNormal RandomNormalLike RandomUniform"
+        " RandomUniformLike Shrink".split(),
+        frozenset({ir.DataType.BFLOAT16}),
+    ),
+    "Celu": frozenset({ir.DataType.BFLOAT16, ir.DataType.FLOAT16}),
+    "Relu": frozenset({ir.DataType.INT32}),
+    "TensorScatter": _INTEGERS,
+}
+"""Element types that an operator lacks."""
+
 _INTEGER8 = frozenset({*_MOVING, *_COMPUTING, "Cast", "Clip"})
 """Operators that take int8 as an ordinary type."""
 
@@ -124,6 +139,7 @@ RTX = ParserTable(
     dtypes={
         **DTYPES,
         **{op: DTYPES[op] | {ir.DataType.INT8} for op in _INTEGER8},
+        **{op: DTYPES[op] - types for op, types in _LACKED.items()},
         "Attention": frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16}),
         "CumSum": DTYPES["CumSum"] | {ir.DataType.INT32, ir.DataType.INT64},
     },

@@ -89,7 +89,8 @@ def refused(op: str, graph: str, detail: str, words: str, name: str, *, everywhe
                 " => (float16[1,2,3,16] y) { y = Attention(q, k, k, m) }", "bool, or like the query",
                 "TensorRT found no engine", "mask-of-another-type", everywhere=True),
         refused("AveragePool", "g (float[1,1,2,2] x) => (float[1,1,1,1] y)"
-                " { y = AveragePool<kernel_shape = [3,3], strides = [3,3], ceil_mode = 1, pads = [1,1,1,1]>(x) }",
+                " { y = AveragePool<kernel_shape = [3,3], strides = [3,3], ceil_mode = 1, count_include_pad = 1,"
+                " pads = [1,1,1,1]>(x) }",
                 "may start in the padding", r"shape \[1, 1, 2, 2\]; in ONNX it is \[1, 1, 1, 1\]", "last-window",
                 everywhere=True),
         refused("MaxPool", "g (float[1,1,2,2] x) => (float[1,1,1,1] y)"
