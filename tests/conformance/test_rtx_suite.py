@@ -56,7 +56,7 @@ GIVEN_AWAY = (
     Group(
         name="double",
         refusal=r"is double",
-        reason="the library narrows double to float32 without a word; --allow narrow-double says yes",
+        reason="the library narrows double to float32 without a word, and another rule refuses the node as well",
     ),
     Group(
         name="sizes of a run",

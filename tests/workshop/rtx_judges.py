@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from engines import BuildOptions, CompileOptions, Worker, compile_model
@@ -15,7 +16,7 @@ from engines.backends.shape_range import Profile
 from engines.build import jobs
 from engines.errors import BuildError, EngineError, WorkerError
 from engines.inputs.source import cleaned
-from partitioner import Graph, PartitionOptions, Report, expand_functions, extract_model, label_nodes
+from partitioner import Allowance, Graph, PartitionOptions, Report, expand_functions, extract_model, label_nodes
 from streams import profile_of, samples_of
 
 ENGINE = "tensorrt-rtx"
@@ -30,6 +31,7 @@ class Outcome(enum.StrEnum):
     BUILT = "table yes, build yes"
     PARSER_REFUSES = "table yes, parser no"
     BUILDER_REFUSES = "table yes, build no"
+    ALLOWED = "table only if allowed, build yes"
     GIVEN_AWAY = "table no, build yes"
     REFUSED = "table no, build no"
 
@@ -62,7 +64,7 @@ def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: Worker, folder
     """
     shapes = tuple(filter(None, [profile_of(source, [feeds])]))
     graph = expand_functions(cleaned(source, shapes), get_backend(ENGINE).label, PartitionOptions())
-    refusals = _refused_by_table(graph)
+    refusals = _refused_by_table(graph, ())
     compiled = folder / "compiled.onnx"
     options = CompileOptions(engine=ENGINE, shapes=shapes, samples=samples_of(feeds, folder))
     try:
@@ -76,8 +78,8 @@ def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: Worker, folder
     return Judgement(compiled=compiled, outcome=outcome, refusals=refusals)
 
 
-def _refused_by_table(graph: Graph) -> tuple[str, ...]:
-    labels = label_nodes(graph, get_backend(ENGINE).label, PartitionOptions())
+def _refused_by_table(graph: Graph, allow: Collection[Allowance]) -> tuple[str, ...]:
+    labels = label_nodes(graph, functools.partial(get_backend(ENGINE).label, allow=allow), PartitionOptions())
     return tuple(f"{n.op_type}: {v.detail}" for n in graph.nodes if not (v := labels[n.name]).supported)
 
 
@@ -102,7 +104,9 @@ def _judge_whole(
         worker.call(jobs.build, TIMEOUT_S, ENGINE, path, folder / "whole.engine", BuildOptions(profiles=shapes))
     except (BuildError, WorkerError) as error:
         outcome = Outcome.REFUSED if refusals else Outcome.BUILDER_REFUSES
-        crashed = isinstance(error, WorkerError)
+        crashed = isinstance(error, WorkerError) and "crashed" in str(error)
         return Judgement(compiled=None, outcome=outcome, refusals=refusals or (str(error),), crashed=crashed)
-    outcome = Outcome.GIVEN_AWAY if refusals else Outcome.BUILT
+    if not refusals:
+        return Judgement(compiled=None, outcome=Outcome.BUILT, refusals=refusals)
+    outcome = Outcome.GIVEN_AWAY if _refused_by_table(graph, tuple(Allowance)) else Outcome.ALLOWED
     return Judgement(compiled=None, outcome=outcome, refusals=refusals)

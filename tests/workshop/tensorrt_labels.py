@@ -41,7 +41,8 @@ BASE_CASES: dict[str, str] = {
     **dict.fromkeys(("And", "Or", "Xor"), "g (bool[2] x, bool[2] z) => (bool[2] y) { y = # (x, z) }"),
     **dict.fromkeys(("ArgMax", "ArgMin"), "g (float[2,3] x) => (int64[1,3] y) { y = # (x) }"),
     **dict.fromkeys(("IsInf", "IsNaN"), "g (float[2] x) => (bool[2] y) { y = # (x) }"),
-    **dict.fromkeys(("Shape", "Size"), "g (float[2,3] x) => (int64 y) { y = # (x) }"),
+    "Shape": "g (float[2,3] x) => (int64[2] y) { y = # (x) }",
+    "Size": "g (float[2,3] x) => (int64 y) { y = # (x) }",
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), WINDOW),
     **dict.fromkeys(
         ("AveragePool", "LpPool", "MaxPool"),
