@@ -72,10 +72,10 @@ def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: Worker, folder
     except EngineError:
         return _judge_whole(graph, refusals, shapes, worker, folder)
     model.save(compiled)
-    if refusals:
+    outcome, refusals_of_library = _outcome_of(model.report)
+    if refusals and outcome != Outcome.BUILT:
         return dataclasses.replace(_judge_whole(graph, refusals, shapes, worker, folder), compiled=compiled)
-    outcome, refusals = _outcome_of(model.report)
-    return Judgement(compiled=compiled, outcome=outcome, refusals=refusals)
+    return Judgement(compiled=compiled, outcome=outcome, refusals=refusals_of_library)
 
 
 def _refused_by_table(graph: Graph, allow: Collection[Allowance]) -> tuple[str, ...]:
