@@ -11,7 +11,7 @@ import hashlib
 import logging
 import pathlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from engines.artifact.cache import EngineCache, engine_key
 from engines.artifact.files import write_model
@@ -41,7 +41,12 @@ _known: dict[str, dict[str, str]] = {}
 
 
 def ask_library(
-    backend: Backend, graph: Graph, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
+    backend: Backend,
+    graph: Graph,
+    options: PartitionOptions,
+    cache: EngineCache | None,
+    worker: SubprocessWorker,
+    taken: Collection[str] = (),
 ) -> Predicate:
     """Refine a backend's label by its library's verdicts on the nodes of a graph.
 
@@ -51,6 +56,7 @@ def ask_library(
         options: The user's options. Nodes that they exclude are not asked about.
         cache: Place where answers are looked up and kept.
         worker: Process in which the library is asked: a question may crash it.
+        taken: Nodes that it is known to take where they stand. Their kinds are not asked about.
 
     Returns:
         The backend's rule, and then the library's answer.
@@ -60,11 +66,12 @@ def ask_library(
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))
+    inside = {_hash(node): TAKEN for node in graph.nodes if node.name in taken}
     labels = label_nodes(graph, table, options)
     new = {
         _hash(node): node
         for node in graph.nodes
-        if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said
+        if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said.keys() | inside
     }
     if new:
         with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
@@ -74,7 +81,7 @@ def ask_library(
         said.update(answers)
         if cache:
             cache.put_verdicts(key, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
-    return _refined(table, said)
+    return _refined(table, {**said, **inside})
 
 
 def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:

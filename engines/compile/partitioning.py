@@ -18,6 +18,7 @@ from engines.build.context import CompileContext
 from engines.build.library_verdicts import ask_library
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.whole_model import WholeModels
 from engines.inputs.source import cleaned
 from engines.onnxruntime.limits import native_limits
 from engines.onnxruntime.type_inference import OutputTypes, complete_types
@@ -101,10 +102,15 @@ def _partition_cleaned(
 ) -> Partition:
     _warn_of_idle_globs(graph, options)
     table = _table(engine, options)
-    graph = expand_functions(graph, table, options)
-    ask = engine != NATIVE and get_backend(engine).unavailable_reason() is None
-    supports = ask_library(get_backend(engine), graph, options, cache, worker) if ask else table
-    return partition_graph(graph, supports, options)
+    if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
+        return partition_graph(expand_functions(graph, table, options), table, options)
+    backend = get_backend(engine)
+    reading = WholeModels(backend, cache, worker).read(graph, table, options)
+    graph = expand_functions(reading.graph, table, options)
+    supports = ask_library(backend, graph, options, cache, worker, reading.taken)
+    partition = partition_graph(graph, supports, options)
+    refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
+    return partition.demote(refused) if refused else partition
 
 
 def _source_of_labels(engine: str) -> str:
