@@ -15,7 +15,7 @@ from engines.build import jobs
 from engines.build.checker import EngineFile, fits
 from engines.build.context import CompileContext
 from engines.build.order import BuildOrder, BuildOrders
-from engines.errors import BuildError, WorkerError
+from engines.errors import BuildError, UnknownShapeError, WorkerError
 from engines.precision.rewriting import FLOAT32, Setting, Transformed
 from engines.runtime.engine_loading import ORIGIN_SUFFIX
 from partitioner import Graph, ReasonCode, Segment
@@ -72,8 +72,14 @@ class EngineBuilder:
         """
         try:
             order = self._orders.make(graph, segment, setting)
-        except BuildError as error:
-            return Refusal(code=ReasonCode.DYNAMIC_SHAPE, detail=str(error), lasting=False, divisible=False)
+        except UnknownShapeError as error:
+            return Refusal(
+                code=ReasonCode.DYNAMIC_SHAPE,
+                detail=str(error),
+                culprits=tuple((place, str(error)) for place in _behind(segment, error.names)),
+                lasting=False,
+                divisible=False,
+            )
         key = order.key
         self._made[key] = order
         if key in self._engines or key in self.refusals:
@@ -180,3 +186,14 @@ class EngineBuilder:
 
     def _path(self, key: str) -> pathlib.Path:
         return self._context.folder / f"{key}.engine"
+
+
+def _behind(segment: Segment, names: Iterable[str]) -> list[int]:
+    """Return the positions of a segment's nodes that compute from inputs of these names."""
+    reached = {value for value in segment.inputs if value.name in set(names)}
+    places = []
+    for place, node in enumerate(segment.nodes):
+        if not reached.isdisjoint(node.reads):
+            reached.update(node.op.outputs)
+            places.append(place)
+    return places

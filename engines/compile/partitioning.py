@@ -21,7 +21,7 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.build.whole_model import WholeModels
 from engines.inputs.source import cleaned
 from engines.onnxruntime.limits import native_limits
-from engines.onnxruntime.type_inference import OutputTypes, complete_types
+from engines.onnxruntime.type_inference import OutputTypes, native_types
 from partitioner import (
     Graph,
     Partition,
@@ -35,6 +35,7 @@ from partitioner import (
 )
 from partitioner.graph.view import subgraph_nodes
 from partitioner.model.opset_versions import is_too_new
+from partitioner.passes.shape_sources import complete_shapes, lacks_types
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +91,8 @@ def partition_source(context: CompileContext) -> Partition:
     graph = cleaned(context.source.path, context.options.shapes)
     if context.source.runs_natively and is_too_new(graph.model, native_limits()):
         ask(context.source.path)  # refused before anything is built
-    complete_types(graph, ask, context.folder)
-    graph = Graph.of(graph.model)
+    if lacks_types(graph):
+        graph = complete_shapes(graph, native_types(ask, context.folder))
     seconds = time.perf_counter() - start
     partition = _partition_cleaned(graph, context.engine, context.options.partition, context.cache, context.worker)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})

@@ -35,6 +35,11 @@ def incomplete_values(graph: Graph) -> list[ir.Value]:
     return [v for v in produced if _is_unknown(v) or (static and v not in outputs and _varies(v))]
 
 
+def lacks_types(graph: Graph) -> bool:
+    """Return whether ONNX's inference gives some value no type or no rank."""
+    return any(value.name and _is_unknown(value) for node in graph.nodes for value in node.op.outputs)
+
+
 def complete_shapes(graph: Graph, source: ShapeSource) -> Graph:
     """Complete types and shapes from a source, in place, and infer what follows from them.
 
