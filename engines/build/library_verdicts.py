@@ -11,7 +11,7 @@ import hashlib
 import logging
 import pathlib
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engines.artifact.cache import EngineCache, engine_key
 from engines.artifact.files import write_model
@@ -19,6 +19,7 @@ from engines.backends.build_environment import build_environment
 from engines.backends.protocols import Backend
 from engines.build import jobs
 from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.whole_model import Reading
 from engines.errors import WorkerError
 from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.graph.extraction import sampler_model
@@ -46,7 +47,7 @@ def ask_library(
     options: PartitionOptions,
     cache: EngineCache | None,
     worker: SubprocessWorker,
-    taken: Collection[str] = (),
+    reading: Reading | None = None,
 ) -> Predicate:
     """Refine a backend's label by its library's verdicts on the nodes of a graph.
 
@@ -56,17 +57,18 @@ def ask_library(
         options: The user's options. Nodes that they exclude are not asked about.
         cache: Place where answers are looked up and kept.
         worker: Process in which the library is asked: a question may crash it.
-        taken: Nodes that it is known to take where they stand. Their kinds are not asked about.
+        reading: The graph as the library has read it. Kinds of nodes that it takes there are not asked about.
 
     Returns:
         The backend's rule, and then the library's answer.
     """
-    table = functools.partial(backend.label, allow=options.allow)
+    reading = reading or Reading(graph=graph)
+    table = reading.judge(functools.partial(backend.label, allow=options.allow))
     key = engine_key(purpose="verdicts", **build_environment(backend))
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))
-    inside = {_hash(node): TAKEN for node in graph.nodes if node.name in taken}
+    inside = {_hash(node): TAKEN for node in graph.nodes if node.name in reading.taken}
     labels = label_nodes(graph, table, options)
     new = {
         _hash(node): node

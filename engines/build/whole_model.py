@@ -23,6 +23,7 @@ from engines.build import jobs
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.errors import EngineError
 from partitioner import (
+    SUPPORTED,
     Graph,
     Node,
     PartitionOptions,
@@ -46,6 +47,10 @@ QUESTIONS = 8
 """Most questions about one graph. Each after the first is about the nodes behind a refused one."""
 
 
+MAY_RUN = (None, ReasonCode.UNKNOWN_SHAPE, ReasonCode.DYNAMIC_SHAPE)
+"""Codes of nodes that the library is asked about: the table takes them, or knows too little about their shapes."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """A graph as a library has read it.
@@ -59,6 +64,16 @@ class Reading:
     graph: Graph
     taken: frozenset[str] = frozenset()
     refused: Mapping[str, Verdict] = dataclasses.field(default_factory=dict)
+
+    def judge(self, table: Predicate) -> Predicate:
+        """Return a table's rule, except where it could not follow the sizes of a node that the library takes."""
+        kinds = {node.key.parts for node in self.graph.nodes if node.name in self.taken}
+
+        def rule(node: Node) -> Verdict:
+            verdict = table(node)
+            return SUPPORTED if verdict.code == ReasonCode.DYNAMIC_SHAPE and node.key.parts in kinds else verdict
+
+        return rule
 
 
 class WholeModels:
@@ -123,7 +138,7 @@ class WholeModels:
 def _askable(before: Reading, table: Predicate, options: PartitionOptions) -> list[Node]:
     """Return the nodes that may run in an engine and were not asked about, and whose inputs have known ranks.
 
-    The table can't judge nodes whose shapes are not known. They are asked about too.
+    The table can't judge nodes whose shapes or sizes it doesn't know. They are asked about too.
     """
     graph = before.graph
     labels = label_nodes(graph, table, options)
@@ -131,7 +146,7 @@ def _askable(before: Reading, table: Predicate, options: PartitionOptions) -> li
     made: set[ir.Value] = set()
     for node in graph.nodes:
         asked = node.name in before.taken or node.name in before.refused
-        if asked or labels[node.name].code not in (None, ReasonCode.UNKNOWN_SHAPE):
+        if asked or labels[node.name].code not in MAY_RUN:
             continue
         if all(value in made or _has_rank(value) for value in node.reads):
             nodes.append(node)

@@ -107,8 +107,8 @@ def _partition_cleaned(
         return partition_graph(expand_functions(graph, table, options), table, options)
     backend = get_backend(engine)
     reading = WholeModels(backend, cache, worker).read(graph, table, options)
-    graph = expand_functions(reading.graph, table, options)
-    supports = ask_library(backend, graph, options, cache, worker, reading.taken)
+    graph = expand_functions(reading.graph, reading.judge(table), options)
+    supports = ask_library(backend, graph, options, cache, worker, reading)
     partition = partition_graph(graph, supports, options)
     refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
     return partition.demote(refused) if refused else partition
