@@ -62,10 +62,12 @@ def _tensors(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def _forget_symbols(graph: ir.Graph) -> None:
-    """Forget the names of dimensions, except those of inputs: inference would keep them instead of sizes."""
-    for value in (*graph.outputs, *(v for op in graph for v in op.outputs)):
-        if value.shape is not None and not value.is_graph_input():
-            value.shape = ir.Shape([size if isinstance(size, int) else None for size in value.shape])
+    """Forget the names of dimensions, which inference would keep instead of sizes, and outputs' shapes with such."""
+    for op in graph:
+        for value in op.outputs:
+            if value.shape is not None and not value.shape.is_static():
+                sizes = [size if isinstance(size, int) else None for size in value.shape]
+                value.shape = None if value.is_graph_output() else ir.Shape(sizes)
 
 
 def _make_constant(graph: ir.Graph, value: ir.Value, elements: Sequence[int]) -> None:

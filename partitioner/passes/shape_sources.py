@@ -61,7 +61,10 @@ def complete_shapes(graph: Graph, source: ShapeSource) -> Graph:
     if not completed:
         return graph
     logger.info("%d shapes that ONNX's inference does not know were found elsewhere", completed)
+    declared = [(value, value.shape) for value in graph.outputs if value.shape is not None]
     infer_shapes(graph.model)
+    for value, shape in declared:
+        value.shape = shape
     return Graph.of(graph.model)
 
 
@@ -94,7 +97,9 @@ def _infer(op: ir.Node) -> Mapping[str, onnx.TypeProto]:
     if op.domain or op.graph is None or any(True for _ in subgraphs(op)):
         return {}
     opset = op.version or op.graph.opset_imports.get("", 0)
-    given = [value for value in dict.fromkeys(op.inputs) if value is not None and value.type is not None]
+    given = [value for value in dict.fromkeys(op.inputs) if value is not None and value.name]
+    if any(value.type is None for value in given):
+        return {}
     constants = [v for v in given if is_constant(v) and v.const_value and v.const_value.size <= MAX_ELEMENTS]
     try:
         return onnx.shape_inference.infer_node_outputs(
