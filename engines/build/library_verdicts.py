@@ -42,27 +42,21 @@ _known: dict[str, dict[str, str]] = {}
 
 
 def ask_library(
-    backend: Backend,
-    graph: Graph,
-    options: PartitionOptions,
-    cache: EngineCache | None,
-    worker: SubprocessWorker,
-    reading: Reading | None = None,
+    backend: Backend, reading: Reading, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
 ) -> Predicate:
     """Refine a backend's label by its library's verdicts on the nodes of a graph.
 
     Args:
         backend: The library.
-        graph: The graph that will be labelled.
+        reading: The graph that will be labelled. Kinds of nodes that the library takes in it are not asked about.
         options: The user's options. Nodes that they exclude are not asked about.
         cache: Place where answers are looked up and kept.
         worker: Process in which the library is asked: a question may crash it.
-        reading: The graph as the library has read it. Kinds of nodes that it takes there are not asked about.
 
     Returns:
         The backend's rule, and then the library's answer.
     """
-    reading = reading or Reading(graph=graph)
+    graph = reading.graph
     table = reading.judge(functools.partial(backend.label, allow=options.allow))
     key = engine_key(purpose="verdicts", **build_environment(backend))
     said = _known.setdefault(key, {})

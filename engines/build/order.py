@@ -177,7 +177,7 @@ class BuildOrders:
         allow = context.options.partition.allow
         library = WholeModels(context.backend, context.cache, context.worker)
         graph = library.read(graph, functools.partial(context.backend.label, allow=allow), PartitionOptions()).graph
-        return complete_shapes(graph, native_types(self._ask_natively, context.folder))
+        return complete_shapes(graph, native_types(self._ask_natively, context.folder), native=True)
 
     def _ask_natively(self, path: pathlib.Path) -> OutputTypes:
         return self._context.worker.call(jobs.output_types, TIMEOUT_S, path)

@@ -65,6 +65,10 @@ class Reading:
     taken: frozenset[str] = frozenset()
     refused: Mapping[str, Verdict] = dataclasses.field(default_factory=dict)
 
+    def on(self, graph: Graph) -> Reading:
+        """Return what is said about the nodes of another graph that has grown out of this one."""
+        return dataclasses.replace(self, graph=graph)
+
     def judge(self, table: Predicate) -> Predicate:
         """Return a table's rule, except where it could not follow the sizes of a node that the library takes."""
         kinds = {node.key.parts for node in self.graph.nodes if node.name in self.taken}

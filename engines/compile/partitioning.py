@@ -92,7 +92,7 @@ def partition_source(context: CompileContext) -> Partition:
     if context.source.runs_natively and is_too_new(graph.model, native_limits()):
         ask(context.source.path)  # refused before anything is built
     if lacks_types(graph):
-        graph = complete_shapes(graph, native_types(ask, context.folder))
+        graph = complete_shapes(graph, native_types(ask, context.folder), native=True)
     seconds = time.perf_counter() - start
     partition = _partition_cleaned(graph, context.engine, context.options.partition, context.cache, context.worker)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -107,9 +107,9 @@ def _partition_cleaned(
         return partition_graph(expand_functions(graph, table, options), table, options)
     backend = get_backend(engine)
     reading = WholeModels(backend, cache, worker).read(graph, table, options)
-    graph = expand_functions(reading.graph, reading.judge(table), options)
-    supports = ask_library(backend, graph, options, cache, worker, reading)
-    partition = partition_graph(graph, supports, options)
+    reading = reading.on(expand_functions(reading.graph, reading.judge(table), options))
+    supports = ask_library(backend, reading, options, cache, worker)
+    partition = partition_graph(reading.graph, supports, options)
     refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
     return partition.demote(refused) if refused else partition
 

@@ -13,7 +13,14 @@ import onnx_ir as ir
 
 from partitioner.graph.extraction import serialize_constant
 from partitioner.graph.view import Graph, TensorSpec
-from partitioner.model.values import Dimension, dimensions, is_constant, serialize_value, subgraphs
+from partitioner.model.values import (
+    INFERRED_SHAPE,
+    Dimension,
+    dimensions,
+    is_constant,
+    serialize_value,
+    subgraphs,
+)
 from partitioner.passes.constant_folding import MAX_ELEMENTS
 from partitioner.passes.shape_inference import infer_shapes
 
@@ -40,7 +47,7 @@ def lacks_types(graph: Graph) -> bool:
     return any(value.name and _is_unknown(value) for node in graph.nodes for value in node.op.outputs)
 
 
-def complete_shapes(graph: Graph, source: ShapeSource) -> Graph:
+def complete_shapes(graph: Graph, source: ShapeSource, *, native: bool = False) -> Graph:
     """Complete types and shapes from a source, in place, and infer what follows from them.
 
     ONNX's own inference has the last word: what the source says against it is left out.
@@ -48,11 +55,13 @@ def complete_shapes(graph: Graph, source: ShapeSource) -> Graph:
     Args:
         graph: The cleaned graph.
         source: It is asked only if something is unknown.
+        native: True if the source is native execution itself. Only then are its shapes written into native models.
 
     Returns:
         The graph, or a new view of its model if something was completed.
     """
     incomplete = set(incomplete_values(graph))
+    before = {value: dimensions(value) for node in graph.nodes for value in node.op.outputs}
     found = source(graph) if incomplete else {}
     completed = 0
     for node in graph.nodes if found else ():
@@ -65,6 +74,9 @@ def complete_shapes(graph: Graph, source: ShapeSource) -> Graph:
     infer_shapes(graph.model)
     for value, shape in declared:
         value.shape = shape
+    for value, inferred in before.items() if not native else ():
+        if dimensions(value) != inferred:
+            value.meta.setdefault(INFERRED_SHAPE, inferred)
     return Graph.of(graph.model)
 
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from model_texts import view
-from partitioner import Graph, TensorSpec, clean_up
+from partitioner import Graph, TensorSpec, clean_up, embed_engines, extract_model
 from partitioner.model.values import Dimension, dimensions
 from partitioner.passes.shape_sources import complete_shapes, incomplete_values, lacks_types
 
@@ -104,6 +104,28 @@ def test_source_that_contradicts_the_rules_of_onnx_is_left_out() -> None:
 
     assert shapes(completed)["turned"] == (4, 6)
     assert completed.nodes[1].op.outputs[0].dtype == ir.DataType.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "native", "written"),
+    [
+        pytest.param(GIVEN_UP, (None, 4), False, None, id="rank-of-a-library"),
+        pytest.param(GIVEN_UP, (None, 4), True, [0, 4], id="rank-of-native-execution"),
+        pytest.param(STATIC, (6, 4), False, [0, 0], id="sizes-of-a-library"),
+        pytest.param(STATIC, (6, 4), True, [6, 4], id="sizes-of-native-execution"),
+    ],
+)
+def test_shape_of_a_library_is_not_written_into_models_that_run_natively(
+    text: str, shape: tuple[int | None, ...], native: bool, written: list[int] | None
+) -> None:
+    graph = complete_shapes(graph_of(text), lambda _: says(spec("bent", *shape)), native=native)
+
+    for model in (
+        embed_engines(graph, [], {}),
+        extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=graph.outputs),
+    ):
+        (kind,) = [value.type.tensor_type for value in model.graph.value_info if value.name == "bent"]
+        assert ([dim.dim_value for dim in kind.shape.dim] if kind.HasField("shape") else None) == written
 
 
 @pytest.mark.parametrize("seed", range(40))
