@@ -46,11 +46,13 @@ class ModelReading:
         verdict: Of the first node that it refuses; ``SUPPORTED`` where it takes all.
         refused: Name of a tensor that this node makes; empty where the library names no node.
         tensors: Tensors that it has read, with the types and shapes that it infers; a dimension is None if it varies.
+        sizes: Names of inputs whose values decide on shapes. An engine needs bounds of them.
     """
 
     verdict: Verdict
     refused: str = ""
     tensors: tuple[TensorSpec, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

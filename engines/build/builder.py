@@ -19,6 +19,7 @@ from engines.errors import BuildError, UnknownShapeError, WorkerError
 from engines.precision.rewriting import FLOAT32, Setting, Transformed
 from engines.runtime.engine_loading import ORIGIN_SUFFIX
 from partitioner import Graph, ReasonCode, Segment
+from partitioner.cut.segments import nodes_behind
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +74,11 @@ class EngineBuilder:
         try:
             order = self._orders.make(graph, segment, setting)
         except UnknownShapeError as error:
+            behind = map(segment.nodes.index, nodes_behind(segment.nodes, error.names))
             return Refusal(
                 code=ReasonCode.DYNAMIC_SHAPE,
                 detail=str(error),
-                culprits=tuple((place, str(error)) for place in _behind(segment, error.names)),
+                culprits=tuple((place, str(error)) for place in behind),
                 lasting=False,
                 divisible=False,
             )
@@ -186,14 +188,3 @@ class EngineBuilder:
 
     def _path(self, key: str) -> pathlib.Path:
         return self._context.folder / f"{key}.engine"
-
-
-def _behind(segment: Segment, names: Iterable[str]) -> list[int]:
-    """Return the positions of a segment's nodes that compute from inputs of these names."""
-    reached = {value for value in segment.inputs if value.name in set(names)}
-    places = []
-    for place, node in enumerate(segment.nodes):
-        if not reached.isdisjoint(node.reads):
-            reached.update(node.op.outputs)
-            places.append(place)
-    return places

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -34,7 +34,7 @@ from partitioner import (
     extract_model,
     label_nodes,
 )
-from partitioner.cut.segments import values_leaving, values_read
+from partitioner.cut.segments import nodes_behind, values_leaving, values_read
 from partitioner.model.values import names_of
 from partitioner.passes.shape_inference import skeleton
 from partitioner.passes.shape_sources import complete_shapes
@@ -59,25 +59,33 @@ class Reading:
         graph: The graph, with the shapes that only the library knows.
         taken: Nodes that it takes where they stand, by identity.
         refused: Its words about nodes that it refuses there, by identity.
+        sized: Taken nodes that compute from inputs whose values decide on shapes, by identity.
     """
 
     graph: Graph
     taken: frozenset[str] = frozenset()
     refused: Mapping[str, Verdict] = dataclasses.field(default_factory=dict)
+    sized: frozenset[str] = frozenset()
 
     def on(self, graph: Graph) -> Reading:
         """Return what is said about the nodes of another graph that has grown out of this one."""
         return dataclasses.replace(self, graph=graph)
 
     def judge(self, table: Predicate) -> Predicate:
-        """Return a table's rule, except where it could not follow the sizes of a node that the library takes."""
-        kinds = {node.key.parts for node in self.graph.nodes if node.name in self.taken}
+        """Return a table's rule, except where it could not follow the sizes of a node that the library takes.
+
+        Sizes that depend on the values of a request stay the table's to judge.
+        """
+        kinds = self._kinds(self.taken) - self._kinds(self.sized)
 
         def rule(node: Node) -> Verdict:
             verdict = table(node)
             return SUPPORTED if verdict.code == ReasonCode.DYNAMIC_SHAPE and node.key.parts in kinds else verdict
 
         return rule
+
+    def _kinds(self, names: Collection[str]) -> set[Hashable]:
+        return {node.key.parts for node in self.graph.nodes if node.name in names}
 
 
 class WholeModels:
@@ -173,6 +181,7 @@ def _after(before: Reading, nodes: Sequence[Node], answer: ModelReading) -> Read
         graph=complete_shapes(before.graph, lambda _: tensors),
         taken=before.taken | {node.name for node in taken},
         refused={**before.refused, **refused},
+        sized=before.sized | {node.name for node in nodes_behind(nodes, answer.sizes)},
     )
 
 
@@ -188,6 +197,7 @@ def _as_json(answer: ModelReading) -> dict[str, Any]:
         "code": answer.verdict.code,
         "detail": answer.verdict.detail,
         "refused": answer.refused,
+        "sizes": answer.sizes,
         "tensors": [[spec.name, spec.dtype and spec.dtype.value, spec.shape] for spec in answer.tensors],
     }
 
@@ -199,6 +209,7 @@ def _from_json(record: Mapping[str, Any]) -> ModelReading | None:
         return ModelReading(
             verdict=Verdict(None if code is None else ReasonCode(code), str(record["detail"])),
             refused=str(record["refused"]),
+            sizes=tuple(map(str, record["sizes"])),
             tensors=tuple(
                 TensorSpec(
                     name=str(name),

@@ -5,6 +5,7 @@ A node that stands among the others has their constants and shapes; one that is 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 from collections.abc import Iterator
@@ -49,12 +50,17 @@ def read_model(trt: Any, path: pathlib.Path) -> ModelReading:
     parser = trt.OnnxParser(network, logger)
     weights = take_weights(parser, proto)
     taken = parse(parser, proto, weights, path)
-    tensors = tuple({spec.name: spec for spec in _specs(network) if spec.name in made}.values())
+    inputs = map(network.get_input, range(network.num_inputs))
+    found = ModelReading(
+        verdict=SUPPORTED,
+        tensors=tuple({spec.name: spec for spec in _specs(network) if spec.name in made}.values()),
+        sizes=tuple(tensor.name for tensor in inputs if tensor.is_shape_tensor),
+    )
     for name, problem in misread_tensors(network, proto):
-        return ModelReading(verdict=Verdict(ReasonCode.BUILD_FAILED, problem), refused=name, tensors=tensors)
+        return dataclasses.replace(found, verdict=Verdict(ReasonCode.BUILD_FAILED, problem), refused=name)
     if taken:
-        return ModelReading(verdict=SUPPORTED, tensors=tensors)
-    return ModelReading(verdict=first_refusal(parser, logger), refused=_refused(parser, proto, made), tensors=tensors)
+        return found
+    return dataclasses.replace(found, verdict=first_refusal(parser, logger), refused=_refused(parser, proto, made))
 
 
 def _specs(network: Any) -> Iterator[TensorSpec]:

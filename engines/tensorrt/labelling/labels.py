@@ -167,7 +167,8 @@ def _check_inputs(node: Node) -> Verdict:
         value = input_of(node, index)
         if value is not None and value.const_value is None and not comes_from_shape(value):
             detail = f"Input {index} ({value.name!r}) of {node.op_type} must be a constant or come from Shape."
-            return Verdict(ReasonCode.DYNAMIC_SHAPE, detail)
+            computed = value.producer() is not None
+            return Verdict(ReasonCode.DYNAMIC_SHAPE if computed else ReasonCode.UNSUPPORTED_INPUT, detail)
     return SUPPORTED
 
 

@@ -226,6 +226,20 @@ def test_sizes_that_the_table_can_not_follow_are_the_librarys_to_judge(compile_r
     assert (compiled.report.native, len(compiled.report.segments)) == ((), 1)
 
 
+def test_sizes_that_a_request_decides_stay_the_tables_to_judge(worker: Worker, compile_rtx: Callable[..., Any]) -> None:
+    counting = CountingWorker(worker)
+    graph = """g (float[1,1,4,4] x, float[4] scales) => (float[A,B,C,D] y) {
+        twice = Add(scales, scales) a = Relu(x) [sized] b = Resize<mode = "nearest">(a, , twice) y = Tanh(b)
+    }"""
+
+    compiled = compile_rtx(graph, by=counting)
+
+    (native,) = [n for n in compiled.report.native if n.node == "sized"]
+    assert native.code == ReasonCode.DYNAMIC_SHAPE
+    assert "must be a constant or come from Shape" in native.detail
+    assert counting.jobs.count("build") == len(compiled.report.segments)
+
+
 def two_lstms(size: int = 4) -> onnx.ModelProto:
     """Two LSTMs whose states are slices of one tensor, which the parser takes and the builder does not."""
     rng = np.random.default_rng(0)
