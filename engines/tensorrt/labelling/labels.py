@@ -90,7 +90,7 @@ def _check_dtypes(node: Node, allow: Collection[Allowance]) -> Verdict:
             allowed = FLOATS | {ir.DataType.INT32}
         elif node.op_type in QUANTIZERS:
             allowed = QUANTIZED | {ir.DataType.UINT8} if value.dtype == quantized_dtype(node) else FLOATS
-        if node.op_type == "Cast" and not _casts_inside(node):
+        if node.op_type in ("Cast", "Shape") and not _casts_inside(node):
             allowed |= {ir.DataType.UINT8}
         if dtype not in allowed:
             return Verdict(ReasonCode.UNSUPPORTED_DTYPE, _dtype_detail(node, value))
@@ -128,7 +128,7 @@ def _computed(node: Node) -> Iterator[ir.Value]:
 
 
 def _casts_inside(node: Node) -> bool:
-    """Return whether a Cast reads uint8 from inside an engine, which has uint8 at its inputs and outputs alone."""
+    """Return whether a node reads uint8 from inside an engine, which has uint8 at its inputs and outputs alone."""
     source = node.op.inputs[0]
     producer = None if source is None or source.dtype != ir.DataType.UINT8 else source.producer()
     return producer is not None and producer.op_type in ("Cast", QUANTIZE)
