@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 
 class EngineError(Exception):
@@ -60,6 +61,14 @@ class AlreadyCompiledError(EngineError):
 
 class BuildError(EngineError):
     """A backend refused to build an engine. The library is fine and may build others."""
+
+
+class UnknownShapeError(BuildError):
+    """Shapes to build for are not known for some inputs of a segment."""
+
+    def __init__(self, names: Sequence[str], sentence: str) -> None:
+        super().__init__(sentence)
+        self.names = tuple(names)
 
 
 class EngineRejectedError(EngineError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import onnx
@@ -36,6 +36,23 @@ class PrecisionSupport:
     typed: frozenset[str] = frozenset()
     accelerated: frozenset[str] = frozenset()
     boundary_precisions: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReading:
+    """The answer of a library that has read a whole model.
+
+    Attributes:
+        verdict: Of the first node that it refuses; ``SUPPORTED`` where it takes all.
+        refused: Name of a tensor that this node makes; empty where the library names no node.
+        tensors: Tensors that it has read, with the types and shapes that it infers; a dimension is None if it varies.
+        sizes: Names of inputs whose values decide on shapes. An engine needs bounds of them.
+    """
+
+    verdict: Verdict
+    refused: str = ""
+    tensors: tuple[TensorSpec, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
@@ -166,4 +183,15 @@ class Backend(Protocol):
         Raises:
             EngineRejectedError: The library refuses the bytes.
         """
+        ...
+
+
+@runtime_checkable
+class ModelReader(Protocol):
+    """A backend whose library reads models of many nodes in order, and infers shapes of its own."""
+
+    name: str
+
+    def read_model(self, model: pathlib.Path) -> ModelReading:
+        """Have the library read the model in a file, without building anything. A crash of it ends the process."""
         ...

@@ -72,12 +72,29 @@ class _Search:
         halves = ((start, middle), (middle, stop))
         refusals = [self._try(*half) for half in halves]
         if refusals == [None, None]:
-            return dict.fromkeys(range(start, middle), _apart(words, middle - start, stop - middle))
+            return self._end_prefix(start, middle, stop, words)
         found: dict[int, str] = {}
         for half, refused in zip(halves, refusals, strict=True):
             if refused is not None:
                 found.update(self.blame(*half, refused.detail))
         return found
+
+    def _end_prefix(self, start: int, accepted: int, stop: int, words: str) -> dict[int, str]:
+        """Return the last node of the shortest refused prefix of a slice whose halves are accepted.
+
+        All before it then keep one engine. Those behind it are cut and tried anew.
+        """
+        while stop - accepted > 1:
+            if self._budget.is_spent:
+                self.lasting = False
+                return dict.fromkeys(range(accepted, stop), _unsearched(words, stop - accepted))
+            middle = (accepted + stop) // 2
+            refusal = self._try(start, middle)
+            if refusal is None:
+                accepted = middle
+            else:
+                stop, words = middle, refusal.detail
+        return {accepted: _together(words, accepted - start)}
 
     def _try(self, start: int, stop: int) -> Refusal | None:
         part = self._slice(start, stop)
@@ -96,8 +113,8 @@ class _Search:
         return dataclasses.replace(self._segment, nodes=nodes, inputs=values_read(nodes), outputs=outputs)
 
 
-def _apart(words: str, smaller: int, larger: int) -> str:
-    return f"It is in the smaller of two parts ({smaller} and {larger} nodes) that stand apart but not as one: {words}"
+def _together(words: str, nodes: int) -> str:
+    return f"It is refused together with the {nodes} nodes before it, which are accepted without it: {words}"
 
 
 def _unsearched(words: str, nodes: int) -> str:

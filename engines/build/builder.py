@@ -15,10 +15,11 @@ from engines.build import jobs
 from engines.build.checker import EngineFile, fits
 from engines.build.context import CompileContext
 from engines.build.order import BuildOrder, BuildOrders
-from engines.errors import BuildError, WorkerError
+from engines.errors import BuildError, UnknownShapeError, WorkerError
 from engines.precision.rewriting import FLOAT32, Setting, Transformed
 from engines.runtime.engine_loading import ORIGIN_SUFFIX
 from partitioner import Graph, ReasonCode, Segment
+from partitioner.cut.segments import nodes_behind
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +73,15 @@ class EngineBuilder:
         """
         try:
             order = self._orders.make(graph, segment, setting)
-        except BuildError as error:
-            return Refusal(code=ReasonCode.DYNAMIC_SHAPE, detail=str(error), lasting=False, divisible=False)
+        except UnknownShapeError as error:
+            behind = map(segment.nodes.index, nodes_behind(segment.nodes, error.names))
+            return Refusal(
+                code=ReasonCode.DYNAMIC_SHAPE,
+                detail=str(error),
+                culprits=tuple((place, str(error)) for place in behind),
+                lasting=False,
+                divisible=False,
+            )
         key = order.key
         self._made[key] = order
         if key in self._engines or key in self.refusals:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engines.backends.build_options import BuildOptions
+from engines.backends.protocols import ModelReader, ModelReading
 from engines.backends.reference import ReferenceSession
 from engines.backends.registry import get_backend
 from engines.build.tolerance import accumulates_quantized, find_difference
@@ -73,6 +74,18 @@ def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: Buil
 def check_support(backend: str, model: pathlib.Path) -> Verdict:
     """Return the verdict of a library on the nodes of the model in a file."""
     return get_backend(backend).check_support(model)
+
+
+def read_model(backend: str, model: pathlib.Path) -> ModelReading:
+    """Return what a library reads in the model in a file.
+
+    Raises:
+        BuildError: The library can't read models of many nodes.
+    """
+    reader = get_backend(backend)
+    if not isinstance(reader, ModelReader):
+        raise BuildError(f"{backend} reads no model as a whole.")
+    return reader.read_model(model)
 
 
 def check_segments(

@@ -19,6 +19,7 @@ from engines.backends.build_environment import build_environment
 from engines.backends.protocols import Backend
 from engines.build import jobs
 from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.whole_model import Reading
 from engines.errors import WorkerError
 from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.graph.extraction import sampler_model
@@ -41,13 +42,13 @@ _known: dict[str, dict[str, str]] = {}
 
 
 def ask_library(
-    backend: Backend, graph: Graph, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
+    backend: Backend, reading: Reading, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
 ) -> Predicate:
     """Refine a backend's label by its library's verdicts on the nodes of a graph.
 
     Args:
         backend: The library.
-        graph: The graph that will be labelled.
+        reading: The graph that will be labelled. Kinds of nodes that the library takes in it are not asked about.
         options: The user's options. Nodes that they exclude are not asked about.
         cache: Place where answers are looked up and kept.
         worker: Process in which the library is asked: a question may crash it.
@@ -55,16 +56,18 @@ def ask_library(
     Returns:
         The backend's rule, and then the library's answer.
     """
-    table = functools.partial(backend.label, allow=options.allow)
+    graph = reading.graph
+    table = reading.judge(functools.partial(backend.label, allow=options.allow))
     key = engine_key(purpose="verdicts", **build_environment(backend))
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))
+    inside = {_hash(node): TAKEN for node in graph.nodes if node.name in reading.taken}
     labels = label_nodes(graph, table, options)
     new = {
         _hash(node): node
         for node in graph.nodes
-        if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said
+        if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said.keys() | inside
     }
     if new:
         with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
@@ -74,7 +77,7 @@ def ask_library(
         said.update(answers)
         if cache:
             cache.put_verdicts(key, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
-    return _refined(table, said)
+    return _refined(table, {**said, **inside})
 
 
 def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -13,12 +14,16 @@ from engines.backends.build_environment import build_environment
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend
 from engines.backends.shape_range import Profile, profile_as_json
+from engines.build import jobs
 from engines.build.context import CompileContext
-from engines.errors import BuildError
-from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile
+from engines.build.whole_model import TIMEOUT_S, WholeModels
+from engines.errors import UnknownShapeError
+from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
+from engines.onnxruntime.type_inference import OutputTypes, native_types
 from engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
-from partitioner import Graph, Segment, extract_model, segment_hash
+from partitioner import Graph, PartitionOptions, Segment, extract_model, segment_hash
 from partitioner.graph.view import specs
+from partitioner.passes.shape_sources import complete_shapes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +119,13 @@ class BuildOrders:
     def __init__(self, context: CompileContext) -> None:
         self._context = context
         self._known_shapes: dict[Graph, list[PropagatedShapes]] = {}
+        self._asked: set[Graph] = set()
 
     def make(self, graph: Graph, segment: Segment, setting: Setting) -> BuildOrder:
         """Make the order of one engine.
 
         Raises:
-            BuildError: The library builds for given shapes, and they are not known.
+            UnknownShapeError: The library builds for given shapes, and they are not known.
         """
         context, backend = self._context, self._context.backend
         options = dataclasses.replace(context.options.build, profiles=self._profiles(graph, segment))
@@ -148,11 +154,30 @@ class BuildOrders:
         if not backend.needs_shapes:
             return ()
         dynamic = [spec.name for spec in specs(segment.inputs) if spec.static_shape is None]
-        if dynamic and not shapes:
-            raise BuildError(
+        if dynamic and not shapes and any(spec.static_shape is None for spec in specs(graph.inputs)):
+            raise UnknownShapeError(
+                dynamic,
                 f"{backend.name} builds for given shapes, and that of {dynamic[0]!r} is not fixed. Give those of the "
-                "model's inputs: --shape NAME:MIN,OPT,MAX, or shapes in servable.yaml."
+                "model's inputs: --shape NAME:MIN,OPT,MAX, or shapes in servable.yaml.",
             )
+        if not (dynamic or shapes):
+            return ()
+        profiles = shapes or ({},)
         if graph not in self._known_shapes:
-            self._known_shapes[graph] = [follow(graph, profile) for profile in shapes]
-        return tuple(segment_profile(segment, known, n) for n, known in enumerate(self._known_shapes[graph]))
+            self._known_shapes[graph] = [follow(graph, profile) for profile in profiles]
+        known = self._known_shapes[graph]
+        if any(unknown_inputs(segment, one) for one in known) and graph not in self._asked:
+            self._asked.add(graph)
+            known = self._known_shapes[graph] = [follow(graph, profile, self._complete) for profile in profiles]
+        return tuple(segment_profile(segment, one, n) for n, one in enumerate(known))
+
+    def _complete(self, graph: Graph) -> Graph:
+        """Complete the shapes of a graph whose inputs have fixed ones: by the engine library, then by ONNX Runtime."""
+        context = self._context
+        allow = context.options.partition.allow
+        library = WholeModels(context.backend, context.cache, context.worker)
+        graph = library.read(graph, functools.partial(context.backend.label, allow=allow), PartitionOptions()).graph
+        return complete_shapes(graph, native_types(self._ask_natively, context.folder), native=True)
+
+    def _ask_natively(self, path: pathlib.Path) -> OutputTypes:
+        return self._context.worker.call(jobs.output_types, TIMEOUT_S, path)

@@ -18,9 +18,10 @@ from engines.build.context import CompileContext
 from engines.build.library_verdicts import ask_library
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.whole_model import WholeModels
 from engines.inputs.source import cleaned
 from engines.onnxruntime.limits import native_limits
-from engines.onnxruntime.type_inference import OutputTypes, complete_types
+from engines.onnxruntime.type_inference import OutputTypes, native_types
 from partitioner import (
     Graph,
     Partition,
@@ -34,6 +35,7 @@ from partitioner import (
 )
 from partitioner.graph.view import subgraph_nodes
 from partitioner.model.opset_versions import is_too_new
+from partitioner.passes.shape_sources import complete_shapes, lacks_types
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +91,8 @@ def partition_source(context: CompileContext) -> Partition:
     graph = cleaned(context.source.path, context.options.shapes)
     if context.source.runs_natively and is_too_new(graph.model, native_limits()):
         ask(context.source.path)  # refused before anything is built
-    complete_types(graph, ask, context.folder)
-    graph = Graph.of(graph.model)
+    if lacks_types(graph):
+        graph = complete_shapes(graph, native_types(ask, context.folder), native=True)
     seconds = time.perf_counter() - start
     partition = _partition_cleaned(graph, context.engine, context.options.partition, context.cache, context.worker)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -101,10 +103,15 @@ def _partition_cleaned(
 ) -> Partition:
     _warn_of_idle_globs(graph, options)
     table = _table(engine, options)
-    graph = expand_functions(graph, table, options)
-    ask = engine != NATIVE and get_backend(engine).unavailable_reason() is None
-    supports = ask_library(get_backend(engine), graph, options, cache, worker) if ask else table
-    return partition_graph(graph, supports, options)
+    if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
+        return partition_graph(expand_functions(graph, table, options), table, options)
+    backend = get_backend(engine)
+    reading = WholeModels(backend, cache, worker).read(graph, table, options)
+    reading = reading.on(expand_functions(reading.graph, reading.judge(table), options))
+    supports = ask_library(backend, reading, options, cache, worker)
+    partition = partition_graph(reading.graph, supports, options)
+    refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
+    return partition.demote(refused) if refused else partition
 
 
 def _source_of_labels(engine: str) -> str:

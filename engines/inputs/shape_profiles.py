@@ -8,12 +8,12 @@ the tensors between its nodes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
 from engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
-from engines.errors import BuildError, InputShapesError
+from engines.errors import InputShapesError, UnknownShapeError
 from engines.inputs.samples import SampledSizes
 from partitioner import Graph, Segment, TensorSpec
 from partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
@@ -95,17 +95,27 @@ class PropagatedShapes:
     elements: Mapping[str, ShapeRange]
 
 
-def follow(graph: Graph, profile: Profile) -> PropagatedShapes:
-    """Infer the profile of all tensors of a graph from that of its inputs."""
+def follow(graph: Graph, profile: Profile, complete: Callable[[Graph], Graph] | None = None) -> PropagatedShapes:
+    """Infer the profile of all tensors of a graph from that of its inputs.
+
+    Args:
+        graph: The cleaned graph.
+        profile: Of its inputs.
+        complete: Completes the shapes that ONNX's inference does not know in a copy whose inputs have fixed shapes.
+    """
     sizes = {spec.name for spec in map(TensorSpec.of, graph.inputs) if holds_sizes(spec)}
-    worlds = []
+    worlds: dict[str, ir.Model] = {}
+    points: list[ir.Model] = []
     for point in POINTS:
         given = {name: getattr(one, point) for name, one in profile.items()}
-        values = {name: given[name] for name in given.keys() & sizes}
-        worlds.append(concrete_model(graph.model, {n: s for n, s in given.items() if n not in sizes}, values))
+        if repr(given) not in worlds:
+            values = {name: given[name] for name in given.keys() & sizes}
+            world = concrete_model(graph.model, {n: s for n, s in given.items() if n not in sizes}, values)
+            worlds[repr(given)] = complete(Graph.of(world)).model if complete else world
+        points.append(worlds[repr(given)])
     return PropagatedShapes(
-        shapes=_joined([known_shapes(world) for world in worlds]),
-        elements=_joined([known_integers(world) for world in worlds]),
+        shapes=_joined([known_shapes(world) for world in points]),
+        elements=_joined([known_integers(world) for world in points]),
     )
 
 
@@ -118,17 +128,26 @@ def segment_profile(segment: Segment, known: PropagatedShapes, number: int) -> P
         number: Number of the profile, for the message.
 
     Raises:
-        BuildError: The shape of an input does not follow from those of the model's inputs.
+        UnknownShapeError: The shapes of some inputs do not follow from those of the model's inputs.
     """
+    unknown = unknown_inputs(segment, known)
+    if unknown:
+        raise UnknownShapeError(
+            unknown, f"The shape of {unknown[0]!r} does not follow from the inputs' shapes in profile {number}."
+        )
     profile: dict[str, ShapeRange] = {}
     for spec in map(TensorSpec.of, segment.inputs):
         if holds_sizes(spec) and spec.name in known.elements:
             profile[spec.name] = known.elements[spec.name]
-        elif spec.static_shape is None and spec.name not in known.shapes:
-            raise BuildError(f"The shape of {spec.name!r} does not follow from the inputs' shapes in profile {number}.")
         elif spec.static_shape is None:
             profile[spec.name] = known.shapes[spec.name]
     return profile
+
+
+def unknown_inputs(segment: Segment, known: PropagatedShapes) -> list[str]:
+    """Return the inputs of a segment whose shapes are neither fixed nor in a profile of its graph."""
+    specs = map(TensorSpec.of, segment.inputs)
+    return [spec.name for spec in specs if spec.static_shape is None and spec.name not in known.shapes]
 
 
 def _joined(found: Sequence[Mapping[str, Sizes]]) -> dict[str, ShapeRange]:

@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from engines.artifact.files import write_model
 from engines.errors import EngineError
-from partitioner import Graph, extract_model
+from partitioner import Graph, TensorSpec, extract_model
+from partitioner.passes.shape_sources import ShapeSource, incomplete_values
 
 logger = logging.getLogger(__name__)
 
@@ -33,26 +34,29 @@ ELEMENT_TYPES = {
 }
 
 
-def complete_types(graph: Graph, ask: Callable[[pathlib.Path], OutputTypes], folder: pathlib.Path) -> None:
-    """Give untyped values of a graph the types that ONNX Runtime infers, in place.
+def native_types(ask: Callable[[pathlib.Path], OutputTypes], folder: pathlib.Path) -> ShapeSource:
+    """Return the source of the types and shapes that ONNX Runtime infers.
 
     Args:
-        graph: The cleaned graph.
         ask: Types and shapes of the outputs of the model in a file.
         folder: Where the file may be written.
     """
-    untyped = [v for node in graph.nodes for v in node.op.outputs if v.name and (v.type is None or v.shape is None)]
-    if not untyped:
-        return
-    path = folder / "untyped.onnx"
-    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=untyped, keep_defaults=True), path)
-    try:
-        known = ask(path)
-    except EngineError as error:
-        logger.info("Some types stay unknown: %s", error)
-        return
-    for value in untyped:
-        kind, shape = known.get(value.name or "", ("", ()))
-        if kind in ELEMENT_TYPES:
-            value.type = ir.TensorType(ELEMENT_TYPES[kind])
-            value.shape = ir.Shape(shape) if shape else None  # ONNX Runtime says [] for an unknown rank as well
+
+    def source(graph: Graph) -> dict[str, TensorSpec]:
+        unknown = incomplete_values(graph)
+        path = folder / "untyped.onnx"
+        model = extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=unknown, keep_defaults=True)
+        write_model(model, path)
+        try:
+            known = ask(path)
+        except EngineError as error:
+            logger.info("Some types stay unknown: %s", error)
+            return {}
+        return {name: _spec(name, kind, shape) for name, (kind, shape) in known.items() if kind in ELEMENT_TYPES}
+
+    return source
+
+
+def _spec(name: str, kind: str, shape: Sequence[int | str | None]) -> TensorSpec:
+    """Return what ONNX Runtime says of a tensor; it says [] for an unknown rank as well."""
+    return TensorSpec(name=name, dtype=ELEMENT_TYPES[kind], shape=tuple(shape) if shape else None)

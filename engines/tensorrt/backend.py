@@ -10,7 +10,7 @@ from typing import Any
 
 from engines.artifact.envelope import TARGETS, Device, Envelope
 from engines.backends.build_options import BuildOptions, TensorRtOptions
-from engines.backends.protocols import Origin, PrecisionSupport
+from engines.backends.protocols import ModelReading, Origin, PrecisionSupport
 from engines.cuda.context import has_driver, open_device
 from engines.cuda.devices import find_gpu
 from engines.cuda.streams import STREAMS, StreamPool
@@ -20,6 +20,7 @@ from engines.tensorrt.engine import TensorRtEngine
 from engines.tensorrt.labelling import labels, parser
 from engines.tensorrt.library import Installation, TensorRtLibrary, target_of
 from engines.tensorrt.loaded_engine import PROFILED, deserialize
+from engines.tensorrt.whole_model import read_model
 from partitioner import Allowance, Node, Verdict
 
 PORTABLE = "portable"
@@ -120,6 +121,14 @@ class TensorRtBackend:
             BackendMissingError: The library is not installed.
         """
         return parser.ask_parser(self._module(), model)
+
+    def read_model(self, model: pathlib.Path) -> ModelReading:
+        """Have the library's parser read a whole model; see ``engines.tensorrt.whole_model``.
+
+        Raises:
+            BackendMissingError: The library is not installed.
+        """
+        return read_model(self._module(), model)
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:
         """Return the library's settings. Precision is in the model itself, because networks are strongly typed."""

@@ -114,7 +114,7 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
     network = new_network(trt, builder)
     parser = trt.OnnxParser(network, log)
     weights = take_weights(parser, proto)  # the parser reads them where they are, until the build ends
-    if not _parse(parser, proto, weights, model):
+    if not parse(parser, proto, weights, model):
         raise BuildError(first_refusal(parser, log).detail)
     check_tensors(network, proto)
     _keep_row_major(trt, network)
@@ -130,7 +130,15 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
     return BuiltPlan(engine=bytes(memoryview(plan)), timing_cache=measured)
 
 
-def _parse(parser: Any, proto: onnx.ModelProto, weights: Weights, path: pathlib.Path) -> bool:
+def parse(parser: Any, proto: onnx.ModelProto, weights: Weights, path: pathlib.Path) -> bool:
+    """Have a parser read a model with its weights; returns whether it takes all of it.
+
+    Args:
+        parser: A ``trt.OnnxParser``.
+        proto: The model, without the weights that were taken out of it.
+        weights: From ``take_weights``.
+        path: Where the model comes from.
+    """
     if not weights:
         return bool(parser.parse(proto.SerializeToString(), str(path)))
     return hand_over(parser, proto, weights) and bool(parser.parse_model_proto())

@@ -26,34 +26,44 @@ def check_tensors(network: Any, model: onnx.ModelProto) -> None:
     Raises:
         BuildError: One differs.
     """
+    for _, problem in misread_tensors(network, model):
+        raise BuildError(problem)
+
+
+def misread_tensors(network: Any, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
+    """Yield the name of each tensor that ``check_tensors`` refuses, in the parser's order, and a sentence about it."""
     declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    for tensor in _results(network):
+    for tensor in results(network):
         if tensor is not None and tensor.name in declared:
-            _check_type(declared[tensor.name], tensor)
-            _check_shape(declared[tensor.name], tensor)
+            value = declared[tensor.name]
+            problem = _problem_of_type(value, tensor) or _problem_of_shape(value, tensor)
+            if problem:
+                yield tensor.name, problem
 
 
-def _results(network: Any) -> Iterator[Any]:
+def results(network: Any) -> Iterator[Any]:
     """Yield the outputs of all layers, then those of the network; the last layer of a node has the name in ONNX."""
     for layer in map(network.get_layer, range(network.num_layers)):
         yield from map(layer.get_output, range(layer.num_outputs))
     yield from map(network.get_output, range(network.num_outputs))
 
 
-def _check_type(value: onnx.ValueInfoProto, tensor: Any) -> None:
+def _problem_of_type(value: onnx.ValueInfoProto, tensor: Any) -> str:
     declared = ir.DataType(value.type.tensor_type.elem_type)
-    if declared not in (ir.DataType.UNDEFINED, ELEMENT_TYPES.get(tensor.dtype.name)):
-        raise BuildError(f"TensorRT's parser makes {value.name!r} {tensor.dtype.name}; in ONNX it is {declared.name}.")
+    if declared in (ir.DataType.UNDEFINED, ELEMENT_TYPES.get(tensor.dtype.name)):
+        return ""
+    return f"TensorRT's parser makes {value.name!r} {tensor.dtype.name}; in ONNX it is {declared.name}."
 
 
-def _check_shape(value: onnx.ValueInfoProto, tensor: Any) -> None:
+def _problem_of_shape(value: onnx.ValueInfoProto, tensor: Any) -> str:
     if not value.type.tensor_type.HasField("shape"):
-        return
+        return ""
     declared = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in value.type.tensor_type.shape.dim]
     try:
         parsed = list(tensor.shape)
     except (RuntimeError, ValueError):  # the library knows no shape, or no rank
-        return
+        return ""
     pairs = zip(declared, parsed, strict=False)
-    if len(declared) != len(parsed) or any(a != b and a >= 0 and b >= 0 for a, b in pairs):
-        raise BuildError(f"TensorRT's parser gives {value.name!r} the shape {parsed}; in ONNX it is {declared}.")
+    if len(declared) == len(parsed) and all(a == b or a < 0 or b < 0 for a, b in pairs):
+        return ""
+    return f"TensorRT's parser gives {value.name!r} the shape {parsed}; in ONNX it is {declared}."

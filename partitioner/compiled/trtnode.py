@@ -19,7 +19,7 @@ from partitioner.cut.segments import Segment
 from partitioner.errors import CompiledModelError
 from partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
-from partitioner.model.values import is_constant, names_of, serialize_value
+from partitioner.model.values import is_constant, names_of, serialize_inferred, serialize_value
 
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"
@@ -251,4 +251,4 @@ def _boundary_types(graph: Graph, segments: Sequence[Segment]) -> list[onnx.Valu
     native = (v for node in graph.nodes if node.name not in inside for v in node.op.outputs)
     boundary = (v for segment in segments for v in segment.outputs)
     typed = (v for v in (*native, *boundary) if v.name and v.type is not None and v.name not in declared)
-    return [serialize_value(v) for v in typed]
+    return [serialize_inferred(v) for v in typed]

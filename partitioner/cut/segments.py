@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -92,6 +92,17 @@ def values_read(nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
     """Return the run-time values that nodes read from outside, in order of first use."""
     produced = {v for node in nodes for v in node.op.outputs}
     return tuple(dict.fromkeys(v for node in nodes for v in node.reads if v not in produced))
+
+
+def nodes_behind(nodes: Sequence[Node], inputs: Collection[str]) -> list[Node]:
+    """Return the nodes that compute from values of these names, which come from outside, directly or through others."""
+    reached = {value for value in values_read(nodes) if value.name in inputs}
+    behind = []
+    for node in nodes:
+        if not reached.isdisjoint(node.reads):
+            reached.update(node.op.outputs)
+            behind.append(node)
+    return behind
 
 
 def values_leaving(graph: Graph, nodes: Sequence[Node]) -> tuple[ir.Value, ...]:

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
-from partitioner.model.values import is_constant, read_values, serialize_value, subgraphs
+from partitioner.model.values import is_constant, read_values, serialize_inferred, serialize_value, subgraphs
 
 
 def extract_model(
@@ -37,7 +37,7 @@ def extract_model(
     extracted = proto.graph
     extracted.name = graph.model.graph.name or "segment"
     extracted.input.extend(serialize_value(v) for v in inputs)
-    extracted.output.extend(serialize_value(v) for v in outputs)
+    extracted.output.extend(serialize_inferred(v) for v in outputs)
     extracted.node.extend(ir.serde.serialize_node(n.op) for n in nodes)
     constants = constants_of([n.op for n in nodes], inputs)
     defaults = [v for v in inputs if v.is_initializer()] if keep_defaults else []
@@ -123,7 +123,7 @@ def typed_values(nodes: Sequence[Node], without: Iterable[str | None]) -> list[o
     """Return ``value_info`` of the typed values that nodes produce."""
     skip = set(without)
     produced = (v for n in nodes for v in n.op.outputs)
-    return [serialize_value(v) for v in produced if v.name and v.type is not None and v.name not in skip]
+    return [serialize_inferred(v) for v in produced if v.name and v.type is not None and v.name not in skip]
 
 
 def called_functions(model: ir.Model, ops: Iterable[ir.Node]) -> list[onnx.FunctionProto]:

@@ -132,6 +132,7 @@ DETAILS: Mapping[str, Callable[[ir.Node], Hashable]] = {
     "Dropout": _constant_input(2),
     QUANTIZE: describe_quantization,
     "STFT": _last_dimension,
+    "Shape": _origin,
     "TopK": _constant_input(1),
 }
 """Further parts that a library's table reads, by operator: small constants, the other end of a tensor, sizes."""

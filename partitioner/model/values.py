@@ -18,6 +18,9 @@ SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 DECLARED_TYPE = "trtnode.declared_type"
 """Key of ``ir.Value.meta`` for the ``onnx.TypeProto`` of a value whose type onnx_ir can't hold."""
 
+INFERRED_SHAPE = "trtnode.inferred_shape"
+"""Key of ``ir.Value.meta`` for what ONNX's rules say of a shape that another source has completed."""
+
 
 def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:
     """Return the shape of a value with plain entries; None for an unknown rank."""
@@ -61,6 +64,17 @@ def serialize_value(value: ir.Value) -> onnx.ValueInfoProto:
     proto = ir.serde.serialize_value(value)
     if DECLARED_TYPE in value.meta:
         proto.type.CopyFrom(value.meta[DECLARED_TYPE])
+    return proto
+
+
+def serialize_inferred(value: ir.Value) -> onnx.ValueInfoProto:
+    """Return a value's name and type as protobuf. Its shape is that of ONNX's rules, which native execution trusts."""
+    proto = serialize_value(value)
+    if INFERRED_SHAPE in value.meta:
+        shape = value.meta[INFERRED_SHAPE]
+        proto.type.tensor_type.ClearField("shape")
+        if shape is not None:
+            ir.serde.serialize_shape_into(proto.type, ir.Shape(shape))
     return proto
 
 

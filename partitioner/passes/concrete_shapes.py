@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from partitioner.graph.view import TensorSpec
-from partitioner.passes.constant_folding import fold_constants
-from partitioner.passes.shape_inference import infer_shapes, skeleton
+from partitioner.passes.constant_folding import INTEGERS, MAX_ELEMENTS, fold_constants
+from partitioner.passes.shape_inference import infer_shapes
 
 Sizes = tuple[int, ...]
 """A fixed shape, or the elements of a small integer tensor."""
@@ -19,25 +18,20 @@ Sizes = tuple[int, ...]
 def concrete_model(
     model: ir.Model, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Sequence[int]] | None = None
 ) -> ir.Model:
-    """Copy a model without its large weights, and infer and fold everything that its inputs' shapes determine.
+    """Copy a model, which shares its weights, and infer and fold everything that its inputs' shapes determine.
 
     Args:
         model: The model. It is not changed.
         shapes: Shapes by name of the input. Other inputs keep theirs.
-        values: Elements of integer inputs that the model computes shapes from.
+        values: Elements of integer inputs that the model computes shapes from. They become constants.
     """
-    proto = skeleton(model)
-    for info in (*proto.graph.output, *proto.graph.value_info):
-        for dimension in info.type.tensor_type.shape.dim:
-            dimension.ClearField("dim_param")  # else inference keeps the symbol
-    for info in proto.graph.input:
-        if info.name in shapes:
-            dims = [onnx.TensorShapeProto.Dimension(dim_value=size) for size in shapes[info.name]]
-            info.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=dims))
-    for info in [info for info in proto.graph.input if info.name in (values or {})]:
-        proto.graph.initializer.append(_constant(info, (values or {})[info.name]))
-        proto.graph.input.remove(info)
-    concrete = ir.from_proto(proto)
+    concrete = model.clone()
+    _forget_symbols(concrete.graph)
+    inputs = {value.name or "": value for value in concrete.graph.inputs}
+    for name in inputs.keys() & shapes.keys():
+        inputs[name].shape = ir.Shape(shapes[name])
+    for name, elements in (values or {}).items():
+        _make_constant(concrete.graph, inputs[name], elements)
     infer_shapes(concrete, with_defaults=True)
     fold_constants(concrete)
     infer_shapes(concrete, with_defaults=True)
@@ -56,7 +50,7 @@ def known_integers(model: ir.Model) -> dict[str, Sizes]:
     return {
         name: tuple(int(n) for n in tensor.numpy().reshape(-1))
         for name, tensor in constants
-        if tensor is not None and tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and len(tensor.shape) < 2
+        if tensor is not None and tensor.dtype in INTEGERS and len(tensor.shape) < 2 and tensor.size <= MAX_ELEMENTS
     }
 
 
@@ -67,7 +61,18 @@ def _tensors(model: ir.Model) -> Iterator[ir.Value]:
         yield from op.outputs
 
 
-def _constant(info: onnx.ValueInfoProto, values: Sequence[int]) -> onnx.TensorProto:
-    kind = onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
-    shape = [] if not info.type.tensor_type.shape.dim else [len(values)]
-    return onnx.numpy_helper.from_array(np.array(values, kind).reshape(shape), info.name)
+def _forget_symbols(graph: ir.Graph) -> None:
+    """Forget the names of dimensions, which inference would keep instead of sizes, and outputs' shapes with such."""
+    for op in graph:
+        for value in op.outputs:
+            if value.shape is not None and not value.shape.is_static():
+                sizes = [size if isinstance(size, int) else None for size in value.shape]
+                value.shape = None if value.is_graph_output() else ir.Shape(sizes)
+
+
+def _make_constant(graph: ir.Graph, value: ir.Value, elements: Sequence[int]) -> None:
+    assert value.dtype is not None
+    shape = [len(elements)] if value.shape else []
+    value.const_value = ir.tensor(np.array(elements, value.dtype.numpy()).reshape(shape), name=value.name)
+    graph.inputs.remove(value)
+    graph.register_initializer(value)

@@ -111,7 +111,7 @@ def _check_dtypes(node: Node, table: ParserTable, allow: Collection[Allowance]) 
             allowed = FLOATS | {ir.DataType.INT32}
         elif node.op_type in QUANTIZERS:
             allowed = QUANTIZED | {ir.DataType.UINT8} if value.dtype == quantized_dtype(node) else FLOATS
-        if node.op_type == "Cast" and not _casts_inside(node):
+        if node.op_type in ("Cast", "Shape") and not _casts_inside(node):
             allowed |= {ir.DataType.UINT8}
         if dtype not in allowed:
             return Verdict(ReasonCode.UNSUPPORTED_DTYPE, _dtype_detail(node, value, table.title))
@@ -149,7 +149,7 @@ def _computed(node: Node) -> Iterator[ir.Value]:
 
 
 def _casts_inside(node: Node) -> bool:
-    """Return whether a Cast reads uint8 from inside an engine, which has uint8 at its inputs and outputs alone."""
+    """Return whether a node reads uint8 from inside an engine, which has uint8 at its inputs and outputs alone."""
     source = node.op.inputs[0]
     producer = None if source is None or source.dtype != ir.DataType.UINT8 else source.producer()
     return producer is not None and producer.op_type in ("Cast", QUANTIZE)
@@ -188,7 +188,8 @@ def _check_inputs(node: Node) -> Verdict:
         value = input_of(node, index)
         if value is not None and value.const_value is None and not comes_from_shape(value):
             detail = f"Input {index} ({value.name!r}) of {node.op_type} must be a constant or come from Shape."
-            return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+            computed = value.producer() is not None
+            return Verdict(ReasonCode.DYNAMIC_SHAPE if computed else ReasonCode.UNSUPPORTED_INPUT, detail)
     return SUPPORTED
 
 

@@ -121,16 +121,28 @@ def test_search_ends_at_the_nodes_to_blame(
     assert found.lasting
 
 
-def test_smaller_half_is_left_out_where_halves_stand_only_apart(workshop: Workshop) -> None:
+@pytest.mark.parametrize(
+    ("pair", "last"), [({"a", "y"}, 8), ({"c", "f"}, 5), ({"d", "e"}, 4)], ids=["ends", "across", "neighbours"]
+)
+def test_last_of_nodes_that_stand_only_apart_is_left_out(pair: set[str], last: int, workshop: Workshop) -> None:
     graph, segment = segment_of(workshop, CHAIN.replace("y = Neg(h)", "i = Neg(h) y = Abs(i)"))
     refusal = Refusal(code=ReasonCode.BUILD_FAILED, detail="No pair.")
 
-    found = find_culprits(graph, segment, refusal, refusing({"a", "y"}), Budget())
+    found = find_culprits(graph, segment, refusal, refusing(pair), Budget())
 
-    assert [position for position, _ in found.culprits] == [0, 1, 2, 3]
-    assert {detail for _, detail in found.culprits} == {
-        "It is in the smaller of two parts (4 and 5 nodes) that stand apart but not as one: No pair."
-    }
+    ((position, detail),) = found.culprits
+    assert position == last
+    assert f"It is refused together with the {last} nodes before it, which are accepted without it: No " in detail
+
+
+def test_search_for_nodes_that_stand_only_apart_keeps_to_its_budget(workshop: Workshop) -> None:
+    graph, segment = segment_of(workshop, CHAIN.replace("y = Neg(h)", "i = Neg(h) y = Abs(i)"))
+    refusal = Refusal(code=ReasonCode.BUILD_FAILED, detail="No pair.")
+
+    found = find_culprits(graph, segment, refusal, refusing({"a", "y"}), Budget(trials=3))
+
+    assert [position for position, _ in found.culprits] == [6, 7, 8]
+    assert not found.lasting
 
 
 @pytest.mark.parametrize("budget", [Budget(trials=2), Budget(seconds=0)])

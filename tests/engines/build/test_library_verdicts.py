@@ -12,6 +12,7 @@ import pytest
 from engines import EngineCache, Worker
 from engines.build import jobs
 from engines.build.library_verdicts import _known, ask_library
+from engines.build.whole_model import Reading
 from engines.errors import WorkerError
 from engines.openvino.backend import OpenVinoBackend
 from partitioner import SUPPORTED, Graph, PartitionOptions, ReasonCode, Verdict, clean_up, label_nodes
@@ -61,7 +62,7 @@ def has(op_type: str, code: ReasonCode = ReasonCode.UNSUPPORTED_OP) -> Callable[
 
 def refused(graph: Graph, worker: Worker, cache: EngineCache | None = None) -> dict[str, str]:
     options = PartitionOptions()
-    rule = ask_library(OpenVinoBackend(), graph, options, cache, worker)
+    rule = ask_library(OpenVinoBackend(), Reading(graph=graph), options, cache, worker)
     return {n: v.detail for n, v in label_nodes(graph, rule, options).items() if not v.supported}
 
 
@@ -82,7 +83,7 @@ def test_the_reason_code_is_the_librarys_too(graph: Graph, tmp_path: pathlib.Pat
     asked = AskedWorker(has("Softsign", ReasonCode.UNSUPPORTED_RANK))
 
     for worker in (asked, AskedWorker(has("nothing"))):
-        rule = ask_library(OpenVinoBackend(), graph, options, cache, worker)
+        rule = ask_library(OpenVinoBackend(), Reading(graph=graph), options, cache, worker)
         _known.clear()
 
         assert label_nodes(graph, rule, options)["odd"].code == ReasonCode.UNSUPPORTED_RANK
@@ -144,7 +145,7 @@ def test_openvino_itself_takes_these_nodes_and_refuses_an_operator_that_it_lacks
 def test_what_the_user_excludes_is_not_asked_about(graph: Graph) -> None:
     worker = AskedWorker(lambda _: None)
 
-    ask_library(OpenVinoBackend(), graph, PartitionOptions(native_ops=("Conv", "Reshape")), None, worker)
+    ask_library(OpenVinoBackend(), Reading(graph=graph), PartitionOptions(native_ops=("Conv", "Reshape")), None, worker)
 
     assert worker.asked == [["Relu", "Softsign"]]
 

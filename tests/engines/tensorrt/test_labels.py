@@ -168,6 +168,7 @@ def test_float64_is_taken_only_where_the_user_lets_it_be_narrowed() -> None:
     [
         pytest.param("g (uint8[2] x) => (float[2] y) { y = Cast<to = 1>(x) }", 24, id="bytes-that-enter"),
         pytest.param("g (float[2] x) => (uint8[2] y) { y = Cast<to = 2>(x) }", 24, id="bytes-that-leave"),
+        pytest.param("g (uint8[N] x) => (int64[1] y) { y = Shape(x) }", 24, id="shape-of-bytes-that-enter"),
         pytest.param(
             "g (float[2] x) => (float[2] y) <float s = {0.1}, uint8 z = {0}>"
             " { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }",

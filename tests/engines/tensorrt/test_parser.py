@@ -12,6 +12,7 @@ from engines import Worker
 from engines.artifact.envelope import Device
 from engines.build import jobs
 from engines.build.library_verdicts import _known, ask_library
+from engines.build.whole_model import Reading
 from engines.tensorrt.backend import TensorRtBackend
 from engines.tensorrt.labelling.parser import CODES, ask_parser, make_logger
 from engines.tensorrt.library import TENSORRT
@@ -99,7 +100,7 @@ def test_simulated_parser_refines_the_table(tensorrt: Callable[..., Any], model:
     graph = clean_up(load_model(model))
     worker = InProcess(tensorrt(refuses={"Softsign": ("UNSUPPORTED_NODE_SHAPE", "rank")}))
 
-    rule = ask_library(Simulated(TENSORRT), graph, PartitionOptions(), None, worker)
+    rule = ask_library(Simulated(TENSORRT), Reading(graph=graph), PartitionOptions(), None, worker)
     labels = label_nodes(graph, rule, PartitionOptions())
     _known.clear()
 
