@@ -60,6 +60,12 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
         help="let TensorRT engines run operators whose results depend on values in size, or compute float64 in float32",
     )
     group.add_argument(
+        "--freeze-initializers",
+        action="store_true",
+        help="make constants of initializers that are also graph inputs: more nodes run in engines, and a request that "
+        "sends such an input is refused",
+    )
+    group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
     )
 

@@ -98,6 +98,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             min_segment_nodes=model.partition.min_segment_nodes,
             max_segments=model.partition.max_segments,
             connected=model.partition.connected,
+            freeze_initializers=model.partition.freeze_initializers,
         ),
         tune=model.tune,
         shapes=tuple(map(_profile, model.shapes)),

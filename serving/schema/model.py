@@ -95,6 +95,8 @@ class PartitionConfig(Section):
     """Most segments to build, those with the greatest estimated benefit; null for no limit."""
     connected: bool = False
     """True if each segment is one connected part of the graph, rather than as few segments as possible."""
+    freeze_initializers: bool = False
+    """Make constants of initializers that are also graph inputs; a request that sends one is refused."""
 
 
 class ProfileConfig(Section):
