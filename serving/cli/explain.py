@@ -139,12 +139,11 @@ def _what_if(report: Report) -> Table:
 
 
 def _frozen(frozen: FrozenWhatIf, segments: int) -> str:
-    initializers = (
-        "this initializer were a constant" if frozen.initializers == 1 else "these initializers were constants"
-    )
+    one = frozen.initializers == 1
+    changed = "this initializer were a constant" if one else "these initializers were constants"
     return (
         f"{_count(frozen.nodes, 'node')} read {_count(frozen.initializers, 'initializer')} that a request may replace. "
-        f"If {initializers} (--freeze-initializers): {_count(frozen.segments, 'segment')} instead of {segments}, "
+        f"If {changed} (--freeze-initializers): {_count(frozen.segments, 'segment')} instead of {segments}, "
         f"estimated saving {frozen.saved_ms:.3f} ms."
     )
 
