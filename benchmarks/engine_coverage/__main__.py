@@ -37,9 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     cases = find_cases(given.models, given.only)
     if not cases:
-        print(
-            f"There is no model {given.only!r} in {str(given.models)!r}; name a folder: --models DIR", file=sys.stderr
-        )
+        print(f"{str(given.models)!r} has no model {given.only!r}; name a folder: --models DIR", file=sys.stderr)
         return 2
     console = Console(markup=False)
     console = console if console.is_terminal else Console(width=WIDTH, markup=False)
