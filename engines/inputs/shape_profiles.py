@@ -15,16 +15,12 @@ import onnx_ir as ir
 from engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
 from engines.errors import BuildError, InputShapesError
 from engines.inputs.samples import SampledSizes
-from partitioner import Graph, Segment, TensorSpec
+from partitioner import Graph, Segment, TensorSpec, describe
+from partitioner.graph.view import holds_sizes
+from partitioner.model.values import GIVEN_SIZES
 from partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
 
 POINTS = ("low", "best", "high")
-
-
-def holds_sizes(spec: TensorSpec) -> bool:
-    """Return whether shapes may be computed from a tensor, which holds a few integers."""
-    integers = spec.dtype in (ir.DataType.INT32, ir.DataType.INT64)
-    return integers and spec.static_shape is not None and len(spec.static_shape) < 2
 
 
 def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> None:
@@ -47,6 +43,10 @@ def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) ->
 
 
 def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
+    if shapes.values and not holds_sizes(spec):
+        return f"it takes no values: it is {describe(spec)}, and they belong to a few integers of rank 0 or 1"
+    if not holds_sizes(spec) and min(shapes.low, default=0) < 0:
+        return f"{shown(shapes.low)} has a negative size"
     if spec.shape is None:
         return None
     if holds_sizes(spec):
@@ -80,6 +80,13 @@ def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:
         shapes = {shape for one in ranges for shape in (one.low, one.high)}
         if len(shapes) == 1 and not holds_sizes(TensorSpec.of(value)):
             value.shape = ir.Shape(shapes.pop())
+
+
+def mark_sizes(model: ir.Model, profiles: Sequence[Profile]) -> None:
+    """Mark in place the inputs that hold sizes and have values in all profiles: an engine may depend on them."""
+    for value in model.graph.inputs:
+        if profiles and holds_sizes(TensorSpec.of(value)) and all(value.name in profile for profile in profiles):
+            value.meta[GIVEN_SIZES] = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from engines.backends.shape_range import Profile
 from engines.errors import AlreadyCompiledError
-from engines.inputs.shape_profiles import check_profiles, fix_shapes
+from engines.inputs.shape_profiles import check_profiles, fix_shapes, mark_sizes
 from partitioner import Graph, clean_up, is_compiled, load_model
 from partitioner.graph.view import specs
 from partitioner.passes.clean_up import freeze_initializers
@@ -49,6 +49,7 @@ def cleaned(
     if freeze:
         freeze_initializers(model)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
+    mark_sizes(model, shapes)
     if as_if_fixed:
         fix_shapes(model, shapes)
     graph = clean_up(model)

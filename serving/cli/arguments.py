@@ -85,7 +85,8 @@ def _add_shape_option(parser: argparse.ArgumentParser, *, purpose: str) -> None:
         action="append",
         default=[],
         metavar="NAME:MIN,OPT,MAX",
-        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile",
+        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile. "
+        "NAME:=1x64,4x64,8x64 gives the values of an input that holds sizes, such as the shape of a Reshape",
     )
 
 

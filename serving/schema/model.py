@@ -13,7 +13,7 @@ from engines.backends.names import AskedPrecision, EngineName, PrecisionName, Ta
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
 
-Shape = ListOf[Annotated[int, Field(ge=0)]]
+Sizes = ListOf[int]
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
@@ -100,13 +100,13 @@ class PartitionConfig(Section):
 
 
 class ProfileConfig(Section):
-    """Shapes of one input."""
+    """Shapes of one input, or the values of one that holds sizes."""
 
-    min: Shape
+    min: Sizes
     """Smallest."""
-    opt: Shape
+    opt: Sizes
     """Most frequent."""
-    max: Shape
+    max: Sizes
     """Largest."""
 
 
@@ -213,7 +213,7 @@ class ModelConfig(Section):
     partition: PartitionConfig = PartitionConfig()
     """The nodes that an engine may take."""
     shapes: ListOf[dict[str, ProfileConfig]] = ()
-    """Shapes that TensorRT builds for, one entry a profile, by input name; requests of others run natively."""
+    """Shapes that TensorRT builds for, or values of inputs that hold sizes; requests of others run natively."""
     batching: BatchingConfig | None = None
     """Joins requests on axis 0; null runs them one by one."""
     instances: PositiveInt = 1

@@ -32,10 +32,11 @@ from engines.tensorrt.labelling.operators import (
     SIZING_INPUTS,
     UNDILATED,
 )
-from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
 from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
+from partitioner.graph.view import holds_sizes
 from partitioner.model.opset_versions import extends_operator, means_the_same
-from partitioner.model.values import comes_from_shape, dimensions
+from partitioner.model.values import GIVEN_SIZES, dimensions, size_inputs
 
 QUANTIZERS = (QUANTIZE, DEQUANTIZE)
 
@@ -165,10 +166,21 @@ def _check_inputs(node: Node) -> Verdict:
             return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     for index in SIZING_INPUTS.get(node.op_type, ()):
         value = input_of(node, index)
-        if value is not None and value.const_value is None and not comes_from_shape(value):
-            detail = f"Input {index} ({value.name!r}) of {node.op_type} must be a constant or come from Shape."
-            return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
+        if value is not None and (problem := _check_size(value)):
+            return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"Input {index} ({value.name!r}) of {node.op_type} {problem}")
     return SUPPORTED
+
+
+def _check_size(value: ir.Value) -> str:
+    """Return why a value can't size a result, as the end of a sentence; empty if it can."""
+    inputs = size_inputs(value)
+    unbounded = None if inputs is None else [v for v in inputs if GIVEN_SIZES not in v.meta]
+    if unbounded == []:
+        return ""
+    if unbounded and all(holds_sizes(TensorSpec.of(v)) for v in unbounded):
+        option = f"--shape {unbounded[0].name}:=MIN,OPT,MAX"
+        return f"must be a constant or come from Shape, or the bounds of its values must be given: {option}."
+    return "must be a constant or come from Shape."
 
 
 def _check_attributes(node: Node) -> Verdict:
