@@ -131,7 +131,8 @@ def compile_counted(model: pathlib.Path, options: CompileOptions) -> InSegments:
         EngineError: As ``compile_model``.
         PartitionError: As ``compile_model``.
     """
-    with CountingWorker() as worker:
+    worker = CountingWorker()
+    with worker:
         worker.call(start_library, TIMEOUT_S)
         start = time.perf_counter()
         report = compile_model(model, options, worker=worker).report

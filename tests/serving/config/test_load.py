@@ -352,3 +352,20 @@ def test_example_configurations_are_valid(name: str, tmp_path: pathlib.Path, mon
     config = load_config(tmp_path / name, {})
 
     assert [model.name for model in config.models] == ["digits"]
+
+
+def test_initializers_become_constants_where_the_file_says_so(write: Callable[[str], pathlib.Path]) -> None:
+    plain, frozen = write(MODEL), "  partition: {freeze_initializers: true}\n"
+    without = compile_options(load_config(plain, {}).models[0])
+
+    given = compile_options(load_config(write(MODEL + frozen), {}).models[0])
+
+    assert (without.partition.freeze_initializers, given.partition.freeze_initializers) == (False, True)
+
+
+def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable[[str], pathlib.Path]) -> None:
+    path = write(MODEL + "  shapes: [{starts: {min: [-8], opt: [-1], max: [0]}}]\n")
+
+    (profile,) = compile_options(load_config(path, {}).models[0]).shapes
+
+    assert (profile["starts"].low, profile["starts"].high) == ((-8,), (0,))
