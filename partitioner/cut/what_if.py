@@ -12,7 +12,7 @@ from partitioner.cut.cost_model import CostModel
 from partitioner.cut.labels import ReasonCode, Verdict
 from partitioner.cut.placement import place_nodes
 from partitioner.cut.segments import Segment
-from partitioner.graph.view import Graph
+from partitioner.graph.view import Graph, Node
 
 MAX_OPERATORS = 12
 """Limit of operators to try, the most frequent ones first."""
@@ -70,9 +70,7 @@ def compare_frozen(
         frozen_segments: Of the graph with constants.
     """
     inside = {node.index for segment in segments for node in segment.nodes}
-    kept_native = sum(
-        node.index not in inside and any(value.is_initializer() for value in node.reads) for node in graph.nodes
-    )
+    kept_native = sum(node.index not in inside and _reads_replaceable(node) for node in graph.nodes)
     if not kept_native or not frozen_segments:
         return None
     return FrozenWhatIf(
@@ -91,7 +89,7 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
     refused = {
         node.name
         for node, once in zip(graph.nodes, constant, strict=True)
-        if not once and labels[node.name].code not in (None, *NO_OBSTACLES)
+        if not once and labels[node.name].code not in (None, *NO_OBSTACLES) and not _reads_replaceable(node)
     }
     counts = collections.Counter(node.op_type for node in graph.nodes if node.name in refused)
     inside = [labels[node.name].supported for node in graph.nodes]
@@ -106,6 +104,11 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
         saved_ms = (now_s - costs.total_s(places)) * 1e3
         tries.append(WhatIf(op_type=op_type, nodes=count, segments=int(places.max(initial=0)), saved_ms=saved_ms))
     return tuple(sorted(tries, key=lambda one: (-one.saved_ms, one.op_type)))
+
+
+def _reads_replaceable(node: Node) -> bool:
+    """Return whether a node reads an initializer that a request may replace, so that no engine takes it."""
+    return any(value.is_initializer() for value in node.reads)
 
 
 def _total_s(graph: Graph, segments: Sequence[Segment]) -> float:
