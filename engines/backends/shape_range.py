@@ -24,7 +24,7 @@ class ShapeRange:
     """The shape that kernels are chosen for."""
     high: Sizes
     values: bool = False
-    """True if these were given as the elements of an input that holds sizes; without it, they may be that too."""
+    """True for the elements of an input that holds sizes, which may be negative. Without it, they may be that too."""
 
     @classmethod
     def parse(cls, text: str) -> ShapeRange:
@@ -45,7 +45,9 @@ class ShapeRange:
         return shape_range
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield each point at fault with its problem: first of rank, then of order."""
+        """Yield each point at fault with its problem: negative sizes first, then ranks and order."""
+        if not self.values and min(self.low, default=0) < 0:
+            yield "low", f"{shown(self.low)} has a negative size, which only values of an input may have"
         for name, least, most in (("best", self.low, self.best), ("high", self.best, self.high)):
             if len(least) != len(most):
                 yield name, f"{shown(most)} should have {len(least)} dimensions, like {shown(least)}"

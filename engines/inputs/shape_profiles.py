@@ -45,8 +45,6 @@ def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) ->
 def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
     if shapes.values and not holds_sizes(spec):
         return f"it takes no values: it is {describe(spec)}, and they belong to a few integers of rank 0 or 1"
-    if not holds_sizes(spec) and min(shapes.low, default=0) < 0:
-        return f"{shown(shapes.low)} has a negative size"
     if spec.shape is None:
         return None
     if holds_sizes(spec):

@@ -10,6 +10,7 @@ import pydantic
 from pydantic import Field, PositiveInt
 
 from engines.backends.names import AskedPrecision, EngineName, PrecisionName, TargetName, target_problem
+from engines.backends.shape_range import ShapeRange
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
 
@@ -100,14 +101,20 @@ class PartitionConfig(Section):
 
 
 class ProfileConfig(Section):
-    """Shapes of one input, or the values of one that holds sizes."""
+    """Shapes of one input."""
 
+    values: bool = False
+    """True if these are the values of an input that holds sizes, such as the shape of a Reshape."""
     min: Sizes
     """Smallest."""
     opt: Sizes
     """Most frequent."""
     max: Sizes
     """Largest."""
+
+    def shape_range(self) -> ShapeRange:
+        """Return them as the engines take them, not checked."""
+        return ShapeRange(low=self.min, best=self.opt, high=self.max, values=self.values)
 
 
 MOST_WARM_SIZES = 16

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from engines import AccuracyBudget, Calibration, PrecisionOptions, PrecisionRule
+from engines.backends.shape_range import ShapeRange
 from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.models.loader import compile_options
@@ -364,8 +365,8 @@ def test_initializers_become_constants_where_the_file_says_so(write: Callable[[s
 
 
 def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable[[str], pathlib.Path]) -> None:
-    path = write(MODEL + "  shapes: [{starts: {min: [-8], opt: [-1], max: [0]}}]\n")
+    path = write(MODEL + "  shapes: [{starts: {values: true, min: [-8], opt: [-1], max: [0]}}]\n")
 
     (profile,) = compile_options(load_config(path, {}).models[0]).shapes
 
-    assert (profile["starts"].low, profile["starts"].high) == ((-8,), (0,))
+    assert profile["starts"] == ShapeRange(low=(-8,), best=(-1,), high=(0,), values=True)
