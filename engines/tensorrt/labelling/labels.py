@@ -166,21 +166,25 @@ def _check_inputs(node: Node) -> Verdict:
             return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     for index in SIZING_INPUTS.get(node.op_type, ()):
         value = input_of(node, index)
-        if value is not None and (problem := _check_size(value)):
-            return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"Input {index} ({value.name!r}) of {node.op_type} {problem}")
+        if value is not None:
+            verdict = _check_size(value, f"Input {index} ({value.name!r}) of {node.op_type} must")
+            if not verdict.supported:
+                return verdict
     return SUPPORTED
 
 
-def _check_size(value: ir.Value) -> str:
-    """Return why a value can't size a result, as the end of a sentence; empty if it can."""
+def _check_size(value: ir.Value, subject: str) -> Verdict:
+    """Refuse a value that sizes a result, if requests decide it and the user gives no bounds."""
     inputs = size_inputs(value)
-    unbounded = None if inputs is None else [v for v in inputs if GIVEN_SIZES not in v.meta]
-    if unbounded == []:
-        return ""
-    if unbounded and all(holds_sizes(TensorSpec.of(v)) for v in unbounded):
-        option = f"--shape {unbounded[0].name}:=MIN,OPT,MAX"
-        return f"must be a constant or come from Shape, or the bounds of its values must be given: {option}."
-    return "must be a constant or come from Shape."
+    if inputs is None:
+        return Verdict(ReasonCode.DYNAMIC_SHAPE, f"{subject} be a constant or come from Shape.")
+    unbounded = [v for v in inputs if GIVEN_SIZES not in v.meta]
+    if not unbounded:
+        return SUPPORTED
+    detail = f"{subject} be a constant or come from Shape"
+    if all(holds_sizes(TensorSpec.of(v)) for v in unbounded):
+        detail += f", or the bounds of its values must be given: --shape {unbounded[0].name}:=MIN,OPT,MAX"
+    return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"{detail}.")
 
 
 def _check_attributes(node: Node) -> Verdict:
