@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engines.backends.shape_range import Profile, ShapeRange
+from engines.inputs.shape_profiles import holds_sizes
 from partitioner import TensorSpec, load_model
-from partitioner.graph.view import holds_sizes
 
 DESCRIPTION = "case.json"
 """The file beside a model that maps its inputs to stored arrays."""

@@ -16,11 +16,16 @@ from engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
 from engines.errors import BuildError, InputShapesError
 from engines.inputs.samples import SampledSizes
 from partitioner import Graph, Segment, TensorSpec, describe
-from partitioner.graph.view import holds_sizes
 from partitioner.model.values import GIVEN_SIZES
 from partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
 
 POINTS = ("low", "best", "high")
+
+
+def holds_sizes(spec: TensorSpec) -> bool:
+    """Return whether shapes may be computed from a tensor, which holds a few integers."""
+    integers = spec.dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    return integers and spec.static_shape is not None and len(spec.static_shape) < 2
 
 
 def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> None:
@@ -81,10 +86,10 @@ def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:
 
 
 def mark_sizes(model: ir.Model, profiles: Sequence[Profile]) -> None:
-    """Mark in place the inputs that hold sizes and have values in all profiles: an engine may depend on them."""
+    """Mark in place the inputs that hold sizes: engines may depend on those that have values in all profiles."""
     for value in model.graph.inputs:
-        if profiles and holds_sizes(TensorSpec.of(value)) and all(value.name in profile for profile in profiles):
-            value.meta[GIVEN_SIZES] = True
+        if holds_sizes(TensorSpec.of(value)):
+            value.meta[GIVEN_SIZES] = bool(profiles) and all(value.name in profile for profile in profiles)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ class NodeKeys:
             self._given |= sizes if given else set()
 
     def _is_given(self, value: ir.Value) -> bool:
-        return value in self._given or GIVEN_SIZES in value.meta
+        return value in self._given or bool(value.meta.get(GIVEN_SIZES))
 
 
 def _dimension_key(dimension: int | str | None) -> str:

@@ -59,12 +59,6 @@ class TensorSpec:
         )
 
 
-def holds_sizes(spec: TensorSpec) -> bool:
-    """Return whether shapes may be computed from a tensor, which holds a few integers."""
-    integers = spec.dtype in (ir.DataType.INT32, ir.DataType.INT64)
-    return integers and spec.static_shape is not None and len(spec.static_shape) < 2
-
-
 def describe(spec: TensorSpec) -> str:
     """Return a tensor's type as people write it, such as ``float32[N, 3, 224, 224]``."""
     dtype = (

@@ -20,7 +20,7 @@ DECLARED_TYPE = "trtnode.declared_type"
 
 
 GIVEN_SIZES = "trtnode.given_sizes"
-"""Key of ``ir.Value.meta`` for a graph input whose elements are sizes that the user gives the bounds of."""
+"""Key of ``ir.Value.meta`` for an input of a model that may hold sizes: True where the user bounds its elements."""
 
 
 def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:

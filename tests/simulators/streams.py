@@ -20,10 +20,10 @@ from engines.backends.protocols import Engine
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile, ShapeRange
 from engines.cuda.streams import STREAMS, StreamPool
+from engines.inputs.shape_profiles import holds_sizes
 from engines.runtime.engine_loading import open_engine
 from engines.tensorrt.backend import TensorRtBackend
 from partitioner import Graph, PartitionOptions, TensorSpec, embedded_engine, load_model
-from partitioner.graph.view import holds_sizes
 from simulated_tensorrt import Simulation
 from stand_in_workers import InProcessWorker
 

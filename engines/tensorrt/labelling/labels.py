@@ -32,9 +32,8 @@ from engines.tensorrt.labelling.operators import (
     SIZING_INPUTS,
     UNDILATED,
 )
-from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
 from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
-from partitioner.graph.view import holds_sizes
 from partitioner.model.opset_versions import extends_operator, means_the_same
 from partitioner.model.values import GIVEN_SIZES, dimensions, size_inputs
 
@@ -178,11 +177,11 @@ def _check_size(value: ir.Value, subject: str) -> Verdict:
     inputs = size_inputs(value)
     if inputs is None:
         return Verdict(ReasonCode.DYNAMIC_SHAPE, f"{subject} be a constant or come from Shape.")
-    unbounded = [v for v in inputs if GIVEN_SIZES not in v.meta]
+    unbounded = [v for v in inputs if not v.meta.get(GIVEN_SIZES)]
     if not unbounded:
         return SUPPORTED
     detail = f"{subject} be a constant or come from Shape"
-    if all(holds_sizes(TensorSpec.of(v)) for v in unbounded):
+    if all(GIVEN_SIZES in v.meta for v in unbounded):
         detail += f", or the bounds of its values must be given: --shape {unbounded[0].name}:=MIN,OPT,MAX"
     return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"{detail}.")
 

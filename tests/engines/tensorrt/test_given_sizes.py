@@ -149,3 +149,23 @@ def test_explain_takes_values_on_the_command_line(workshop: Workshop, capsys: py
 
     assert [node["op_type"] for node in without["native"]] == ["Expand"]
     assert given["native"] == []
+
+
+def test_the_turn_of_a_loop_is_not_offered_values(workshop: Workshop) -> None:
+    source = workshop.write(
+        """g (float[4] x, int64 n, bool c) => (float[4] y) {
+            y = Loop(n, c, x) <body = body (int64 turn, bool go, float[4] a) => (bool again, float[4] b) {
+                again = Identity(go)
+                k = Constant<value_ints = [-1]>()
+                length = Reshape(turn, k)
+                e = Expand(a, length)
+                b = Relu(e)
+            }>
+        }"""
+    )
+
+    _, report = partition_model(source, CompileOptions(engine="tensorrt"))
+
+    (node,) = report.native
+    assert node.code == ReasonCode.CONTROL_FLOW
+    assert node.detail.endswith("must be a constant or come from Shape.")
