@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/load": set(),
     "benchmarks/networks": set(),
     "benchmarks/partition": set(),
+    "benchmarks/engine_coverage": {"partition"},
     "benchmarks/latency": {"latency_report", "networks"},
     "benchmarks/serving": {"latency", "load", "networks"},
     "benchmarks/soak": {"load"},

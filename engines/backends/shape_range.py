@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 _FORM = re.compile(r"\d+(x\d+)*|")
+_VALUES_FORM = re.compile(r"-?\d+(x-?\d+)*")
+VALUES = "="
+"""Stands before values in place of shapes."""
 
 
 Sizes = tuple[int, ...]
@@ -20,26 +23,31 @@ class ShapeRange:
     best: Sizes
     """The shape that kernels are chosen for."""
     high: Sizes
+    values: bool = False
+    """True for the elements of an input that holds sizes, which may be negative. Without it, they may be that too."""
 
     @classmethod
     def parse(cls, text: str) -> ShapeRange:
-        """Read ``1x3x224x224``, or three such shapes with commas between: least, best, most.
+        """Read ``1x3x224x224``, or three such shapes with commas between: least, best, most. ``=`` means values.
 
         Raises:
             ValueError: The text has another form, or the shapes are not in order.
         """
-        parts = text.split(",")
-        if len(parts) not in (1, 3) or not all(map(_FORM.fullmatch, parts)):
-            raise ValueError(f"{text!r} should be one shape, such as 1x3x224x224, or three of them: MIN,OPT,MAX")
+        values, parts = text.startswith(VALUES), text.removeprefix(VALUES).split(",")
+        if len(parts) not in (1, 3) or not all(map((_VALUES_FORM if values else _FORM).fullmatch, parts)):
+            what = "one list of values, such as =1x3x-1" if values else "one shape, such as 1x3x224x224"
+            raise ValueError(f"{text!r} should be {what}, or three of them: MIN,OPT,MAX")
         shapes = [tuple(int(size) for size in part.split("x") if size) for part in parts]
         low, best, high = shapes * (3 // len(shapes))
-        shape_range = cls(low=low, best=best, high=high)
+        shape_range = cls(low=low, best=best, high=high, values=values)
         for _, problem in shape_range.problems():
             raise ValueError(f"{text!r}: {problem}")
         return shape_range
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield each point at fault with its problem: first of rank, then of order."""
+        """Yield each point at fault with its problem: negative sizes first, then ranks and order."""
+        if not self.values and min(self.low, default=0) < 0:
+            yield "low", f"{shown(self.low)} has a negative size, which only values of an input may have"
         for name, least, most in (("best", self.low, self.best), ("high", self.best, self.high)):
             if len(least) != len(most):
                 yield name, f"{shown(most)} should have {len(least)} dimensions, like {shown(least)}"

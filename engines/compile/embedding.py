@@ -22,6 +22,7 @@ from partitioner import Partition, Report
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto
+from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS
 
 
 def embed(
@@ -63,6 +64,8 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     source = context.source
     model = read_proto(source.path)
     take_data_inside(source.path, protobuf_walk.tensors(model))
+    if context.options.partition.freeze_initializers:
+        _freeze(model)
     report = partition.report(model=source.origin.name, engine=context.engine)
     return CompiledModel(
         model=_stamped(model, source, report),
@@ -73,6 +76,16 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         engines_cached=0,
         engine_bytes=0,
     )
+
+
+def _freeze(model: onnx.ModelProto) -> None:
+    """Take initializers out of the graph's inputs. Before IR version 4 they must be there, and are none."""
+    if model.ir_version >= FIRST_IR_WITH_DEFAULTS:
+        graph = model.graph
+        constant = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+        inputs = [value for value in graph.input if value.name not in constant]
+        del graph.input[:]
+        graph.input.extend(inputs)
 
 
 def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[str, Any] | None) -> CompiledModel:

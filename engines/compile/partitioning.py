@@ -65,13 +65,20 @@ def _partition_for(
     engine: str, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None
 ) -> tuple[Partition, Report]:
     start = time.perf_counter()
-    graph = cleaned(source, options.shapes, as_if_fixed=True)
+    wishes = options.partition
+    graph = cleaned(source, options.shapes, freeze=wishes.freeze_initializers, as_if_fixed=True)
     seconds = time.perf_counter() - start
+    _warn_of_idle_globs(graph, wishes)
+    what_if_frozen = None
     with SubprocessWorker() as worker:
-        partition = _partition_cleaned(graph, engine, options.partition, cache, worker)
+        partition = _partition_cleaned(graph, engine, wishes, cache, worker)
+        if any(value.is_initializer() for value in graph.inputs):
+            frozen = cleaned(source, options.shapes, freeze=True, as_if_fixed=True)
+            what_if_frozen = partition.what_if_frozen(_partition_cleaned(frozen, engine, wishes, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     report = partition.report(model=source.name, engine=engine)
-    return partition, dataclasses.replace(report, labelled_by=_source_of_labels(engine))
+    labelled_by = _source_of_labels(engine)
+    return partition, dataclasses.replace(report, labelled_by=labelled_by, what_if_frozen=what_if_frozen)
 
 
 def partition_source(context: CompileContext) -> Partition:
@@ -88,20 +95,21 @@ def partition_source(context: CompileContext) -> Partition:
     def ask(path: pathlib.Path) -> OutputTypes:
         return context.worker.call(jobs.output_types, TIMEOUT_S, path)
 
-    graph = cleaned(context.source.path, context.options.shapes)
+    options = context.options
+    graph = cleaned(context.source.path, options.shapes, freeze=options.partition.freeze_initializers)
     if context.source.runs_natively and is_too_new(graph.model, native_limits()):
         ask(context.source.path)  # refused before anything is built
     if lacks_types(graph):
         graph = complete_shapes(graph, native_types(ask, context.folder), native=True)
     seconds = time.perf_counter() - start
-    partition = _partition_cleaned(graph, context.engine, context.options.partition, context.cache, context.worker)
+    _warn_of_idle_globs(graph, options.partition)
+    partition = _partition_cleaned(graph, context.engine, options.partition, context.cache, context.worker)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
 
 def _partition_cleaned(
     graph: Graph, engine: str, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
 ) -> Partition:
-    _warn_of_idle_globs(graph, options)
     table = _table(engine, options)
     if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
         return partition_graph(expand_functions(graph, table, options), table, options)

@@ -30,6 +30,7 @@ from partitioner.compiled.stripping import strip_engines
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
+from partitioner.passes.clean_up import freeze_initializers
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ def prepare_model(
         EngineError: The model can't be compiled or loaded.
     """
     model = load_model(path, check=check_checksum)
+    if options.partition.freeze_initializers:
+        freeze_initializers(model)
     engine = resolve_engine(options.engine, options.build)
     check_engine(engine, options)
     idle = only_builds_reason(engine, options.build)

@@ -15,7 +15,8 @@ import onnx_ir as ir
 from engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
 from engines.errors import InputShapesError, UnknownShapeError
 from engines.inputs.samples import SampledSizes
-from partitioner import Graph, Segment, TensorSpec
+from partitioner import Graph, Segment, TensorSpec, describe
+from partitioner.model.values import GIVEN_SIZES
 from partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
 
 POINTS = ("low", "best", "high")
@@ -47,6 +48,8 @@ def check_profiles(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) ->
 
 
 def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
+    if shapes.values and not holds_sizes(spec):
+        return f"it takes no values: it is {describe(spec)}, and they belong to a few integers of rank 0 or 1"
     if spec.shape is None:
         return None
     if holds_sizes(spec):
@@ -80,6 +83,13 @@ def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:
         shapes = {shape for one in ranges for shape in (one.low, one.high)}
         if len(shapes) == 1 and not holds_sizes(TensorSpec.of(value)):
             value.shape = ir.Shape(shapes.pop())
+
+
+def mark_sizes(model: ir.Model, profiles: Sequence[Profile]) -> None:
+    """Mark in place the inputs that hold sizes: engines may depend on those that have values in all profiles."""
+    for value in model.graph.inputs:
+        if holds_sizes(TensorSpec.of(value)):
+            value.meta[GIVEN_SIZES] = bool(profiles) and all(value.name in profile for profile in profiles)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from engines.backends.shape_range import Profile
 from engines.errors import AlreadyCompiledError
-from engines.inputs.shape_profiles import check_profiles, fix_shapes
+from engines.inputs.shape_profiles import check_profiles, fix_shapes, mark_sizes
 from partitioner import Graph, clean_up, is_compiled, load_model
 from partitioner.graph.view import specs
+from partitioner.passes.clean_up import freeze_initializers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +29,15 @@ class SourceModel:
     runs_natively: bool = True
 
 
-def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, as_if_fixed: bool = False) -> Graph:
+def cleaned(
+    source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = False, as_if_fixed: bool = False
+) -> Graph:
     """Load a model and simplify its graph.
 
     Args:
         source: The model.
         shapes: To build engines for.
+        freeze: Make constants of initializers that are graph inputs.
         as_if_fixed: Declare the one shape that an input is given.
 
     Raises:
@@ -42,7 +46,10 @@ def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, as_if_fixed: boo
         PartitionError: It can't be loaded.
     """
     model = load_model(source)
+    if freeze:
+        freeze_initializers(model)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
+    mark_sizes(model, shapes)
     if as_if_fixed:
         fix_shapes(model, shapes)
     graph = clean_up(model)

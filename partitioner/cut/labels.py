@@ -1,7 +1,7 @@
 """Labels each node: an engine takes it, or it runs natively for a reason.
 
 From IR version 4, an initializer that is also a graph input is a run-time value and never part of an engine.
-The node that reads it stays native, and the reason says how to export the model instead.
+The node that reads it stays native, and the reason names the option that makes it a constant.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class PartitionOptions:
     """True if each segment must be connected, at the price of more segments."""
     allow: tuple[Allowance, ...] = ()
     """Permissions of engines beyond the default."""
+    freeze_initializers: bool = False
+    """True if initializers that are also graph inputs become constants, which no request can replace."""
 
 
 def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) -> dict[str, Verdict]:
@@ -206,7 +208,7 @@ def _common_rule(node: Node) -> Verdict:
             return Verdict(
                 ReasonCode.UNSUPPORTED_INPUT,
                 f"A request may replace {read.name!r}, which is an initializer and a graph input. "
-                "Export the model with initializers that are not graph inputs.",
+                "Make it a constant with --freeze-initializers, if no request does.",
             )
     if not onnx.defs.has(node.op_type, node.opset, ""):
         # In a model-local function, onnxruntime crashes on a node without a schema.

@@ -30,7 +30,7 @@ from partitioner.cut.report import (
     native_nodes,
 )
 from partitioner.cut.segments import Segment, cut
-from partitioner.cut.what_if import try_operators
+from partitioner.cut.what_if import FrozenWhatIf, compare_frozen, try_operators
 from partitioner.graph.view import Graph
 
 
@@ -77,6 +77,10 @@ class Partition:
             what_if=try_operators(self.graph, self.labels, costs),
             seconds=self.seconds,
         )
+
+    def what_if_frozen(self, frozen: Partition) -> FrozenWhatIf | None:
+        """Compare with the partition of the same model after ``freeze_initializers``."""
+        return compare_frozen(self.graph, self.segments, frozen.graph, frozen.segments)
 
     def demote(self, refused: Mapping[str, Verdict]) -> Partition:
         """Run nodes natively after all and cut again.

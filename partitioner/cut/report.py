@@ -11,7 +11,7 @@ from partitioner.cut.atomic_groups import AtomicGroup
 from partitioner.cut.cost_model import CostModel
 from partitioner.cut.labels import Verdict
 from partitioner.cut.segments import Segment
-from partitioner.cut.what_if import WhatIf
+from partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from partitioner.graph.view import Graph
 
 
@@ -83,6 +83,7 @@ class Report:
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
+    what_if_frozen: FrozenWhatIf | None = None
     labelled_by: str = ""
     unchecked: str = ""
 
@@ -102,6 +103,7 @@ class Report:
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
+            **({"what_if_frozen": _rounded(dataclasses.asdict(self.what_if_frozen))} if self.what_if_frozen else {}),
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
             **({"checked": False} if self.unchecked else {}),

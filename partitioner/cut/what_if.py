@@ -1,4 +1,4 @@
-"""Estimates of a partition in which the engine takes one operator more."""
+"""Estimates of a partition in which the engine takes one operator more, or initializers are constants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from partitioner.cut.cost_model import CostModel
 from partitioner.cut.labels import ReasonCode, Verdict
 from partitioner.cut.placement import place_nodes
-from partitioner.graph.view import Graph
+from partitioner.cut.segments import Segment
+from partitioner.graph.view import Graph, Node
 
 MAX_OPERATORS = 12
 """Limit of operators to try, the most frequent ones first."""
@@ -40,6 +41,46 @@ class WhatIf:
     saved_ms: float
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenWhatIf:
+    """Outcome of constants in place of the initializers that a request may replace.
+
+    Attributes:
+        initializers: Number of these initializers.
+        nodes: Number of nodes that run natively because they read one.
+        segments: Number of segments with constants instead.
+        saved_ms: Estimated saving of time.
+    """
+
+    initializers: int
+    nodes: int
+    segments: int
+    saved_ms: float
+
+
+def compare_frozen(
+    graph: Graph, segments: Sequence[Segment], frozen: Graph, frozen_segments: Sequence[Segment]
+) -> FrozenWhatIf | None:
+    """Compare a cut graph with the same one after ``freeze_initializers``; None where that gives engines nothing.
+
+    Args:
+        graph: The graph.
+        segments: Of the graph.
+        frozen: The graph with constants.
+        frozen_segments: Of the graph with constants.
+    """
+    inside = {node.index for segment in segments for node in segment.nodes}
+    kept_native = sum(node.index not in inside and _reads_replaceable(node) for node in graph.nodes)
+    if not kept_native or not frozen_segments:
+        return None
+    return FrozenWhatIf(
+        initializers=sum(value.is_initializer() for value in graph.inputs),
+        nodes=kept_native,
+        segments=len(frozen_segments),
+        saved_ms=(_total_s(graph, segments) - _total_s(frozen, frozen_segments)) * 1e3,
+    )
+
+
 def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel) -> tuple[WhatIf, ...]:
     """Cut again with each refused operator supported, one at a time. The greatest saving comes first."""
     if len(graph.nodes) > MAX_NODES:
@@ -48,7 +89,7 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
     refused = {
         node.name
         for node, once in zip(graph.nodes, constant, strict=True)
-        if not once and labels[node.name].code not in (None, *NO_OBSTACLES)
+        if not once and labels[node.name].code not in (None, *NO_OBSTACLES) and not _reads_replaceable(node)
     }
     counts = collections.Counter(node.op_type for node in graph.nodes if node.name in refused)
     inside = [labels[node.name].supported for node in graph.nodes]
@@ -63,6 +104,18 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
         saved_ms = (now_s - costs.total_s(places)) * 1e3
         tries.append(WhatIf(op_type=op_type, nodes=count, segments=int(places.max(initial=0)), saved_ms=saved_ms))
     return tuple(sorted(tries, key=lambda one: (-one.saved_ms, one.op_type)))
+
+
+def _reads_replaceable(node: Node) -> bool:
+    """Return whether a node reads an initializer that a request may replace, so that no engine takes it."""
+    return any(value.is_initializer() for value in node.reads)
+
+
+def _total_s(graph: Graph, segments: Sequence[Segment]) -> float:
+    places = np.full(len(graph.nodes), -1)
+    for number, segment in enumerate(segments):
+        places[[node.index for node in segment.nodes]] = number
+    return CostModel(graph).total_s(places)
 
 
 def _places(graph: Graph, inside: Sequence[bool]) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, describe_quantization
-from partitioner.model.values import SHAPE_DTYPES, dimensions, is_constant, subgraphs
+from partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, is_constant, subgraphs
 
 EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""
@@ -22,7 +22,7 @@ class NodeKey:
 
     Attributes:
         parts: Operator, domain, opset and attributes; of each input and output the kind, element type and rank.
-            Also which dimensions are fixed or zero, and which values are constant or shape arithmetic.
+            Also which dimensions are fixed or zero, and which values are constant, shape arithmetic or given sizes.
             Also the bits that constant integers need, and what ``DETAILS`` gives for some operators.
             Names and weights are not in it.
     """
@@ -34,7 +34,7 @@ class NodeKeys:
     """Makes the keys of a graph's nodes. The caller must ask for them in topological order.
 
     Attributes:
-        shape_arithmetic: Values so far that are computed from dimensions and constants alone.
+        shape_arithmetic: Values so far that are computed from dimensions, constants and ``GIVEN_SIZES`` alone.
     """
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
@@ -42,6 +42,7 @@ class NodeKeys:
         self._made: dict[Hashable, NodeKey] = {}
         self._kinds: dict[ir.Value, Hashable] = {}
         self.shape_arithmetic: set[ir.Value] = set()
+        self._given: set[ir.Value] = set()
 
     def opset(self, op: ir.Node) -> int:
         """Return the version of the operator's domain that a node means."""
@@ -65,15 +66,20 @@ class NodeKeys:
             shape = dimensions(value)
             pattern = None if shape is None else tuple(_dimension_key(d) for d in shape)
             kind = type(value.type).__name__
-            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), value in self.shape_arithmetic)
+            size = "given" if self._is_given(value) else value in self.shape_arithmetic
+            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), size)
         return self._kinds[value]
 
     def _follow_shapes(self, op: ir.Node) -> None:
-        known = op.op_type in ("Shape", "Size") or all(
-            v is None or v.const_value is not None or v in self.shape_arithmetic for v in op.inputs
-        )
-        if known:
-            self.shape_arithmetic.update(v for v in op.outputs if v.dtype in SHAPE_DTYPES)
+        inputs = [] if op.op_type in ("Shape", "Size") else [v for v in op.inputs if v is not None]
+        given = {v for v in inputs if self._is_given(v)}
+        if all(v.const_value is not None or v in self.shape_arithmetic or v in given for v in inputs):
+            sizes = {v for v in op.outputs if v.dtype in SHAPE_DTYPES}
+            self.shape_arithmetic |= sizes
+            self._given |= sizes if given else set()
+
+    def _is_given(self, value: ir.Value) -> bool:
+        return value in self._given or bool(value.meta.get(GIVEN_SIZES))
 
 
 def _dimension_key(dimension: int | str | None) -> str:

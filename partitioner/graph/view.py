@@ -43,9 +43,11 @@ class TensorSpec:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of a tensor of this type and fixed shape; 0 where either is unknown."""
+        """Bytes of a tensor of this type and fixed shape; 0 where either is unknown, and for strings."""
         shape = self.static_shape
-        return 0 if shape is None or self.dtype is None else math.ceil(math.prod(shape) * self.dtype.itemsize)
+        if shape is None or self.dtype is None or self.dtype == ir.DataType.STRING:
+            return 0
+        return math.ceil(math.prod(shape) * self.dtype.itemsize)
 
     @classmethod
     def of(cls, value: ir.Value) -> TensorSpec:

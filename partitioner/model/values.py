@@ -22,6 +22,10 @@ INFERRED_SHAPE = "trtnode.inferred_shape"
 """Key of ``ir.Value.meta`` for what ONNX's rules say of a shape that another source has completed."""
 
 
+GIVEN_SIZES = "trtnode.given_sizes"
+"""Key of ``ir.Value.meta`` for an input of a model that may hold sizes: True where the user bounds its elements."""
+
+
 def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:
     """Return the shape of a value with plain entries; None for an unknown rank."""
     if value.shape is None:
@@ -40,18 +44,29 @@ def is_constant(value: ir.Value) -> bool:
 
 def comes_from_shape(value: ir.Value) -> bool:
     """Return whether integer operators and constants alone compute a value from Shape or Size."""
-    pending, seen = [value], set[ir.Value]()
+    return size_inputs(value) == []
+
+
+def size_inputs(value: ir.Value) -> list[ir.Value] | None:
+    """Return the graph inputs that integer operators compute a value from, beside Shape, Size and constants.
+
+    Returns:
+        The inputs, each once; None where anything else goes into the value.
+    """
+    pending, seen, inputs = [value], set[ir.Value](), []
     while pending:
         current = pending.pop()
         if current.const_value is not None or current in seen:
             continue
         seen.add(current)
         producer = current.producer()
-        if producer is None or current.dtype not in SHAPE_DTYPES:
-            return False
-        if producer.op_type not in ("Shape", "Size"):
+        if current.dtype not in SHAPE_DTYPES or (producer is None and not current.is_graph_input()):
+            return None
+        if producer is None:
+            inputs.append(current)
+        elif producer.op_type not in ("Shape", "Size"):
             pending.extend(v for v in producer.inputs if v is not None)
-    return True
+    return inputs
 
 
 def names_of(values: Iterable[ir.Value]) -> list[str]:

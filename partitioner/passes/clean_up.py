@@ -66,9 +66,14 @@ def _end_shadowing(graph: ir.Graph, outer: set[str]) -> None:
 def lift_constants(model: ir.Model) -> None:
     """Turn Constant nodes into initializers, and initializers of old IR versions into constants."""
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
-        common.RemoveInitializersFromInputsPass()(model)
+        freeze_initializers(model)
         model.ir_version = FIRST_IR_WITH_DEFAULTS
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+
+
+def freeze_initializers(model: ir.Model) -> None:
+    """Turn initializers that a request may replace into constants: they are no graph inputs any more."""
+    common.RemoveInitializersFromInputsPass()(model)
 
 
 def remove_identities(model: ir.Model) -> None:

@@ -60,6 +60,12 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
         help="let TensorRT engines run operators whose results depend on values in size, or compute float64 in float32",
     )
     group.add_argument(
+        "--freeze-initializers",
+        action="store_true",
+        help="make constants of initializers that are also graph inputs: more nodes run in engines, and a request that "
+        "sends such an input is refused",
+    )
+    group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"
     )
 
@@ -79,7 +85,8 @@ def _add_shape_option(parser: argparse.ArgumentParser, *, purpose: str) -> None:
         action="append",
         default=[],
         metavar="NAME:MIN,OPT,MAX",
-        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile",
+        help=f"{purpose}: NAME:1x3x224x224, or three shapes; once for each input, and again for each further profile. "
+        "NAME:=1x64,4x64,8x64 gives the values of an input that holds sizes, such as the shape of a Reshape",
     )
 
 

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Iterator
 
 from engines.artifact.keys import read_public_key
-from engines.backends.shape_range import ShapeRange
 from engines.errors import KeyFileError
 from serving.models.pipelines import pipeline_problem
 from serving.models.version_files import source_problem
@@ -47,10 +46,10 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
 
 
 def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
-    keys = {"best": "opt", "high": "max"}
+    keys = {"low": "min", "best": "opt", "high": "max"}
     for number, profile in enumerate(model.shapes):
         for name, one in profile.items():
-            for point, text in ShapeRange(low=one.min, best=one.opt, high=one.max).problems():
+            for point, text in one.shape_range().problems():
                 yield ("shapes", number, name, keys[point]), text
 
 

@@ -25,7 +25,7 @@ from engines import (
 from engines.artifact.files import write_model
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import build_options_of, resolve_engine
-from engines.backends.shape_range import Profile, ShapeRange
+from engines.backends.shape_range import Profile
 from partitioner import PartitionOptions
 from serving.models.pipelines import chain_model, has_pipeline
 from serving.models.servable import Loader
@@ -98,6 +98,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
             min_segment_nodes=model.partition.min_segment_nodes,
             max_segments=model.partition.max_segments,
             connected=model.partition.connected,
+            freeze_initializers=model.partition.freeze_initializers,
         ),
         tune=model.tune,
         shapes=tuple(map(_profile, model.shapes)),
@@ -107,7 +108,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
 
 
 def _profile(shapes: Mapping[str, ProfileConfig]) -> Profile:
-    return {name: ShapeRange(low=one.min, best=one.opt, high=one.max) for name, one in shapes.items()}
+    return {name: one.shape_range() for name, one in shapes.items()}
 
 
 def _build_options(model: ModelConfig) -> BuildOptions:

@@ -10,10 +10,11 @@ import pydantic
 from pydantic import Field, PositiveInt
 
 from engines.backends.names import AskedPrecision, EngineName, PrecisionName, TargetName, target_problem
+from engines.backends.shape_range import ShapeRange
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
 
-Shape = ListOf[Annotated[int, Field(ge=0)]]
+Sizes = ListOf[int]
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
@@ -95,17 +96,25 @@ class PartitionConfig(Section):
     """Most segments to build, those with the greatest estimated benefit; null for no limit."""
     connected: bool = False
     """True if each segment is one connected part of the graph, rather than as few segments as possible."""
+    freeze_initializers: bool = False
+    """Make constants of initializers that are also graph inputs; a request that sends one is refused."""
 
 
 class ProfileConfig(Section):
     """Shapes of one input."""
 
-    min: Shape
+    values: bool = False
+    """True if these are the values of an input that holds sizes, such as the shape of a Reshape."""
+    min: Sizes
     """Smallest."""
-    opt: Shape
+    opt: Sizes
     """Most frequent."""
-    max: Shape
+    max: Sizes
     """Largest."""
+
+    def shape_range(self) -> ShapeRange:
+        """Return them as the engines take them, not checked."""
+        return ShapeRange(low=self.min, best=self.opt, high=self.max, values=self.values)
 
 
 MOST_WARM_SIZES = 16
@@ -211,7 +220,7 @@ class ModelConfig(Section):
     partition: PartitionConfig = PartitionConfig()
     """The nodes that an engine may take."""
     shapes: ListOf[dict[str, ProfileConfig]] = ()
-    """Shapes that TensorRT builds for, one entry a profile, by input name; requests of others run natively."""
+    """Shapes that TensorRT builds for, or values of inputs that hold sizes; requests of others run natively."""
     batching: BatchingConfig | None = None
     """Joins requests on axis 0; null runs them one by one."""
     instances: PositiveInt = 1

@@ -33,7 +33,7 @@ from engines.tensorrt.labelling.tables import TENSORRT, ParserTable
 from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
 from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
 from partitioner.model.opset_versions import extends_operator, means_the_same
-from partitioner.model.values import comes_from_shape, dimensions
+from partitioner.model.values import GIVEN_SIZES, dimensions, size_inputs
 
 QUANTIZERS = (QUANTIZE, DEQUANTIZE)
 
@@ -186,11 +186,25 @@ def _check_inputs(node: Node) -> Verdict:
             return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     for index in SIZING_INPUTS.get(node.op_type, ()):
         value = input_of(node, index)
-        if value is not None and value.const_value is None and not comes_from_shape(value):
-            detail = f"Input {index} ({value.name!r}) of {node.op_type} must be a constant or come from Shape."
-            computed = value.producer() is not None
-            return Verdict(ReasonCode.DYNAMIC_SHAPE if computed else ReasonCode.UNSUPPORTED_INPUT, detail)
+        if value is not None:
+            verdict = _check_size(value, f"Input {index} ({value.name!r}) of {node.op_type} must")
+            if not verdict.supported:
+                return verdict
     return SUPPORTED
+
+
+def _check_size(value: ir.Value, subject: str) -> Verdict:
+    """Refuse a value that sizes a result, if requests decide it and the user gives no bounds."""
+    inputs = size_inputs(value)
+    if inputs is None:
+        return Verdict(ReasonCode.DYNAMIC_SHAPE, f"{subject} be a constant or come from Shape.")
+    unbounded = [v for v in inputs if not v.meta.get(GIVEN_SIZES)]
+    if not unbounded:
+        return SUPPORTED
+    detail = f"{subject} be a constant or come from Shape"
+    if all(GIVEN_SIZES in v.meta for v in unbounded):
+        detail += f", or the bounds of its values must be given: --shape {unbounded[0].name}:=MIN,OPT,MAX"
+    return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"{detail}.")
 
 
 def _check_attributes(node: Node, table: ParserTable) -> Verdict:

@@ -74,7 +74,6 @@ CONSTANT_INPUTS: Mapping[str, tuple[int, ...]] = {
     ),
     "STFT": (1, 2),
     "Squeeze": (1,),
-    "TopK": (1,),
     "Unsqueeze": (1,),
 }
 """Inputs that must be known when the engine is built."""
@@ -92,6 +91,7 @@ SIZING_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Split": (1,),
     "Tile": (1,),
+    "TopK": (1,),
     "Upsample": (1,),
 }
 """Inputs that determine the size of a result: constants, or shape arithmetic inside the engine."""

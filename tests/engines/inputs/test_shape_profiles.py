@@ -46,6 +46,8 @@ def cut(workshop: Workshop, text: str, native: str = "Softsign") -> Any:
         ("", one()),
         ("1x3,4x3,8x3", ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))),
         ("0x3,0x3,8x3", ShapeRange(low=(0, 3), best=(0, 3), high=(8, 3))),
+        ("=7", ShapeRange(low=(7,), best=(7,), high=(7,), values=True)),
+        ("=-1x3,0x3,8x3", ShapeRange(low=(-1, 3), best=(0, 3), high=(8, 3), values=True)),
     ],
 )
 def test_shapes_are_read(text: str, expected: ShapeRange) -> None:
@@ -58,6 +60,9 @@ def test_shapes_are_read(text: str, expected: ShapeRange) -> None:
         ("1x3,4x3", "should be one shape, such as 1x3x224x224, or three of them"),
         ("1x3,4x3,8x3,9x3", "or three of them"),
         ("1x-3", "should be one shape"),
+        ("=1.5", "should be one list of values, such as =1x3x-1, or three of them"),
+        ("=", "should be one list of values"),
+        ("=2,1,3", "1 is less than 2 somewhere"),
         ("axb", "should be one shape"),
         ("1x", "should be one shape"),
         ("4x3,1x3,8x3", "1x3 is less than 4x3 somewhere; min <= opt <= max must hold"),
@@ -94,6 +99,7 @@ def test_shapes_that_fit_a_model_are_accepted() -> None:
         ({"x": BATCHES, "z": one(5)}, "which is 4"),
         ({"x": BATCHES, "sizes": one(1)}, "input 'sizes', profile 0: it has 2 elements, not 1"),
         ({"x": BATCHES, "limit": one(1, 2)}, "it has 1 elements, not 2"),
+        ({"x": ShapeRange.parse("=1x3")}, r"takes no values: it is float32\[N, 3\], and they belong to a few integers"),
     ],
 )
 def test_shapes_that_do_not_fit_a_model_are_refused(profile: dict[str, ShapeRange], message: str) -> None:

@@ -110,7 +110,7 @@ NO_ENGINE = {
         "float[3] y",
         "y = Add(x, w)",
         "UNSUPPORTED_INPUT",
-        "A request may replace 'w', which is an initializer and a graph input. Export the model with",
+        "A request may replace 'w', which is an initializer and a graph input. Make it a constant with",
     ),
     "sequence-out": ("seq(float[3]) y", "y = SequenceConstruct(x, x)", "UNSUPPORTED_DTYPE", "'y' is a sequence, not a"),
     "sequence-in": (

@@ -137,6 +137,7 @@ def test_a_value_is_described_by_type_and_shape(
         pytest.param("bool[0, 3]", 0, id="no-elements"),
         pytest.param("float[N, 3]", 0, id="symbolic"),
         pytest.param("seq(float[3])", 0, id="no-tensor"),
+        pytest.param("string[3]", 0, id="strings"),
     ],
 )
 def test_a_tensor_of_fixed_shape_has_a_size(declared: str, size_bytes: int) -> None:

@@ -160,7 +160,10 @@ def test_the_time_limit_of_tensorrt_is_no_other_librarys(tmp_path: pathlib.Path)
             "servable.yaml:5: models[0].shapes[0].image.opt: 4 should have 2 dimensions, like 1x1",
         ),
         ("  shapes:\n  - image: {min: [1], opt: [4]}\n", "models[0].shapes[0].image.max: is missing; add it"),
-        ("  shapes:\n  - image: {min: [-1], opt: [4], max: [8]}\n", "models[0].shapes[0].image.min[0]: should be"),
+        (
+            "  shapes:\n  - image: {min: [-1], opt: [4], max: [8]}\n",
+            "servable.yaml:5: models[0].shapes[0].image.min: -1 has a negative size, which only values of an input may",
+        ),
         ("  tensorrt: {optimization_level: 6}\n", "servable.yaml:4: models[0].tensorrt.optimization_level: should be"),
         (
             "  tensorrt: {strip_plan: true, version_compatible: true}\n",

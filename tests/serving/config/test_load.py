@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from engines import AccuracyBudget, Calibration, PrecisionOptions, PrecisionRule
+from engines.backends.shape_range import ShapeRange
 from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.models.loader import compile_options
@@ -352,3 +353,20 @@ def test_example_configurations_are_valid(name: str, tmp_path: pathlib.Path, mon
     config = load_config(tmp_path / name, {})
 
     assert [model.name for model in config.models] == ["digits"]
+
+
+def test_initializers_become_constants_where_the_file_says_so(write: Callable[[str], pathlib.Path]) -> None:
+    plain, frozen = write(MODEL), "  partition: {freeze_initializers: true}\n"
+    without = compile_options(load_config(plain, {}).models[0])
+
+    given = compile_options(load_config(write(MODEL + frozen), {}).models[0])
+
+    assert (without.partition.freeze_initializers, given.partition.freeze_initializers) == (False, True)
+
+
+def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable[[str], pathlib.Path]) -> None:
+    path = write(MODEL + "  shapes: [{starts: {values: true, min: [-8], opt: [-1], max: [0]}}]\n")
+
+    (profile,) = compile_options(load_config(path, {}).models[0]).shapes
+
+    assert profile["starts"] == ShapeRange(low=(-8,), best=(-1,), high=(0,), values=True)

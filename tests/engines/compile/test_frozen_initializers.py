@@ -1,0 +1,173 @@
+"""Initializers that are also graph inputs, made constants by the user's wish."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from comparison import AssertSame, RunPlainly
+from engines import (
+    CompileOptions,
+    EngineCache,
+    InvalidInputError,
+    compile_model,
+    load_executable,
+    partition_model,
+    prepare_model,
+)
+from partitioner import PartitionOptions
+from serving.cli.program import main
+from stand_in_workers import InProcessWorker
+from workshop import Workshop
+
+GRAPH = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)
+    <float[4] w = {1, 2, 3, 4}, float[4] v = {2, 2, 2, 2}> {
+    a = Relu(x)
+    b = Add(a, w)
+    c = Exp(b)
+    d = Mul(c, v)
+    y = Neg(d)
+}"""
+FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+FROZEN = PartitionOptions(freeze_initializers=True)
+ENGINES = ["openvino", "reference", "tensorrt-rtx"]
+
+
+@pytest.fixture
+def source(workshop: Workshop) -> pathlib.Path:
+    return workshop.write(GRAPH)
+
+
+def compiled(source: pathlib.Path, engine: str, worker: Any, **options: Any) -> pathlib.Path:
+    path = source.with_name(f"{engine}.onnx")
+    wishes = CompileOptions(engine=engine, partition=PartitionOptions(**options))
+    compile_model(source, wishes, worker=worker).save(path)
+    return path
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "native"])
+def test_constants_are_no_inputs_of_the_compiled_model(
+    engine: str, source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    path = compiled(source, engine, workshop.worker, freeze_initializers=True)
+
+    assert [value.name for value in onnx.load(path).graph.input] == ["x"]
+    executable = load_executable(path)
+    same(executable.run(FEEDS), plain(source, FEEDS))
+    with pytest.raises(InvalidInputError, match=r"There is no input 'w'\. The model takes x float32\[2, 4\]"):
+        executable.run({**FEEDS, "w": np.zeros(4, np.float32)})
+
+
+def test_a_model_without_any_segment_loses_these_inputs_too(source: pathlib.Path, workshop: Workshop) -> None:
+    path = compiled(source, "openvino", workshop.worker, freeze_initializers=True, engine_ops=())
+
+    assert [value.name for value in onnx.load(path).graph.input] == ["x"]
+
+
+@pytest.mark.parametrize("engine", ["openvino", "native"])
+def test_a_served_model_refuses_a_replacement(
+    engine: str, source: pathlib.Path, plain: RunPlainly, same: AssertSame
+) -> None:
+    executable = prepare_model(source, CompileOptions(engine=engine, partition=FROZEN))
+
+    assert [spec.name for spec in executable.inputs] == ["x"]
+    same(executable.run(FEEDS), plain(source, FEEDS))
+    with pytest.raises(InvalidInputError, match="There is no input 'v'"):
+        executable.run({**FEEDS, "v": np.zeros(4, np.float32)})
+
+
+def test_an_engine_for_a_replaceable_initializer_is_not_taken_for_one_of_a_constant(
+    source: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
+) -> None:
+    cache, worker = EngineCache(tmp_path / "cache", 10**9), InProcessWorker()
+
+    def build(*, frozen: bool) -> tuple[int, int]:
+        wishes = CompileOptions(engine="reference", partition=PartitionOptions(freeze_initializers=frozen))
+        model = compile_model(source, wishes, cache=cache, worker=worker)  # type: ignore[arg-type]
+        return model.engines_built, model.engines_cached
+
+    assert [build(frozen=frozen) for frozen in (False, True, False, True)] == [(3, 0), (1, 0), (0, 3), (0, 1)]
+
+
+def test_a_replaceable_initializer_still_can_be_replaced_without_the_wish(
+    source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    executable = load_executable(compiled(source, "openvino", workshop.worker))
+    feeds = {**FEEDS, "w": np.zeros(4, np.float32)}
+
+    same(executable.run(feeds), plain(source, feeds))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_report_tells_how_many_segments_constants_would_make(engine: str, source: pathlib.Path) -> None:
+    _, report = partition_model(source, CompileOptions(engine=engine))
+
+    assert len(report.segments) == 3
+    what_if = report.as_json()["what_if_frozen"]
+    assert {key: what_if[key] for key in ("initializers", "nodes", "segments")} == {
+        "initializers": 2,
+        "nodes": 2,
+        "segments": 1,
+    }
+    assert what_if["saved_ms"] > 0
+    assert report.what_if == ()  # support for Add and Mul would not help
+
+
+def test_a_model_of_constants_has_no_such_what_if(source: pathlib.Path) -> None:
+    partition, report = partition_model(source, CompileOptions(engine="openvino", partition=FROZEN))
+
+    assert [value.name for value in partition.graph.inputs] == ["x"]
+    assert len(report.segments) == 1
+    assert "what_if_frozen" not in report.as_json()
+
+
+def test_initializers_that_only_excluded_nodes_read_cost_no_segments(source: pathlib.Path) -> None:
+    wishes = PartitionOptions(native_ops=("Relu", "Add", "Exp", "Mul", "Neg"))
+
+    _, report = partition_model(source, CompileOptions(engine="openvino", partition=wishes))
+
+    assert report.what_if_frozen is None
+
+
+def test_explain_names_the_option_in_text_and_page(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = source.with_suffix(".html")
+
+    main(["explain", str(source), "--engine", "openvino", "--no-cache", "--html", str(page)])
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 nodes read 2 initializers that a request may replace. " in printed
+    assert "If these initializers were constants (--freeze-initializers): 1 segment instead of 3" in printed
+    assert "What if initializers were constants?" in page.read_text(encoding="utf-8")
+
+
+def test_explain_and_compile_take_the_option(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = source.with_name("compiled.onnx")
+    wishes = ["--engine", "openvino", "--freeze-initializers", "--no-cache", "--json"]
+
+    main(["explain", str(source), *wishes])
+    explained = json.loads(capsys.readouterr().out)
+    main(["compile", str(source), "-o", str(path), *wishes])
+    built = json.loads(capsys.readouterr().out)
+
+    assert len(explained["segments"]) == built["segments"] == 1
+
+
+def test_a_shape_for_a_constant_is_refused(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["explain", str(source), "--freeze-initializers", "--shape", "w:4", "--no-cache"])
+
+    assert code != 0
+    assert "the model has no such input; it has x" in capsys.readouterr().err
+
+
+def test_old_models_list_their_initializers_as_inputs_and_stay_as_they_are(workshop: Workshop) -> None:
+    source = workshop.write(GRAPH, opset=8, ir=3)
+
+    path = compiled(source, "native", workshop.worker, freeze_initializers=True)
+
+    assert [value.name for value in onnx.load(path).graph.input] == ["x", "w", "v"]
+    assert load_executable(path).run(FEEDS)["y"].shape == (2, 4)
