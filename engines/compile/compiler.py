@@ -12,7 +12,7 @@ import tempfile
 from engines.artifact.cache import EngineCache
 from engines.artifact.compiled_model import CompiledModel
 from engines.backends.names import NATIVE
-from engines.backends.registry import build_options_of, get_backend, only_builds_reason, with_next_engine
+from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
 from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
@@ -101,12 +101,7 @@ def _check_library(engine: str, options: CompileOptions) -> None:
         NotRunHereError: Its engines would have to run here.
         PrecisionError: It lacks a precision.
     """
-    if engine != NATIVE:
-        get_backend(engine).check_options(options.build)
-    taken = build_options_of(engine)
-    idle = [name for name in options.build.tensorrt.chosen() if name not in taken]
-    if idle:
-        logger.warning("Engine %s lacks these options, so they have no effect: %s", engine, ", ".join(idle))
+    check_build_options(engine, options.build)
     if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
         raise BackendMissingError(problem)
     _check_runs_here(engine, options)

@@ -10,8 +10,9 @@ import pathlib
 import time
 
 from engines.artifact.cache import EngineCache
+from engines.backends.build_options import BuildOptions
 from engines.backends.names import NATIVE
-from engines.backends.registry import get_backend, with_next_engine
+from engines.backends.registry import check_build_options, get_backend, with_next_engine
 from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
@@ -23,6 +24,7 @@ from engines.onnxruntime.limits import native_limits
 from engines.onnxruntime.type_inference import OutputTypes, complete_types
 from partitioner import (
     Graph,
+    Node,
     Partition,
     PartitionOptions,
     Predicate,
@@ -51,6 +53,7 @@ def partition_model(
     Raises:
         PartitionError: As ``compile_model``.
         UnknownBackendError: As ``compile_model``.
+        BuildOptionError: As ``compile_model``.
         InputShapesError: As ``compile_model``.
         BackendMissingError: As ``compile_model``.
     """
@@ -62,11 +65,12 @@ def partition_model(
 def _partition_for(
     engine: str, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None
 ) -> tuple[Partition, Report]:
+    check_build_options(engine, options.build)
     start = time.perf_counter()
     graph = cleaned(source, options.shapes, as_if_fixed=True)
     seconds = time.perf_counter() - start
     with SubprocessWorker() as worker:
-        partition = _partition_cleaned(graph, engine, options.partition, cache, worker)
+        partition = _partition_cleaned(graph, engine, options, cache, worker)
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     report = partition.report(model=source.name, engine=engine)
     return partition, dataclasses.replace(report, labelled_by=_source_of_labels(engine))
@@ -92,19 +96,33 @@ def partition_source(context: CompileContext) -> Partition:
     complete_types(graph, ask, context.folder)
     graph = Graph.of(graph.model)
     seconds = time.perf_counter() - start
-    partition = _partition_cleaned(graph, context.engine, context.options.partition, context.cache, context.worker)
+    partition = _partition_cleaned(graph, context.engine, context.options, context.cache, context.worker)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
 
 def _partition_cleaned(
-    graph: Graph, engine: str, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
+    graph: Graph, engine: str, options: CompileOptions, cache: EngineCache | None, worker: SubprocessWorker
 ) -> Partition:
-    _warn_of_idle_globs(graph, options)
-    table = _table(engine, options)
-    graph = expand_functions(graph, table, options)
+    wishes = options.partition
+    _warn_of_idle_globs(graph, wishes)
+    table = _on_targets(_table(engine, wishes), engine, options.build)
+    graph = expand_functions(graph, table, wishes)
     ask = engine != NATIVE and get_backend(engine).unavailable_reason() is None
-    supports = ask_library(get_backend(engine), graph, options, cache, worker) if ask else table
-    return partition_graph(graph, supports, options)
+    supports = ask_library(get_backend(engine), graph, wishes, cache, worker) if ask else table
+    return partition_graph(graph, _on_targets(supports, engine, options.build), wishes)
+
+
+def _on_targets(supports: Predicate, engine: str, options: BuildOptions) -> Predicate:
+    """Refine a rule by the types of the GPUs that engines are built for. The library itself is asked about none."""
+    if engine == NATIVE:
+        return supports
+    check = get_backend(engine).check_targets
+
+    def rule(node: Node) -> Verdict:
+        verdict = supports(node)
+        return check(node, options) if verdict.supported else verdict
+
+    return rule
 
 
 def _source_of_labels(engine: str) -> str:

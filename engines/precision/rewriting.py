@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import onnx
 import onnx_ir as ir
 
+from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend, PrecisionSupport
 from engines.errors import PrecisionError
 from engines.precision.boundary_types import typed
@@ -91,16 +92,21 @@ class Transformed:
     is_float32: bool = False
 
 
-def check_available(backend: Backend, precisions: Iterable[str]) -> None:
-    """Refuse precisions that a backend doesn't have.
+def check_available(backend: Backend, precisions: Iterable[str], options: BuildOptions | None = None) -> None:
+    """Refuse precisions that a backend doesn't have, or that a GPU lacks which is to be built for.
 
     Raises:
-        PrecisionError: The backend lacks one; the message names it and those that there are.
+        PrecisionError: One is lacking; the message names it and those that there are.
     """
-    effective = backend.precision_support().effective
+    support = backend.precision_support(options)
     for precision in precisions:
-        if precision not in effective:
-            known = ", ".join(sorted(effective, key=PRECISIONS.index))
+        if precision in support.lacking:
+            raise PrecisionError(
+                f"The engine {backend.name} has no {precision} here: {support.lacking[precision]}. Build for targets "
+                "that can (--target, or tensorrt.targets in servable.yaml), or ask for another precision."
+            )
+        if precision not in support.effective:
+            known = ", ".join(sorted(support.effective, key=PRECISIONS.index))
             raise PrecisionError(f"The engine {backend.name} has no {precision}; it has {known}. Ask for one of these.")
 
 

@@ -130,7 +130,7 @@ class PrecisionSearch:
         """Yield the precision asked for, then a more exact one that this machine still accelerates."""
         yield self._options.asked
         if self._options.asked == "int8":
-            accelerated = self._backend.precision_support().accelerated
+            accelerated = self._backend.precision_support(self._context.options.build).accelerated
             known = ("fp16",) if self._context.unchecked else ("bf16", "fp16")  # ONNX Runtime computes no bfloat16
             yield from [precision for precision in known if precision in accelerated][:1]
 
@@ -218,7 +218,7 @@ class PrecisionSearch:
 
     def _accelerated(self) -> list[str]:
         """Precisions that this machine computes faster, and that the library has."""
-        support = self._backend.precision_support()
+        support = self._backend.precision_support(self._context.options.build)
         wanted = [p for p in ("bf16", "fp16", "int8") if p in support.accelerated and support.effective.get(p) == p]
         return [p for p in wanted if p != "int8" or self._table is not None]
 

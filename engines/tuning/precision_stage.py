@@ -53,7 +53,7 @@ def check_engine(engine: str, options: CompileOptions) -> None:
     request = options.precision
     wanted = {request.asked, *(rule.precision for rule in request.rules)} - {"auto"}
     if engine != NATIVE:
-        check_available(get_backend(engine), sorted(wanted))
+        check_available(get_backend(engine), sorted(wanted), options.build)
     elif wanted - {"fp32"}:
         raise PrecisionError(
             f"Native execution computes in the model's own types, not in {', '.join(sorted(wanted - {'fp32'}))}. "
