@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
 EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
-PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8"]
+PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]

@@ -15,9 +15,10 @@ from engines.backends.protocols import Backend, PrecisionSupport
 from engines.errors import PrecisionError
 from engines.precision.boundary_types import typed
 from engines.precision.float16 import captured_names, half_interface, to_half
-from engines.precision.rules import EXACTNESS, PRECISIONS
+from engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
 from engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
 from engines.quantization.table import CalibrationTable
+from engines.quantization.weight_blocks import store_in_blocks
 from partitioner import Segment, TensorSpec
 from partitioner.graph.view import specs
 
@@ -137,10 +138,11 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
         keep = _others(segment, {}, BOUNDARY_PRECISION)
         result = to_half(result, BOUNDARY_PRECISION, keep=keep, boundary=setting.fp16_boundaries)
     typed = min(_floats(by_node) & support.typed, key=EXACTNESS.__getitem__, default=floats_in)
+    quantized = [p for p in PRECISIONS if p in QUANTIZED.intersection(by_node.values()) and is_quantized(result)]
     return Transformed(
         model=result,
         floats=floats_in,
-        effective="int8" if is_quantized(result) and "int8" in by_node.values() else typed,
+        effective=next(iter(quantized), typed),
         is_float32=result is model and floats_in == "fp32",
     )
 
@@ -172,18 +174,28 @@ def computed_in_half(model: onnx.ModelProto, segment: Segment, setting: Setting,
 
 
 def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> onnx.ModelProto:
-    """Return the model with Quantize and Dequantize operators around int8 nodes; itself where there are none."""
+    """Return the model with Quantize and Dequantize operators around quantized nodes; itself if there are none."""
     by_node = setting.by_node(segment)
-    if "int8" not in by_node.values() or setting.table is None or is_quantized(model):
+    if is_quantized(model):
         return model
-    floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
-    names = {name for node in floats for name in (node.name, node.op.name or node.name)}
-    return quantize(model, setting.table, scheme_for(backend.name), keep=names)
+    result = model
+    for precision in sorted(CALIBRATED.intersection(by_node.values())) if setting.table else ():
+        keep = _identities_of_others(segment, by_node, precision)
+        result = quantize(result, setting.table, scheme_for(backend.name, precision), keep=keep)
+    if WEIGHTS_ALONE in by_node.values():
+        result = store_in_blocks(result, keep=_identities_of_others(segment, by_node, WEIGHTS_ALONE))
+    return result
+
+
+def _identities_of_others(segment: Segment, by_node: Mapping[str, str], precision: str) -> set[str]:
+    """Return the identities of the nodes that are not of a precision, in this model and by themselves."""
+    others = [node for node in segment.nodes if by_node[node.name] != precision]
+    return {name for node in others for name in (node.name, node.op.name or node.name)}
 
 
 def _floats(by_node: Mapping[str, str]) -> set[str]:
     """Return the precisions of nodes that aren't quantized."""
-    return {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
+    return set(by_node.values()) - QUANTIZED or {"fp32"}
 
 
 def _hint(by_node: Mapping[str, str], support: PrecisionSupport) -> str:

@@ -114,10 +114,10 @@ class TensorRtBackend:
         Those that a target lacks are left out.
         """
         lacking = lacking_precisions(self._library.covered(options.tensorrt.targets if options else ()))
-        reduced = frozenset({"fp16", "bf16", "int8"}).difference(lacking)
+        reduced = frozenset({"fp16", "bf16", "int8", "fp8", "int4"}).difference(lacking)
         return PrecisionSupport(
             effective={name: name for name in ("fp32", *sorted(reduced))},
-            typed=reduced - {"int8"},
+            typed=reduced & {"fp16", "bf16"},
             accelerated=reduced,
             boundary_precisions=frozenset({"fp16"}),
             lacking=lacking,

@@ -24,7 +24,7 @@ from engines.errors import EngineError, PrecisionError
 from engines.onnxruntime.limits import native_version
 from engines.precision.options import FEWEST_SAMPLES, Calibration
 from engines.precision.rewriting import check_available
-from engines.precision.rules import EXACTNESS, check_rules
+from engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
 from engines.quantization.cpu_features import precision_warnings, processor_flags
 from engines.quantization.qdq_writer import is_quantized
 from engines.quantization.schemes import SCHEMES
@@ -168,7 +168,7 @@ class PrecisionStage:
     def _as_before(self, exact: BuiltPartition, search: PrecisionSearch) -> AcceptedPlan | None:
         """Apply the plan of an earlier compilation, or of an earlier cut in this one; None where none fits."""
         names = {node.name for segment in exact.partition.segments for node in segment.nodes}
-        if self._quantized and self._options.asked in ("int8", "auto"):
+        if self._quantized and self._options.asked in {*QUANTIZED, "auto"}:
             plan: Mapping[str, str] = dict.fromkeys(names, "int8")
         elif names <= self._plan.keys():
             plan = self._plan
@@ -205,9 +205,10 @@ class PrecisionStage:
             )
             self._check_samples(calibration.data, read)
             return CalibrationTable.load(path, model=None)
-        if "int8" in (self._options.asked, *(rule.precision for rule in self._options.rules)):
+        asked = {self._options.asked, *(rule.precision for rule in self._options.rules)}
+        if needy := sorted(CALIBRATED & asked):
             raise PrecisionError(
-                "int8 needs calibration: give samples of the model's inputs (.npz, a folder, or module:function), or "
+                f"{needy[0]} needs calibration: give samples of the model's inputs (.npz, a folder, or module:function), or "
                 "the ranges.json that `trtnode calibrate` wrote."
             )
         return None
