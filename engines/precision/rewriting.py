@@ -179,9 +179,10 @@ def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backe
     if is_quantized(model):
         return model
     result = model
-    for precision in sorted(CALIBRATED.intersection(by_node.values())) if setting.table else ():
-        keep = _identities_of_others(segment, by_node, precision)
-        result = quantize(result, setting.table, scheme_for(backend.name, precision), keep=keep)
+    if setting.table is not None:
+        for precision in sorted(CALIBRATED.intersection(by_node.values())):
+            keep = _identities_of_others(segment, by_node, precision)
+            result = quantize(result, setting.table, scheme_for(backend.name, precision), keep=keep)
     if WEIGHTS_ALONE in by_node.values():
         result = store_in_blocks(result, keep=_identities_of_others(segment, by_node, WEIGHTS_ALONE))
     return result

@@ -67,7 +67,7 @@ def _fits(op: ir.Node) -> bool:
 
 def _axis(op: ir.Node) -> int:
     """Return the axis of the weight that products are added up along."""
-    return 1 if op.op_type == "Gemm" and op.attributes.get_int("transB", 0) else 0
+    return 1 if op.op_type == "Gemm" and op.attributes.get_int("transB", 0) == 1 else 0
 
 
 def _store(graph: ir.Graph, op: ir.Node, stored: dict[tuple[ir.Value, int], ir.Value]) -> None:
@@ -81,7 +81,7 @@ def _store(graph: ir.Graph, op: ir.Node, stored: dict[tuple[ir.Value, int], ir.V
         inputs = [add_constant(graph, name, array) for name, array in named]
         expand = ir.node("DequantizeLinear", inputs, {"axis": axis, "block_size": size}, name=f"{weight.name}/expand")
         expand.outputs[0].name = f"{weight.name}_expanded"
-        expand.outputs[0].dtype, expand.outputs[0].shape = weight.dtype, weight.shape
+        expand.outputs[0].type, expand.outputs[0].shape = weight.type, weight.shape
         graph.insert_before(op, expand)
         stored[weight, axis] = expand.outputs[0]
     op.replace_input_with(1, stored[weight, axis])

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from engines.backends.names import TARGET_NAMES
 from engines.errors import BuildError
 from partitioner import SUPPORTED, Node, ReasonCode, Verdict
+from partitioner.model.values import dimensions
 
 LACKED_TYPES: Mapping[ir.DataType, frozenset[str]] = {
     ir.DataType.BFLOAT16: frozenset({"sm75"}),
@@ -30,9 +31,16 @@ PRECISION_TYPES: Mapping[str, ir.DataType] = {
 """The element type that a precision needs beside those of every target."""
 
 PRODUCTS = frozenset({"GRU", "Gemm", "LSTM", "MatMul", "RNN"})
-"""Operators that compute matrix products, which Turing has in float16 and int8 alone; convolutions are none."""
+"""Operators that compute matrix products, which Turing has in float16 and int8 alone."""
+
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+"""Operators that are matrix products where they have three spatial dimensions."""
 
 WITHOUT_FLOAT32_PRODUCTS = frozenset({"sm75"})
+
+NOWHERE: frozenset[str] = frozenset()
+
+RANK_OF_VOLUMES = 5
 
 FLOAT32 = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 """Types that engines compute in float32."""
@@ -65,9 +73,11 @@ def check_types(node: Node, targets: Collection[str]) -> Verdict:
         targets: Names of all GPUs that the engine is to run on; none for a library without targets.
     """
     for value in (*node.op.inputs, *node.op.outputs):
-        dtype = None if value is None else value.dtype
-        if value is not None and dtype in LACKED_TYPES and LACKED_TYPES[dtype].intersection(targets):
-            return _refusal(f"{value.name!r} is {dtype.name.lower()}", LACKED_TYPES[dtype], targets)
+        if value is None or value.dtype is None:
+            continue
+        lacked_by = LACKED_TYPES.get(value.dtype, NOWHERE)
+        if lacked_by.intersection(targets):
+            return _refusal(f"{value.name!r} is {value.dtype.name.lower()}", lacked_by, targets)
     if _is_float32_product(node) and WITHOUT_FLOAT32_PRODUCTS.intersection(targets):
         return _refusal(f"It is a {node.op_type} in float32", WITHOUT_FLOAT32_PRODUCTS, targets)
     return SUPPORTED
@@ -80,8 +90,12 @@ def lacking_precisions(targets: Collection[str]) -> dict[str, str]:
 
 
 def _is_float32_product(node: Node) -> bool:
-    first = node.op.inputs[0] if node.op_type in PRODUCTS else None
-    return first is not None and first.dtype in FLOAT32
+    first = node.op.inputs[0] if node.op.inputs else None
+    if first is None or first.dtype not in FLOAT32:
+        return False
+    if node.op_type in CONVOLUTIONS:
+        return len(dimensions(first) or ()) == RANK_OF_VOLUMES
+    return node.op_type in PRODUCTS or (node.op_type == "Einsum" and len(node.op.inputs) > 1)
 
 
 def _refusal(fact: str, lacked_by: Collection[str], targets: Collection[str]) -> Verdict:

@@ -208,8 +208,8 @@ class PrecisionStage:
         asked = {self._options.asked, *(rule.precision for rule in self._options.rules)}
         if needy := sorted(CALIBRATED & asked):
             raise PrecisionError(
-                f"{needy[0]} needs calibration: give samples of the model's inputs (.npz, a folder, or module:function), or "
-                "the ranges.json that `trtnode calibrate` wrote."
+                f"{needy[0]} needs calibration: give samples of the model's inputs (.npz, a folder, or "
+                "module:function), or the ranges.json that `trtnode calibrate` wrote."
             )
         return None
 
