@@ -114,10 +114,6 @@ class Example:
 def test_model_that_the_precision_stage_writes_is_built_for_each_target_that_has_it(
     precision: str, target: str, tmp_path: pathlib.Path
 ) -> None:
-    images = (
-        "g (float[1,16,8,8] x) => (float[1,8,8,8] y) { a = Conv<pads = [1,1,1,1]>(x, w) b = Relu(a) y = Conv(b, v) }"
-    )
-    matrices = "g (float[2,64] x) => (float[2,8] y) { a = MatMul(x, w) b = Relu(a) y = MatMul(b, v) }"
     if precision == "int4":
         example = Example.of(MATRICES, tmp_path, w=(64, 32), v=(32, 8))
     else:
