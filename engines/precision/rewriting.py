@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 
 import onnx
@@ -12,15 +13,21 @@ import onnx_ir as ir
 
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend, PrecisionSupport
-from engines.errors import PrecisionError
+from engines.errors import PrecisionError, QuantizationError
 from engines.precision.boundary_types import typed
-from engines.precision.float16 import captured_names, half_interface, to_half
+from engines.precision.float16 import captured_names, half_interface, holds_halves, to_half
 from engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
+from engines.quantization.opset_raising import raised_copy
 from engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
 from engines.quantization.table import CalibrationTable
 from engines.quantization.weight_blocks import store_in_blocks
 from partitioner import Segment, TensorSpec
 from partitioner.graph.view import specs
+
+logger = logging.getLogger(__name__)
+
+BFLOAT16_VERSIONS = (22, 10)
+"""The first opset in which all convolutions and poolings have bfloat16, and its file format."""
 
 BOUNDARY_PRECISION = "fp16"
 """The precision that boundary tensors between two engines may have."""
@@ -132,12 +139,13 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
     for precision in sorted(_floats(by_node) & support.typed):
         keep, ranges = _others(segment, by_node, precision), _ranges(setting)
         boundary = setting.fp16_boundaries if precision == BOUNDARY_PRECISION else ()
-        result = to_half(result, precision, keep=keep, ranges=ranges, boundary=boundary)
+        result = to_half(_raised(result, precision), precision, keep=keep, ranges=ranges, boundary=boundary)
     floats_in = _hint(by_node, support)
     if setting.fp16_boundaries and floats_in == BOUNDARY_PRECISION:
         keep = _others(segment, {}, BOUNDARY_PRECISION)
         result = to_half(result, BOUNDARY_PRECISION, keep=keep, boundary=setting.fp16_boundaries)
-    typed = min(_floats(by_node) & support.typed, key=EXACTNESS.__getitem__, default=floats_in)
+    written = [precision for precision in _floats(by_node) & support.typed if holds_halves(result, precision)]
+    typed = min(written, key=EXACTNESS.__getitem__, default=floats_in)
     quantized = [p for p in PRECISIONS if p in QUANTIZED.intersection(by_node.values()) and is_quantized(result)]
     return Transformed(
         model=result,
@@ -186,6 +194,17 @@ def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backe
     if WEIGHTS_ALONE in by_node.values():
         result = store_in_blocks(result, keep=_identities_of_others(segment, by_node, WEIGHTS_ALONE))
     return result
+
+
+def _raised(model: onnx.ModelProto, precision: str) -> onnx.ModelProto:
+    """Return the model at an opset whose operators have bfloat16; itself where it can't be raised, or needn't be."""
+    if precision != "bf16":
+        return model
+    try:
+        return ir.to_proto(raised_copy(model, *BFLOAT16_VERSIONS))
+    except QuantizationError as error:
+        logger.info("Some operators stay float32: %s", error)
+        return model
 
 
 def _identities_of_others(segment: Segment, by_node: Mapping[str, str], precision: str) -> set[str]:

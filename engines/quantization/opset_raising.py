@@ -1,4 +1,4 @@
-"""Raises a model to the opset that first has the quantized tensors to be written."""
+"""Raises a model to the opset that first has the types to be written."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import onnx
 import onnx_ir as ir
 
 from engines.errors import QuantizationError
-from engines.quantization.schemes import QuantizedType
 from partitioner.model.opset_versions import means_the_same
 
 
-def raised_copy(model: onnx.ModelProto, numbers: QuantizedType) -> ir.Model:
-    """Copy a model, at the opset of a quantized type where its own is older.
+def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Model:
+    """Copy a model, at an opset where its own is older.
 
     The opset alone changes where every operator means the same in both. Else ONNX's converter rewrites the model.
+
+    Args:
+        model: Is not changed.
+        wanted: The opset.
+        ir_version: The version of the file format that came with it.
 
     Raises:
         QuantizationError: The converter can't.
     """
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), numbers.opset)
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), wanted)
     work = ir.from_proto(model)
-    if opset < numbers.opset:
-        if all(_keeps_its_meaning(op, opset, numbers.opset) for op in work.graph.all_nodes() if not op.domain):
-            work.opset_imports[""] = numbers.opset
+    if opset < wanted:
+        if all(_keeps_its_meaning(op, opset, wanted) for op in work.graph.all_nodes() if not op.domain):
+            work.opset_imports[""] = wanted
         else:
-            work = ir.from_proto(_converted(model, opset, numbers.opset))
-    work.ir_version = max(work.ir_version, numbers.ir_version)
+            work = ir.from_proto(_converted(model, opset, wanted))
+    work.ir_version = max(work.ir_version, ir_version)
     return work
 
 
@@ -41,6 +45,6 @@ def _converted(model: onnx.ModelProto, opset: int, wanted: int) -> onnx.ModelPro
     except Exception as error:  # its C++ part raises RuntimeError and others
         message = str(error).strip().splitlines()[0].rstrip(".")
         raise QuantizationError(
-            f"The model can't be raised from opset {opset} to {wanted}, the first that can hold it quantized: "
+            f"The model can't be raised from opset {opset} to {wanted}, the first with such types: "
             f"{message}. Export it at opset {wanted} or newer."
         ) from error

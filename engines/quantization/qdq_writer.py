@@ -82,7 +82,7 @@ def prepare(model: onnx.ModelProto, numbers: QuantizedType = INT8) -> tuple[ir.M
     Raises:
         QuantizationError: ONNX's converter can't raise the model's opset.
     """
-    work = raised_copy(model, numbers)
+    work = raised_copy(model, numbers.opset, numbers.ir_version)
     names = {node.op: node.name for node in Graph.of(work).nodes}
     fold_batch_norms(work.graph)
     return work, names

@@ -47,7 +47,7 @@ def store_in_blocks(model: onnx.ModelProto, *, keep: Collection[str] = ()) -> on
     chosen = [node.name for node in Graph.of(ir.from_proto(model)).nodes if node.name not in keep and _fits(node.op)]
     if not chosen:
         return model
-    work = raised_copy(model, INT4)
+    work = raised_copy(model, INT4.opset, INT4.ir_version)
     stored: dict[tuple[ir.Value, int], ir.Value] = {}
     for node in Graph.of(work).nodes:
         if node.name in chosen:

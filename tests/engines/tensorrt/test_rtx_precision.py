@@ -131,6 +131,22 @@ def test_model_that_the_precision_stage_writes_is_built_for_each_target_that_has
         assert precision in backend.precision_support(asked(target)).effective
 
 
+@pytest.mark.parametrize("opset", [9, 12, 17])
+def test_bfloat16_is_computed_in_a_model_of_an_opset_that_has_none(opset: int, workshop: Workshop) -> None:
+    images = "g (float[1,3,6,6] x) => (float[1,4,4,4] y) <float[4,3,3,3] w> { a = Conv(x, w) y = Relu(a) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {images}')
+    weights = np.random.default_rng(2).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    del model.graph.value_info[:]
+
+    wish = precision_options("bf16", calibration=Calibration())
+    compiled = workshop.compile(workshop.write(model), engine="tensorrt-rtx", precision=wish)
+
+    figures = compiled.report.as_json()["precision"]["figures"]
+    assert compiled.precision_effective == "bf16"
+    assert 1e-4 < figures["max_abs"] < 0.1  # as if nothing were rounded, it would be zero
+
+
 @pytest.mark.parametrize(
     ("precision", "target", "said"),
     [
