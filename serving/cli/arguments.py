@@ -289,7 +289,7 @@ COMPILE = Command(
 
 CALIBRATE = Command(
     name="calibrate",
-    help="learn the ranges of a model's tensors, for int8",
+    help="learn the ranges of a model's tensors, for int8 and fp8",
     configure=_configure_calibrate,
     run=lazy("serving.cli.calibrate:calibrate_"),
 )
