@@ -146,10 +146,15 @@ class PrecisionStage:
             text = path.read_text(encoding="utf-8")
         self._context.cache.put_record(self._key, {"plan": dict(self._plan), "precision": self.figures, "table": text})
 
+    @property
+    def _asked(self) -> set[str]:
+        """The precisions that the user names."""
+        return {self._options.asked, *(rule.precision for rule in self._options.rules)}
+
     def _warn_of_processor(self) -> None:
         if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
             return
-        for precision in sorted({self._options.asked, *(rule.precision for rule in self._options.rules)}):
+        for precision in sorted(self._asked):
             for sentence in precision_warnings(precision, processor_flags()):
                 logger.warning("%s", sentence)
 
@@ -205,8 +210,7 @@ class PrecisionStage:
             )
             self._check_samples(calibration.data, read)
             return CalibrationTable.load(path, model=None)
-        asked = {self._options.asked, *(rule.precision for rule in self._options.rules)}
-        if needy := sorted(CALIBRATED & asked):
+        if needy := sorted(CALIBRATED & self._asked):
             raise PrecisionError(
                 f"{needy[0]} needs calibration: give samples of the model's inputs (.npz, a folder, or "
                 "module:function), or the ranges.json that `trtnode calibrate` wrote."
@@ -219,11 +223,12 @@ class PrecisionStage:
         Raises:
             PrecisionError: There are too few, and the user doesn't allow it.
         """
-        quantizes = not {"int8", "auto"}.isdisjoint((self._options.asked, *(r.precision for r in self._options.rules)))
-        if quantizes and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few:
+        quantizing = sorted(self._asked & {*CALIBRATED, "auto"})
+        if quantizing and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few:
+            precision = "int8" if quantizing[0] == "auto" else quantizing[0]
             raise PrecisionError(
-                f"{source}: int8 needs at least {FEWEST_SAMPLES} samples, and there are {samples}: its accuracy would "
-                "be measured on what its ranges came from. Give more, or accept that with --allow-few-samples "
+                f"{source}: {precision} needs at least {FEWEST_SAMPLES} samples, and there are {samples}: its accuracy "
+                "would be measured on what its ranges came from. Give more, or accept that with --allow-few-samples "
                 "(calibration.allow_few_samples)."
             )
 

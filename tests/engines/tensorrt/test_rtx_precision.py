@@ -13,12 +13,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto
 
 from engines import BuildOptions, Calibration
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.names import TARGET_NAMES
 from engines.backends.registry import get_backend
-from engines.errors import BuildError
+from engines.errors import BuildError, PrecisionError
 from engines.precision.rewriting import Setting, transform
 from engines.quantization.calibrator import calibrate
 from engines.quantization.dataset import CalibrationDataset
@@ -82,8 +83,9 @@ def test_accuracy_is_measured_on_the_rewritten_model_run_natively(
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A model as one segment, and its ranges."""
+    """A model as one segment, its ranges, and the samples that they come from."""
 
+    data: Calibration
     proto: onnx.ModelProto
     segment: Segment
     table: CalibrationTable
@@ -100,7 +102,8 @@ class Example:
         graph_view = clean_up(load_model(path))
         parts = {"nodes": graph_view.nodes, "inputs": graph_view.inputs, "outputs": graph_view.outputs}
         table = calibrate(path, CalibrationDataset(folder / "samples.npz"))
-        return cls(onnx.load(path), Segment(name="segment_0", level=0, **parts), table)
+        data = Calibration(data=str(folder / "samples.npz"))
+        return cls(data, onnx.load(path), Segment(name="segment_0", level=0, **parts), table)
 
     def written_in(self, precision: str) -> onnx.ModelProto:
         setting = Setting(asked=precision, nodes=(precision,) * len(self.segment.nodes), table=self.table)
@@ -129,6 +132,48 @@ def test_model_that_the_precision_stage_writes_is_built_for_each_target_that_has
     else:
         assert len(backend.build(path, asked(target))) > 1000
         assert precision in backend.precision_support(asked(target)).effective
+
+
+@pytest.mark.parametrize(
+    ("precision", "rule", "effective", "types"),
+    [
+        ("int8", "node=second:fp8", "fp8", {TensorProto.INT8, TensorProto.FLOAT8E4M3FN}),
+        ("fp16", "node=second:int4", "int4", {TensorProto.FLOAT16, TensorProto.INT4}),
+    ],
+)
+def test_nodes_of_several_precisions_share_an_engine(
+    precision: str, rule: str, effective: str, types: set[int], workshop: Workshop
+) -> None:
+    named = "g (float[2,64] x) => (float[2,8] y) { [first] a = MatMul(x, w) b = Relu(a) [second] y = MatMul(b, v) }"
+    example = Example.of(named, workshop.folder, w=(64, 32), v=(32, 8))
+    wish = precision_options(precision, rule, calibration=example.data, min_cosine=0.5)
+
+    compiled = workshop.compile(
+        workshop.write(example.proto), engine="tensorrt-rtx", build=asked("sm89"), precision=wish
+    )
+
+    found = envelope(compiled)
+    assert (found["node_precisions"]["first"], found["node_precisions"]["second"]) == (precision, effective)
+    assert found["precision_effective"] == effective
+    setting = Setting(asked=precision, nodes=(precision, precision, effective), table=example.table)
+    written = transform(example.proto, example.segment, setting, get_backend("tensorrt-rtx")).model
+    assert types <= {tensor.data_type for tensor in written.graph.initializer}
+
+
+@pytest.mark.parametrize(
+    ("samples", "problem"), [(0, "fp8 needs calibration: give samples"), (7, "fp8 needs at least 8 samples, and there")]
+)
+def test_float8_needs_the_calibration_of_int8(
+    samples: int, problem: str, pair: pathlib.Path, workshop: Workshop, tmp_path: pathlib.Path
+) -> None:
+    np.savez(tmp_path / "few.npz", x=np.ones((samples, 1, 4), np.float32))
+    few = Calibration(data=str(tmp_path / "few.npz") if samples else None)
+
+    with pytest.raises(PrecisionError, match=problem) as caught:
+        workshop.compile(
+            pair, engine="tensorrt-rtx", build=asked("sm89"), precision=precision_options("fp8", calibration=few)
+        )
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("opset", [9, 12, 17])
@@ -180,13 +225,12 @@ def test_rule_about_some_nodes_is_held_to_the_targets_too(
 def test_fallback_of_int8_is_one_that_every_target_has(target: str, fallback: str, workshop: Workshop) -> None:
     """No plan is accurate enough, so all are tried."""
     example = Example.of(IMAGES, workshop.folder, w=(16, 16, 3, 3), v=(8, 16, 1, 1))
-    data = Calibration(data=str(workshop.folder / "samples.npz"))
 
     compiled = workshop.compile(
         workshop.write(example.proto),
         engine="tensorrt-rtx",
         build=asked(target, "sm89"),
-        precision=precision_options("int8", calibration=data, max_abs=0.0),
+        precision=precision_options("int8", calibration=example.data, max_abs=0.0),
     )
 
     tried = compiled.report.as_json()["precision"]["tried"]
