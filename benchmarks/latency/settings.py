@@ -8,6 +8,7 @@ import onnxruntime
 
 from benchmarks.latency.openers import OPENVINO_PROVIDER, Opener, open_openvino, open_provider
 from engines import CompileOptions
+from engines.backends.names import PRECISION_NAMES
 from engines.precision.accuracy_budget import AccuracyBudget
 from engines.precision.options import PrecisionOptions
 
@@ -17,7 +18,8 @@ PRECISIONS: Mapping[str, CompileOptions] = {
     "fp32": CompileOptions(tune=True),
     **{
         name: CompileOptions(tune=True, precision=PrecisionOptions(asked=name, budget=WITHOUT_BUDGET))
-        for name in ("fp16", "bf16", "int8")
+        for name in PRECISION_NAMES
+        if name != "fp32"
     },
     "auto": CompileOptions(tune=True, precision=PrecisionOptions(asked="auto")),
 }

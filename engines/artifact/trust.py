@@ -78,7 +78,8 @@ class Trust:
         if envelope.backend in self.allow_unsigned or self._is_signed(envelope):
             return
         if envelope.signature is None:
-            raise EngineRejectedError(segment, f"it has no signature, and engines of {envelope.backend} need one.")
+            problem = f"it has no signature, and engines of {envelope.backend} need one: `trtnode sign` signs the file"
+            raise EngineRejectedError(segment, f"{problem}, and trust.keys or --trust-key names the key.")
         whose = "a trusted key" if self.keys else "this machine, and no key is trusted"
         raise EngineRejectedError(segment, f"its signature is not of {whose}, or what it covers was changed.")
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
 EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
-PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8"]
+PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
@@ -29,8 +29,17 @@ ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
 TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 """GPUs that engines are built for where the library can choose, by compute capability: sm86 is 8.6."""
 
-ONLY_ON_THE_GPU = frozenset({"sm70", "sm72", "sm87", "sm90", "sm100", "sm101", "sm103", "sm110"})
-"""Compute capabilities of GPUs that TensorRT alone builds for, on a machine that has one."""
+ONLY_ON_THE_GPU = {
+    "sm70": "V100",
+    "sm72": "Jetson Xavier",
+    "sm87": "Jetson Orin",
+    "sm90": "H100, H200",
+    "sm100": "B200",
+    "sm101": "Thor",
+    "sm103": "B300",
+    "sm110": "Thor",
+}
+"""Compute capabilities of GPUs that TensorRT alone builds for, on a machine that has one; and GPUs that have them."""
 
 CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
 """Built-in ones. Installed packages may add others."""
@@ -45,5 +54,6 @@ def target_problem(name: str) -> str | None:
         return None
     known = f"should be one of {', '.join(TARGET_NAMES)}"
     if name in ONLY_ON_THE_GPU:
-        return f"{known} (engine tensorrt builds for {name}, on a machine that has it)"
+        gpus = ONLY_ON_THE_GPU[name]
+        return f"{known} ({name}, {gpus}, is none of RTX: engine tensorrt builds for it, on a machine that has one)"
     return known

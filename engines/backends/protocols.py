@@ -30,12 +30,14 @@ class PrecisionSupport:
         typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
         accelerated: Precisions that this device computes in hardware, faster than float32.
         boundary_precisions: Precisions in which its engines hand tensors to each other without a conversion.
+        lacking: Precisions that the library has and a GPU that is built for lacks, each with the GPUs, in a few words.
     """
 
     effective: Mapping[str, str]
     typed: frozenset[str] = frozenset()
     accelerated: frozenset[str] = frozenset()
     boundary_precisions: frozenset[str] = frozenset()
+    lacking: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,10 @@ class Backend(Protocol):
         """Return whether the library computes this node right, or as the user allows."""
         ...
 
+    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
+        """Return whether all GPUs that these options build for compute this node in its types."""
+        ...
+
     def unavailable_reason(self) -> str | None:
         """Return why nothing can be built here, and how to mend that; None if it can.
 
@@ -153,8 +159,8 @@ class Backend(Protocol):
         """
         ...
 
-    def precision_support(self) -> PrecisionSupport:
-        """Return the precisions that there are on this device."""
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
+        """Return the precisions that there are on the device that these options build for; None for the defaults."""
         ...
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:

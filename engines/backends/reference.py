@@ -52,6 +52,10 @@ class ReferenceBackend:
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
         return SUPPORTED
 
+    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
+        """Accept every node: Python has all types."""
+        return SUPPORTED
+
     def unavailable_reason(self) -> str | None:
         """Return None: the reference comes with onnx."""
         return None
@@ -63,7 +67,7 @@ class ReferenceBackend:
     def check_options(self, options: BuildOptions) -> None:
         """Accept all: there are none."""
 
-    def precision_support(self) -> PrecisionSupport:
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
         """Return the types of models, none of which is faster than another."""
         half = frozenset({"fp16"})
         return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=half, boundary_precisions=half)

@@ -16,6 +16,7 @@ from engines.build.checker import EngineFile, fits
 from engines.build.context import CompileContext
 from engines.build.order import BuildOrder, BuildOrders
 from engines.errors import BuildError, UnknownShapeError, WorkerError
+from engines.onnxruntime.bfloat16 import with_float32_kernels
 from engines.precision.rewriting import FLOAT32, Setting, Transformed
 from engines.runtime.engine_loading import ORIGIN_SUFFIX
 from partitioner import Graph, ReasonCode, Segment
@@ -94,11 +95,14 @@ class EngineBuilder:
         return self._build(key, order, self._context.options.build_timeout_s if timeout_s is None else timeout_s)
 
     def rewritten(self, engine: BuiltEngine) -> BuiltEngine:
-        """Return the model that an engine was built from, as an engine of ONNX Runtime, which runs anywhere."""
+        """Return the model that an engine was built from, as an engine of ONNX Runtime, which runs anywhere.
+
+        bfloat16 is computed in float32 there, and each result rounded.
+        """
         order, backend = self._made[engine.key], get_backend(NATIVE_ENGINE)
         transformed = order.transformed()
         path = self._path(f"{engine.key}-rewritten")
-        write_model(transformed.model, path)
+        write_model(with_float32_kernels(transformed.model), path)
         envelope = dataclasses.replace(
             order.envelope(path, transformed),
             backend=backend.name,

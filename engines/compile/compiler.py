@@ -12,7 +12,7 @@ import tempfile
 from engines.artifact.cache import EngineCache
 from engines.artifact.compiled_model import CompiledModel
 from engines.backends.names import NATIVE
-from engines.backends.registry import build_options_of, get_backend, only_builds_reason, with_next_engine
+from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
 from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
@@ -101,12 +101,7 @@ def _check_library(engine: str, options: CompileOptions) -> None:
         NotRunHereError: Its engines would have to run here.
         PrecisionError: It lacks a precision.
     """
-    if engine != NATIVE:
-        get_backend(engine).check_options(options.build)
-    taken = build_options_of(engine)
-    idle = [name for name in options.build.tensorrt.chosen() if name not in taken]
-    if idle:
-        logger.warning("Engine %s lacks these options, so they have no effect: %s", engine, ", ".join(idle))
+    check_build_options(engine, options.build)
     if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
         raise BackendMissingError(problem)
     _check_runs_here(engine, options)
@@ -117,11 +112,9 @@ def _check_runs_here(engine: str, options: CompileOptions) -> None:
     """Refuse what needs engines to run, where they are only built.
 
     Raises:
-        NotRunHereError: Engines would be measured, or their accuracy judged.
+        NotRunHereError: Engines would be measured.
     """
-    precisions = {options.precision.asked, *(rule.precision for rule in options.precision.rules)}
-    judged = sorted(precisions & {"auto", "bf16"})  # ONNX Runtime could not stand in: it computes no bfloat16
-    wishes = ["--tune"] * options.tune + [f"--precision {name}" for name in judged]
+    wishes = ["--tune"] * options.tune + ["--precision auto"] * (options.precision.asked == "auto")
     if wishes and (reason := only_builds_reason(engine, options.build)):
         raise NotRunHereError(wishes[0], engine, reason)
 

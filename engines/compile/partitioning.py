@@ -10,8 +10,9 @@ import pathlib
 import time
 
 from engines.artifact.cache import EngineCache
+from engines.backends.build_options import BuildOptions
 from engines.backends.names import NATIVE
-from engines.backends.registry import get_backend, with_next_engine
+from engines.backends.registry import check_build_options, get_backend, with_next_engine
 from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
@@ -24,6 +25,7 @@ from engines.onnxruntime.limits import native_limits
 from engines.onnxruntime.type_inference import OutputTypes, native_types
 from partitioner import (
     Graph,
+    Node,
     Partition,
     PartitionOptions,
     Predicate,
@@ -53,6 +55,7 @@ def partition_model(
     Raises:
         PartitionError: As ``compile_model``.
         UnknownBackendError: As ``compile_model``.
+        BuildOptionError: As ``compile_model``.
         InputShapesError: As ``compile_model``.
         BackendMissingError: As ``compile_model``.
     """
@@ -64,6 +67,7 @@ def partition_model(
 def _partition_for(
     engine: str, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None
 ) -> tuple[Partition, Report]:
+    check_build_options(engine, options.build)
     start = time.perf_counter()
     wishes = options.partition
     graph = cleaned(source, options.shapes, freeze=wishes.freeze_initializers, as_if_fixed=True)
@@ -71,10 +75,10 @@ def _partition_for(
     _warn_of_idle_globs(graph, wishes)
     what_if_frozen = None
     with SubprocessWorker() as worker:
-        partition = _partition_cleaned(graph, engine, wishes, cache, worker)
+        partition = _partition_cleaned(graph, engine, options, cache, worker)
         if any(value.is_initializer() for value in graph.inputs):
             frozen = cleaned(source, options.shapes, freeze=True, as_if_fixed=True)
-            what_if_frozen = partition.what_if_frozen(_partition_cleaned(frozen, engine, wishes, cache, worker))
+            what_if_frozen = partition.what_if_frozen(_partition_cleaned(frozen, engine, options, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
     report = partition.report(model=source.name, engine=engine)
     labelled_by = _source_of_labels(engine)
@@ -103,23 +107,37 @@ def partition_source(context: CompileContext) -> Partition:
         graph = complete_shapes(graph, native_types(ask, context.folder), native=True)
     seconds = time.perf_counter() - start
     _warn_of_idle_globs(graph, options.partition)
-    partition = _partition_cleaned(graph, context.engine, options.partition, context.cache, context.worker)
+    partition = _partition_cleaned(graph, context.engine, options, context.cache, context.worker)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
 
 def _partition_cleaned(
-    graph: Graph, engine: str, options: PartitionOptions, cache: EngineCache | None, worker: SubprocessWorker
+    graph: Graph, engine: str, options: CompileOptions, cache: EngineCache | None, worker: SubprocessWorker
 ) -> Partition:
-    table = _table(engine, options)
+    wishes = options.partition
+    table = _on_targets(_table(engine, wishes), engine, options.build)
     if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
-        return partition_graph(expand_functions(graph, table, options), table, options)
+        return partition_graph(expand_functions(graph, table, wishes), table, wishes)
     backend = get_backend(engine)
-    reading = WholeModels(backend, cache, worker).read(graph, table, options)
-    reading = reading.on(expand_functions(reading.graph, reading.judge(table), options))
-    supports = ask_library(backend, reading, options, cache, worker)
-    partition = partition_graph(reading.graph, supports, options)
+    reading = WholeModels(backend, cache, worker).read(graph, table, wishes)
+    reading = reading.on(expand_functions(reading.graph, reading.judge(table), wishes))
+    supports = _on_targets(ask_library(backend, reading, wishes, cache, worker), engine, options.build)
+    partition = partition_graph(reading.graph, supports, wishes)
     refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
     return partition.demote(refused) if refused else partition
+
+
+def _on_targets(supports: Predicate, engine: str, options: BuildOptions) -> Predicate:
+    """Refine a rule by the types of the GPUs that engines are built for. The library itself is asked about none."""
+    if engine == NATIVE:
+        return supports
+    check = get_backend(engine).check_targets
+
+    def rule(node: Node) -> Verdict:
+        verdict = supports(node)
+        return check(node, options) if verdict.supported else verdict
+
+    return rule
 
 
 def _source_of_labels(engine: str) -> str:

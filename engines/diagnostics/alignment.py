@@ -25,7 +25,7 @@ from partitioner import Graph, embedded_engine, load_model
 
 logger = logging.getLogger(__name__)
 
-MIN_SQNR_DB: Mapping[str, float] = {"fp32": 60.0, "fp16": 40.0, "bf16": 25.0, "int8": 10.0}
+MIN_SQNR_DB: Mapping[str, float] = {"fp32": 60.0, "fp16": 40.0, "bf16": 25.0, "int8": 10.0, "fp8": 10.0, "int4": 10.0}
 """A value whose signal-to-quantization-noise ratio is lower differs by more than rounding, by precision."""
 
 

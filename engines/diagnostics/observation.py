@@ -17,6 +17,7 @@ from engines.backends.registry import get_backend
 from engines.build import jobs
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.errors import BuildError, EngineError, ExecutionError
+from engines.precision.rules import QUANTIZED
 from engines.runtime.buffers import input_buffer
 from engines.runtime.executor import open_executable
 from partitioner import Graph, TensorSpec, embedded_engine, extract_model, is_compiled, load_model, replaced_model
@@ -98,8 +99,8 @@ def run_inside(
     outputs = [_typed(value, wanted[value.name or ""]) for value in inner]
     source, target = folder / "inside.onnx", folder / "inside.engine"
     write_model(replaced_model(model, op, outputs=outputs), source)
-    if envelope.precision_effective == "int8":
-        raise BuildError(f"{op.name} is quantized by ranges that the file doesn't hold, so it can't be built again.")
+    if envelope.precision_effective in QUANTIZED:
+        raise BuildError(f"{op.name} is quantized, and the file doesn't hold what that takes, so it isn't built again.")
     options = BuildOptions(precision=envelope.precision_effective)
     worker.call(jobs.build, BUILD_TIMEOUT_S, backend.name, source, target, options)
     inputs = [v for v in op.inputs if v is not None and not is_constant(v)]

@@ -53,6 +53,10 @@ class OpenVinoBackend:
         """Label a node by the tables; see ``engines.openvino.labels``."""
         return labels.label(node)
 
+    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
+        """Accept every node: the processor computes all types that the tables let through."""
+        return SUPPORTED
+
     def target_device(self, options: BuildOptions) -> Device:
         """Return the device of this machine."""
         return self.device()
@@ -80,9 +84,12 @@ class OpenVinoBackend:
             return SUPPORTED
         return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO's CPU plugin has no {refused[0]}.")
 
-    @functools.cache  # noqa: B019  (one backend a process)
-    def precision_support(self) -> PrecisionSupport:
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
         """Ask compiled models: without float16 in hardware, they compute in bfloat16 or float32 instead."""
+        return self._support
+
+    @functools.cached_property
+    def _support(self) -> PrecisionSupport:
         told = {precision: _inference_precision(hint) for precision, hint in INFERENCE_PRECISIONS.items()}
         capabilities = _core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
         return PrecisionSupport(

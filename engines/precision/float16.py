@@ -84,6 +84,14 @@ def half_interface(
     return _Conversion(inferred, precision, keep, ranges or {}, ()).half_interface()
 
 
+def holds_halves(model: onnx.ModelProto, precision: str) -> bool:
+    """Return whether something in a model has the other type: a value, a weight, or the result of a Cast."""
+    half, graph = HALF_TYPES[precision], model.graph
+    casts = {a.i for node in graph.node if node.op_type == "Cast" for a in node.attribute if a.name == "to"}
+    values = (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
+    return half in casts.union(values, (tensor.data_type for tensor in graph.initializer))
+
+
 class _Conversion:
     """One conversion. A float32 value has up to two versions, the second of which gets a name of its own."""
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 
 import onnx
 import onnx_ir as ir
 
+from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend, PrecisionSupport
-from engines.errors import PrecisionError
+from engines.errors import PrecisionError, QuantizationError
 from engines.precision.boundary_types import typed
-from engines.precision.float16 import captured_names, half_interface, to_half
-from engines.precision.rules import EXACTNESS, PRECISIONS
+from engines.precision.float16 import captured_names, half_interface, holds_halves, to_half
+from engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
+from engines.quantization.opset_raising import raised_copy
 from engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
 from engines.quantization.table import CalibrationTable
+from engines.quantization.weight_blocks import store_in_blocks
 from partitioner import Segment, TensorSpec
 from partitioner.graph.view import specs
+
+logger = logging.getLogger(__name__)
+
+BFLOAT16_VERSIONS = (22, 10)
+"""The first opset in which all convolutions and poolings have bfloat16, and its file format."""
 
 BOUNDARY_PRECISION = "fp16"
 """The precision that boundary tensors between two engines may have."""
@@ -91,16 +100,21 @@ class Transformed:
     is_float32: bool = False
 
 
-def check_available(backend: Backend, precisions: Iterable[str]) -> None:
-    """Refuse precisions that a backend doesn't have.
+def check_available(backend: Backend, precisions: Iterable[str], options: BuildOptions | None = None) -> None:
+    """Refuse precisions that a backend doesn't have, or that a GPU lacks which is to be built for.
 
     Raises:
-        PrecisionError: The backend lacks one; the message names it and those that there are.
+        PrecisionError: One is lacking; the message names it and those that there are.
     """
-    effective = backend.precision_support().effective
+    support = backend.precision_support(options)
     for precision in precisions:
-        if precision not in effective:
-            known = ", ".join(sorted(effective, key=PRECISIONS.index))
+        if precision in support.lacking:
+            raise PrecisionError(
+                f"The engine {backend.name} has no {precision} here: {support.lacking[precision]}. Build for targets "
+                "that can (--target, or tensorrt.targets in servable.yaml), or ask for another precision."
+            )
+        if precision not in support.effective:
+            known = ", ".join(sorted(support.effective, key=PRECISIONS.index))
             raise PrecisionError(f"The engine {backend.name} has no {precision}; it has {known}. Ask for one of these.")
 
 
@@ -125,16 +139,18 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
     for precision in sorted(_floats(by_node) & support.typed):
         keep, ranges = _others(segment, by_node, precision), _ranges(setting)
         boundary = setting.fp16_boundaries if precision == BOUNDARY_PRECISION else ()
-        result = to_half(result, precision, keep=keep, ranges=ranges, boundary=boundary)
+        result = to_half(_raised(result, precision), precision, keep=keep, ranges=ranges, boundary=boundary)
     floats_in = _hint(by_node, support)
     if setting.fp16_boundaries and floats_in == BOUNDARY_PRECISION:
         keep = _others(segment, {}, BOUNDARY_PRECISION)
         result = to_half(result, BOUNDARY_PRECISION, keep=keep, boundary=setting.fp16_boundaries)
-    typed = min(_floats(by_node) & support.typed, key=EXACTNESS.__getitem__, default=floats_in)
+    written = [precision for precision in _floats(by_node) & support.typed if holds_halves(result, precision)]
+    typed = min(written, key=EXACTNESS.__getitem__, default=floats_in)
+    quantized = [p for p in PRECISIONS if p in QUANTIZED.intersection(by_node.values()) and is_quantized(result)]
     return Transformed(
         model=result,
         floats=floats_in,
-        effective="int8" if is_quantized(result) and "int8" in by_node.values() else typed,
+        effective=next(iter(quantized), typed),
         is_float32=result is model and floats_in == "fp32",
     )
 
@@ -166,18 +182,40 @@ def computed_in_half(model: onnx.ModelProto, segment: Segment, setting: Setting,
 
 
 def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> onnx.ModelProto:
-    """Return the model with Quantize and Dequantize operators around int8 nodes; itself where there are none."""
+    """Return the model with Quantize and Dequantize operators around quantized nodes; itself if there are none."""
     by_node = setting.by_node(segment)
-    if "int8" not in by_node.values() or setting.table is None or is_quantized(model):
+    if is_quantized(model):
         return model
-    floats = [node for node in segment.nodes if by_node[node.name] != "int8"]
-    names = {name for node in floats for name in (node.name, node.op.name or node.name)}
-    return quantize(model, setting.table, scheme_for(backend.name), keep=names)
+    result = model
+    if setting.table is not None:
+        for precision in sorted(CALIBRATED.intersection(by_node.values())):
+            keep = _identities_of_others(segment, by_node, precision)
+            result = quantize(result, setting.table, scheme_for(backend.name, precision), keep=keep)
+    if WEIGHTS_ALONE in by_node.values():
+        result = store_in_blocks(result, keep=_identities_of_others(segment, by_node, WEIGHTS_ALONE))
+    return result
+
+
+def _raised(model: onnx.ModelProto, precision: str) -> onnx.ModelProto:
+    """Return the model at an opset whose operators have bfloat16; itself where it can't be raised, or needn't be."""
+    if precision != "bf16":
+        return model
+    try:
+        return ir.to_proto(raised_copy(model, *BFLOAT16_VERSIONS))
+    except QuantizationError as error:
+        logger.info("Some operators stay float32: %s", error)
+        return model
+
+
+def _identities_of_others(segment: Segment, by_node: Mapping[str, str], precision: str) -> set[str]:
+    """Return the identities of the nodes that are not of a precision, in this model and by themselves."""
+    others = [node for node in segment.nodes if by_node[node.name] != precision]
+    return {name for node in others for name in (node.name, node.op.name or node.name)}
 
 
 def _floats(by_node: Mapping[str, str]) -> set[str]:
     """Return the precisions of nodes that aren't quantized."""
-    return {precision for precision in by_node.values() if precision != "int8"} or {"fp32"}
+    return set(by_node.values()) - QUANTIZED or {"fp32"}
 
 
 def _hint(by_node: Mapping[str, str], support: PrecisionSupport) -> str:

@@ -13,10 +13,18 @@ from partitioner import Graph, Node, UnknownOptionError
 
 logger = logging.getLogger(__name__)
 
-PRECISIONS = ("int8", "fp16", "bf16", "fp32")
+PRECISIONS = ("int4", "fp8", "int8", "fp16", "bf16", "fp32")
 """The least exact one first."""
 
-EXACTNESS = {"int8": 0, "fp16": 1, "bf16": 1, "fp32": 2}
+EXACTNESS = {"int4": 0, "fp8": 0, "int8": 0, "fp16": 1, "bf16": 1, "fp32": 2}
+
+CALIBRATED = frozenset({"fp8", "int8"})
+"""Precisions of weights and activations, which need the ranges of a calibration."""
+
+WEIGHTS_ALONE = "int4"
+"""The precision of weights beside activations in floats."""
+
+QUANTIZED = CALIBRATED | {WEIGHTS_ALONE}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Writes INT8 models: QuantizeLinear and DequantizeLinear where a target's engine library looks for them."""
+"""Writes INT8 and FP8 models: QuantizeLinear and DequantizeLinear where a target's engine library looks for them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from engines.errors import QuantizationError
 from engines.quantization.batch_norm_folding import add_constant, fold_batch_norms
 from engines.quantization.bias_correction import expected_shift
 from engines.quantization.cpu_features import needs_reduced_range, processor_flags
+from engines.quantization.opset_raising import raised_copy
 from engines.quantization.planner import QuantizationPlan, Weight, plan_quantization
-from engines.quantization.schemes import SCHEMES, QuantizationScheme
+from engines.quantization.schemes import FLOAT8, INT8, SCHEMES, QuantizationScheme, QuantizedType
 from engines.quantization.table import CalibrationTable
 from engines.quantization.weight_scales import channel_rows, weight_step
 from partitioner import Graph
@@ -24,19 +24,13 @@ from partitioner.model.values import is_constant
 
 logger = logging.getLogger(__name__)
 
-LOWEST_OPSET = 13
-"""The first in which scales belong to an axis."""
-
-LOWEST_IR_VERSION = 7
-"""Of that opset."""
-
 INT32_LIMIT = 2**31 - 2**8
 """The largest quantized bias, less what float32 may round."""
 
 
-def scheme_for(backend: str) -> QuantizationScheme:
+def scheme_for(backend: str, precision: str = INT8.name) -> QuantizationScheme:
     """Return a backend's scheme for this machine: smaller weights where its processor would overflow."""
-    scheme = SCHEMES[backend]
+    scheme = SCHEMES[backend].in_float8() if precision == FLOAT8.name else SCHEMES[backend]
     return scheme.reduced() if scheme.on_processor and needs_reduced_range(processor_flags()) else scheme
 
 
@@ -51,25 +45,25 @@ def quantize(
 ) -> onnx.ModelProto:
     """Quantize a model, or one segment of it, by the ranges of the whole model.
 
-    Weights are stored as symmetric int8 behind a DequantizeLinear, with one scale an output channel, or one a matrix
-    without channels. Activations pass a QuantizeLinear and a DequantizeLinear. BatchNormalization is folded before, and
-    an older opset is raised to 13. The mean error of rounded weights is taken from biases where the table has means.
+    Weights are stored around zero behind a DequantizeLinear, with one scale an output channel, or one a matrix without
+    channels. Activations pass a QuantizeLinear and a DequantizeLinear. BatchNormalization is folded before, and an
+    older opset is raised to that of the scheme's numbers. The mean error of rounded weights is taken from biases where
+    the table has means.
 
     Args:
-        model: Constants as initializers, nodes in topological order. It is not changed.
+        model: Constants as initializers, nodes in topological order. It is not changed. Nodes that are quantized
+            already must be kept.
         table: Ranges by value name.
         scheme: The target's form of quantized model.
         keep: Identities of nodes that stay float.
 
     Returns:
-        The quantized model, with the same inputs and outputs; the model itself if it is quantized already.
+        The quantized model, with the same inputs and outputs.
 
     Raises:
         QuantizationError: ONNX's converter can't raise the model's opset.
     """
-    if is_quantized(model):
-        return model
-    work, names = prepare(model)
+    work, names = prepare(model, scheme.numbers)
     plan = plan_quantization(work.graph, names, table, scheme, keep)
     for name, reason in plan.kept.items():
         logger.info("%s stays float: %s", name, reason)
@@ -79,8 +73,8 @@ def quantize(
     return ir.to_proto(work)
 
 
-def prepare(model: onnx.ModelProto) -> tuple[ir.Model, dict[ir.Node, str]]:
-    """Copy a model to an opset with per-channel scales, and fold its batch normalization.
+def prepare(model: onnx.ModelProto, numbers: QuantizedType = INT8) -> tuple[ir.Model, dict[ir.Node, str]]:
+    """Copy a model to the opset of a quantized type, and fold its batch normalization.
 
     Returns:
         The copy, and the identities of its nodes.
@@ -88,25 +82,10 @@ def prepare(model: onnx.ModelProto) -> tuple[ir.Model, dict[ir.Node, str]]:
     Raises:
         QuantizationError: ONNX's converter can't raise the model's opset.
     """
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), LOWEST_OPSET)
-    if opset < LOWEST_OPSET:
-        model = _raise_opset(model, opset)
-    work = ir.from_proto(model)
-    work.ir_version = max(work.ir_version, LOWEST_IR_VERSION)
+    work = raised_copy(model, numbers.opset, numbers.ir_version)
     names = {node.op: node.name for node in Graph.of(work).nodes}
     fold_batch_norms(work.graph)
     return work, names
-
-
-def _raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    try:
-        return onnx.version_converter.convert_version(model, LOWEST_OPSET)
-    except Exception as error:  # its C++ part raises RuntimeError and others
-        message = str(error).strip().splitlines()[0].rstrip(".")
-        raise QuantizationError(
-            f"The model can't be raised from opset {opset} to {LOWEST_OPSET}, the first with per-channel scales: "
-            f"{message}. Export it at opset {LOWEST_OPSET} or newer."
-        ) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,7 +154,8 @@ class _Writer:
     def _activation_scale(self, value: ir.Value) -> _Scale:
         low, high = self._plan.ranges[value]
         if self._scheme.signed:
-            step, zero = max(abs(low), abs(high)) / 127, np.zeros((), np.int8)
+            numbers = self._scheme.numbers
+            step, zero = max(abs(low), abs(high)) / numbers.largest, np.zeros((), numbers.dtype)
         else:
             low, high = min(low, 0.0), max(high, 0.0)
             step = (high - low) / 255
@@ -183,17 +163,18 @@ class _Writer:
         return self._scale(value, np.array(step, np.float32), zero)
 
     def _as_integers(self, source: ir.Value, weight: Weight) -> ir.Value:
-        """A constant as int8 behind a DequantizeLinear."""
-        axis = weight.axis
+        """A constant in the scheme's numbers behind a DequantizeLinear."""
+        axis, numbers = weight.axis, self._scheme.numbers
         if (source, axis) not in self._dequantized:
             values = _numbers(source)
-            step = weight_step(values, axis, short_sums=self._scheme.short_sums, grouped=weight.grouped)
-            self._scales[source] = self._scale(source, step, np.zeros(step.shape, np.int8), axis)
+            short, most = self._scheme.short_sums, numbers.largest
+            step = weight_step(values, axis, short_sums=short, grouped=weight.grouped, most=most)
+            self._scales[source] = self._scale(source, step, np.zeros(step.shape, numbers.dtype), axis)
             steps = _along(step, axis, values.ndim)
-            integers = np.rint(values / steps).clip(-127, 127).astype(np.int8)
+            stored = numbers.rounded(values / steps)
             if axis is not None:
-                self._errors[source, axis] = channel_rows(integers * steps - values, axis)
-            constant = add_constant(self._graph, f"{source.name}_int8", integers)
+                self._errors[source, axis] = channel_rows(stored.astype(np.float32) * steps - values, axis)
+            constant = add_constant(self._graph, f"{source.name}_{numbers.name}", stored)
             self._dequantized[source, axis] = self._add("DequantizeLinear", constant, source.name, self._scales[source])
         return self._dequantized[source, axis]
 
@@ -221,9 +202,10 @@ class _Writer:
         node.replace_input_with(2, self._add("DequantizeLinear", constant, constant.name, scale))
 
     def _scale(self, value: ir.Value, step: np.ndarray, zero_point: np.ndarray, axis: int | None = None) -> _Scale:
+        kind = self._scheme.numbers.name
         inputs = (
-            add_constant(self._graph, f"{value.name}_int8_step", step),
-            add_constant(self._graph, f"{value.name}_int8_zero_point", zero_point),
+            add_constant(self._graph, f"{value.name}_{kind}_step", step),
+            add_constant(self._graph, f"{value.name}_{kind}_zero_point", zero_point),
         )
         return _Scale(inputs, step, axis)
 

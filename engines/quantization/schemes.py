@@ -1,15 +1,47 @@
-"""The tensors that each engine library takes in eight bits, and how."""
+"""Quantized types, and the tensors that each engine library takes in eight bits, and how."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 
+import ml_dtypes
+import numpy as np
+
 WEIGHT_AXES = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the second input that counts output channels, where it is constant; Gemm's is 0 if it is transposed."""
 
 MOVING = frozenset("Flatten MaxPool Reshape Squeeze Transpose Unsqueeze".split())
 """Their result holds values of their first input, so both have one scale."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedType:
+    """Numbers that quantized tensors hold.
+
+    Attributes:
+        name: Name of the precision. It stands in the names of new tensors.
+        dtype: Element type.
+        largest: The number that the largest value of a range becomes.
+        opset: The first opset that has it in the forms that are written.
+        ir_version: Of that opset.
+    """
+
+    name: str
+    dtype: np.dtype
+    largest: float
+    opset: int
+    ir_version: int
+
+    def rounded(self, values: np.ndarray) -> np.ndarray:
+        """Round values in steps of the scale to these numbers; those beyond the range become the last ones."""
+        inside = values.clip(-self.largest, self.largest)
+        return (inside if self.dtype == FLOAT8.dtype else np.rint(inside)).astype(self.dtype)
+
+
+INT8 = QuantizedType(name="int8", dtype=np.dtype(np.int8), largest=127, opset=13, ir_version=7)
+FLOAT8 = QuantizedType(name="fp8", dtype=np.dtype(ml_dtypes.float8_e4m3fn), largest=448, opset=19, ir_version=9)
+INT4 = QuantizedType(name="int4", dtype=np.dtype(ml_dtypes.int4), largest=7, opset=21, ir_version=10)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +58,7 @@ class QuantizationScheme:
         integer_bias: True if biases are int32.
         on_processor: True if the library computes on the processor, not on an accelerator.
         short_sums: True if the processor adds two products at a time in 16 bits, with saturation.
+        numbers: The numbers of weights, and of activations where these are signed.
     """
 
     name: str
@@ -37,10 +70,15 @@ class QuantizationScheme:
     integer_bias: bool = False
     on_processor: bool = True
     short_sums: bool = False
+    numbers: QuantizedType = INT8
 
     def reduced(self) -> QuantizationScheme:
         """Return the scheme for processors without VNNI, where VPMADDUBSW adds two products in 16 bits."""
         return dataclasses.replace(self, short_sums=True)
+
+    def in_float8(self) -> QuantizationScheme:
+        """Return the scheme with 8-bit floats around zero in the place of integers."""
+        return dataclasses.replace(self, signed=True, numbers=FLOAT8)
 
 
 SCHEMES: Mapping[str, QuantizationScheme] = {

@@ -9,11 +9,13 @@ LARGEST = 127
 is less than 2**15."""
 
 
-def weight_step(values: np.ndarray, axis: int | None, *, short_sums: bool, grouped: bool = False) -> np.ndarray:
+def weight_step(
+    values: np.ndarray, axis: int | None, *, short_sums: bool, grouped: bool = False, most: float = LARGEST
+) -> np.ndarray:
     """Return the value of the integer 1 in each channel.
 
-    The largest absolute value becomes 127. Where a processor adds two products at a time in 16 bits, the largest sum of
-    two neighbours of one sign does. So weights keep nearly all of their 8 bits, unless two large ones meet.
+    The largest absolute value becomes ``most``. Where a processor adds two products at a time in 16 bits, the largest
+    sum of two neighbours of one sign does. So weights keep nearly all of their 8 bits, unless two large ones meet.
 
     Neighbours of OpenVINO are input channels 2i and 2i + 1 at one position of a kernel. Those of ONNX Runtime are
     elements 2i and 2i + 1 of all positions with their channels in a row. In kernels for groups or without channels, any
@@ -24,6 +26,7 @@ def weight_step(values: np.ndarray, axis: int | None, *, short_sums: bool, group
         axis: Axis of the output channels; None where all weights have one step.
         short_sums: True if the processor adds so.
         grouped: True if they are of a convolution with several groups of several channels.
+        most: The largest quantized weight.
 
     Returns:
         float32[channels], or a scalar. A channel of zeros gets the step of the largest one, so that its bias still has
@@ -34,7 +37,7 @@ def weight_step(values: np.ndarray, axis: int | None, *, short_sums: bool, group
     else:
         single = np.abs(values).max() if axis is None else np.abs(channel_rows(values, axis)).max(axis=(1, 2))
         largest = np.asarray(2 * single if short_sums else single)
-    return np.asarray(np.where(largest > 0, largest, largest.max() or 1.0) / LARGEST, np.float32)
+    return np.asarray(np.where(largest > 0, largest, largest.max() or 1.0) / most, np.float32)
 
 
 def channel_rows(values: np.ndarray, axis: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from engines.tensorrt.engine import TensorRtEngine
 from engines.tensorrt.labelling import labels, parser
 from engines.tensorrt.library import Installation, TensorRtLibrary, target_of
 from engines.tensorrt.loaded_engine import PROFILED, deserialize
+from engines.tensorrt.targets import check_types, lacking_precisions
 from engines.tensorrt.whole_model import read_model
 from partitioner import Allowance, Node, Verdict
 
@@ -104,14 +105,23 @@ class TensorRtBackend:
         """Label a node by the tables; see ``engines.tensorrt.labelling.labels``."""
         return labels.label(node, allow, self._library.table)
 
-    def precision_support(self) -> PrecisionSupport:
-        """Return each precision as it is asked for: a strongly typed network computes in the types of its model."""
-        reduced = frozenset({"fp16", "bf16", "int8"})
+    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
+        """Compare a node's types with those of the targets; see ``engines.tensorrt.targets``."""
+        return check_types(node, self._library.covered(options.tensorrt.targets))
+
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
+        """Return each precision as it is asked for: a strongly typed network computes in the types of its model.
+
+        Those that a target lacks are left out.
+        """
+        lacking = lacking_precisions(self._library.covered(options.tensorrt.targets if options else ()))
+        reduced = frozenset({"fp16", "bf16", "int8", "fp8", "int4"}).difference(lacking)
         return PrecisionSupport(
             effective={name: name for name in ("fp32", *sorted(reduced))},
-            typed=reduced - {"int8"},
+            typed=reduced & {"fp16", "bf16"},
             accelerated=reduced,
             boundary_precisions=frozenset({"fp16"}),
+            lacking=lacking,
         )
 
     def check_support(self, model: pathlib.Path) -> Verdict:
@@ -144,7 +154,10 @@ class TensorRtBackend:
             BackendMissingError: The library is not installed.
             BuildError: It refuses the model.
         """
-        taken = dataclasses.replace(options, tensorrt=self._library.options_of(options.tensorrt))
+        tensorrt = self._library.options_of(options.tensorrt)
+        if tensorrt.targets:
+            tensorrt = dataclasses.replace(tensorrt, targets=self._library.covered(tensorrt.targets))
+        taken = dataclasses.replace(options, tensorrt=tensorrt)
         if self._library.targets:
             taken = dataclasses.replace(taken, timing_cache=None)  # nothing is measured where no GPU is
         return build_engine(self._module(), model, taken)

@@ -14,6 +14,7 @@ import onnx
 
 from engines.errors import ExecutionError
 from engines.inputs.samples import Feeds, find_samples
+from engines.onnxruntime.bfloat16 import with_float32_kernels
 from engines.onnxruntime.session import NativeSession
 from engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, load_metric
 from engines.precision.options import Calibration
@@ -163,7 +164,8 @@ def measure_noise(observed: pathlib.Path, evaluation: EvaluationData, nodes: Map
     Raises:
         ModelLoadError: ONNX Runtime can't compute in this precision.
     """
-    reduced = {n: NativeSession(onnx.ModelProto.FromString(m), name=n, optimize=False) for n, m in nodes.items()}
+    models = {name: with_float32_kernels(onnx.ModelProto.FromString(model)) for name, model in nodes.items()}
+    reduced = {name: NativeSession(model, name=name, optimize=False) for name, model in models.items()}
     noise = _Noise()
     for values in _observe(observed, evaluation):
         for node, session in reduced.items():

@@ -21,7 +21,7 @@ from engines.precision.accuracy_budget import Figures
 from engines.precision.float16_boundaries import with_fp16_boundaries
 from engines.precision.options import PrecisionOptions
 from engines.precision.rewriting import Setting
-from engines.precision.rules import EXACTNESS, assign, at_least, join_precisions
+from engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
 from engines.quantization.table import CalibrationTable
 from engines.tuning import accuracy_jobs
 from engines.tuning.measurements import TIMEOUT_S, Measurements, PrecisionPlan
@@ -129,10 +129,9 @@ class PrecisionSearch:
     def _fallbacks(self) -> Iterator[str]:
         """Yield the precision asked for, then a more exact one that this machine still accelerates."""
         yield self._options.asked
-        if self._options.asked == "int8":
-            accelerated = self._backend.precision_support().accelerated
-            known = ("fp16",) if self._context.unchecked else ("bf16", "fp16")  # ONNX Runtime computes no bfloat16
-            yield from [precision for precision in known if precision in accelerated][:1]
+        if self._options.asked in QUANTIZED:
+            accelerated = self._backend.precision_support(self._context.options.build).accelerated
+            yield from [precision for precision in ("bf16", "fp16") if precision in accelerated][:1]
 
     def _accept(self, exact: BuiltPartition, precision: str) -> AcceptedPlan | None:
         """Find the plan of a precision that meets the budget with the fewest noisy nodes moved back; None if none."""
@@ -218,7 +217,7 @@ class PrecisionSearch:
 
     def _accelerated(self) -> list[str]:
         """Precisions that this machine computes faster, and that the library has."""
-        support = self._backend.precision_support()
+        support = self._backend.precision_support(self._context.options.build)
         wanted = [p for p in ("bf16", "fp16", "int8") if p in support.accelerated and support.effective.get(p) == p]
         return [p for p in wanted if p != "int8" or self._table is not None]
 

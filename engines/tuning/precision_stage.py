@@ -24,7 +24,7 @@ from engines.errors import EngineError, PrecisionError
 from engines.onnxruntime.limits import native_version
 from engines.precision.options import FEWEST_SAMPLES, Calibration
 from engines.precision.rewriting import check_available
-from engines.precision.rules import EXACTNESS, check_rules
+from engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
 from engines.quantization.cpu_features import precision_warnings, processor_flags
 from engines.quantization.qdq_writer import is_quantized
 from engines.quantization.schemes import SCHEMES
@@ -53,7 +53,7 @@ def check_engine(engine: str, options: CompileOptions) -> None:
     request = options.precision
     wanted = {request.asked, *(rule.precision for rule in request.rules)} - {"auto"}
     if engine != NATIVE:
-        check_available(get_backend(engine), sorted(wanted))
+        check_available(get_backend(engine), sorted(wanted), options.build)
     elif wanted - {"fp32"}:
         raise PrecisionError(
             f"Native execution computes in the model's own types, not in {', '.join(sorted(wanted - {'fp32'}))}. "
@@ -146,10 +146,15 @@ class PrecisionStage:
             text = path.read_text(encoding="utf-8")
         self._context.cache.put_record(self._key, {"plan": dict(self._plan), "precision": self.figures, "table": text})
 
+    @property
+    def _asked(self) -> set[str]:
+        """The precisions that the user names."""
+        return {self._options.asked, *(rule.precision for rule in self._options.rules)}
+
     def _warn_of_processor(self) -> None:
         if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
             return
-        for precision in sorted({self._options.asked, *(rule.precision for rule in self._options.rules)}):
+        for precision in sorted(self._asked):
             for sentence in precision_warnings(precision, processor_flags()):
                 logger.warning("%s", sentence)
 
@@ -168,7 +173,7 @@ class PrecisionStage:
     def _as_before(self, exact: BuiltPartition, search: PrecisionSearch) -> AcceptedPlan | None:
         """Apply the plan of an earlier compilation, or of an earlier cut in this one; None where none fits."""
         names = {node.name for segment in exact.partition.segments for node in segment.nodes}
-        if self._quantized and self._options.asked in ("int8", "auto"):
+        if self._quantized and self._options.asked in {*QUANTIZED, "auto"}:
             plan: Mapping[str, str] = dict.fromkeys(names, "int8")
         elif names <= self._plan.keys():
             plan = self._plan
@@ -205,10 +210,10 @@ class PrecisionStage:
             )
             self._check_samples(calibration.data, read)
             return CalibrationTable.load(path, model=None)
-        if "int8" in (self._options.asked, *(rule.precision for rule in self._options.rules)):
+        if needy := sorted(CALIBRATED & self._asked):
             raise PrecisionError(
-                "int8 needs calibration: give samples of the model's inputs (.npz, a folder, or module:function), or "
-                "the ranges.json that `trtnode calibrate` wrote."
+                f"{needy[0]} needs calibration: give samples of the model's inputs (.npz, a folder, or "
+                "module:function), or the ranges.json that `trtnode calibrate` wrote."
             )
         return None
 
@@ -218,11 +223,12 @@ class PrecisionStage:
         Raises:
             PrecisionError: There are too few, and the user doesn't allow it.
         """
-        quantizes = not {"int8", "auto"}.isdisjoint((self._options.asked, *(r.precision for r in self._options.rules)))
-        if quantizes and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few:
+        quantizing = sorted(self._asked & {*CALIBRATED, "auto"})
+        if quantizing and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few:
+            precision = "int8" if quantizing[0] == "auto" else quantizing[0]
             raise PrecisionError(
-                f"{source}: int8 needs at least {FEWEST_SAMPLES} samples, and there are {samples}: its accuracy would "
-                "be measured on what its ranges came from. Give more, or accept that with --allow-few-samples "
+                f"{source}: {precision} needs at least {FEWEST_SAMPLES} samples, and there are {samples}: its accuracy "
+                "would be measured on what its ranges came from. Give more, or accept that with --allow-few-samples "
                 "(calibration.allow_few_samples)."
             )
 

@@ -24,6 +24,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _targets(text: str) -> tuple[str, ...]:
+    if not _names(text):
+        raise argparse.ArgumentTypeError(f"names none; there are {', '.join(TARGET_NAMES)}")
     for name in _names(text):
         if problem := target_problem(name):
             raise argparse.ArgumentTypeError(f"{name!r} {problem}")
@@ -76,6 +78,7 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the graph, for a browser")
     _add_shape_option(parser, purpose="explain the model as if an input had this shape")
+    _add_target_option(parser)
     add_partition_options(parser)
 
 
@@ -125,13 +128,7 @@ def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--hardware-compatible", action="store_true", help="build for other GPU generations too")
     group.add_argument("--version-compatible", action="store_true", help="build for later TensorRT releases too")
-    group.add_argument(
-        "--target",
-        type=_targets,
-        default=(),
-        metavar="SM,SM",
-        help=f"GPUs that tensorrt-rtx builds for: {', '.join(TARGET_NAMES)}; default: every one from Ampere on",
-    )
+    _add_target_option(group)
     group.add_argument("--sparse", action="store_true", help="use structured sparsity, where weights have it")
     group.add_argument("--no-cuda-graphs", action="store_true", help="run without CUDA graphs")
     group.add_argument(
@@ -141,6 +138,16 @@ def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--build-timeout", type=positive, metavar="S", help="seconds for one engine of any library; default: 600"
+    )
+
+
+def _add_target_option(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--target",
+        type=_targets,
+        default=(),
+        metavar="SM,SM",
+        help=f"GPUs that tensorrt-rtx builds for: {', '.join(TARGET_NAMES)}; default: every one from Ampere on",
     )
 
 
@@ -289,7 +296,7 @@ COMPILE = Command(
 
 CALIBRATE = Command(
     name="calibrate",
-    help="learn the ranges of a model's tensors, for int8",
+    help="learn the ranges of a model's tensors, for int8 and fp8",
     configure=_configure_calibrate,
     run=lazy("serving.cli.calibrate:calibrate_"),
 )

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from engines import CompileOptions, EngineCache, partition_model
+from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
+from engines.backends.build_options import TensorRtOptions
 from partitioner import Allowance, PartitionOptions, Report
 from partitioner.cut.what_if import FrozenWhatIf
 from serving.cli.option_values import shapes_from
@@ -74,6 +75,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
         samples=getattr(arguments, "inputs", None),
         tune=getattr(arguments, "tune", False),
         shapes=shapes_from(arguments),
+        build=BuildOptions(tensorrt=TensorRtOptions(targets=arguments.target)),
     )
 
 

@@ -57,7 +57,7 @@ class OnePrecisionBackend(ReferenceBackend):
 
     name = "one-precision"
 
-    def precision_support(self) -> PrecisionSupport:
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
         return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"})
 
     def build_properties(self, options: BuildOptions) -> dict[str, str]:

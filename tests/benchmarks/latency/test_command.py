@@ -14,8 +14,10 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks.latency.settings import PRECISIONS
 from benchmarks.latency_report.results import LatencyResult, LatencyRow, read_result
 from engines import CompileOptions, compile_model
+from engines.backends.names import ASKED_PRECISIONS
 from serving.cli.program import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
@@ -32,6 +34,10 @@ def tiny(tmp_path: pathlib.Path) -> pathlib.Path:
     text = '<ir_version: 10, opset_import: ["": 18]> tiny (float[N, 3] x) => (float[N, 3] y) { y = Relu(x) }'
     onnx.save(onnx.parser.parse_model(text), path)
     return path
+
+
+def test_every_precision_that_can_be_asked_for_has_options() -> None:
+    assert set(PRECISIONS) == set(ASKED_PRECISIONS)
 
 
 def bench(model: pathlib.Path, *options: str) -> int:

@@ -44,7 +44,7 @@ def compute_in_half(backend: type[Any], monkeypatch: pytest.MonkeyPatch, *, cros
         typed=HALF if backend is ReferenceBackend else frozenset(),
         boundary_precisions=HALF if crosses else frozenset(),
     )
-    monkeypatch.setattr(backend, "precision_support", lambda _: support)
+    monkeypatch.setattr(backend, "precision_support", lambda *_: support)
 
 
 @pytest.fixture

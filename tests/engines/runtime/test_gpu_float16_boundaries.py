@@ -50,7 +50,7 @@ def test_a_tensor_between_engines_takes_half_the_memory_of_a_gpu(
     without = PrecisionSupport(effective=support.effective, typed=support.typed, accelerated=support.accelerated)
     sizes = []
     for offered in (support, without):
-        monkeypatch.setattr(TensorRtBackend, "precision_support", lambda _, offered=offered: offered)
+        monkeypatch.setattr(TensorRtBackend, "precision_support", lambda *_, offered=offered: offered)
         machine.clean()
         before = machine.gpu.memory.size
         executable = check(*compile_half(machine))

@@ -65,7 +65,7 @@ def test_target_that_lacks_a_type_refuses_the_build_in_the_librarys_words(build:
     ("target", "problem"),
     [
         ("sm85", "should be one of sm75, sm80, sm86, sm89, sm120, sm121."),
-        ("sm90", "sm121 (engine tensorrt builds for sm90, on a machine that has it)."),
+        ("sm90", "sm121 (sm90, H100, H200, is none of RTX: engine tensorrt builds for it, on a machine that has one)."),
     ],
 )
 def test_target_that_does_not_exist_is_refused_with_those_that_do(target: str, problem: str) -> None:

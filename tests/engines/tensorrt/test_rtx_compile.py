@@ -78,26 +78,6 @@ def test_people_are_told_in_one_sentence(compile_digits: Compile, capsys: pytest
     assert "Engines were built but not run: no GPU here." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("options", "precision"),
-    [
-        pytest.param(["--precision", "fp16"], "fp16", id="fp16"),
-        pytest.param(["--precision", "int8", "--calibration", str(DIGITS / "calibration.npz")], "int8", id="int8"),
-        pytest.param(["--precision", "fp16", "--max-abs", "1e-9"], "fp32", id="outside-the-budget"),
-    ],
-)
-def test_accuracy_is_measured_on_the_rewritten_model_run_natively(
-    options: list[str], precision: str, compile_digits: Compile, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compile_digits("--target", "sm86", "--json", *options) == 0
-
-    facts = json.loads(capsys.readouterr().out)["precision"]
-    (first, *_) = facts["tried"]
-    assert (facts["effective"], facts["evaluated_on"]) == (precision, "the rewritten model, run natively")
-    assert (first["precision"], first["samples"] > 0) == (options[1], True)
-    assert first["max_abs"] > 1e-9  # what was measured is the reduced precision, not the source
-
-
 def test_plan_of_precisions_is_recalled_from_the_cache(
     output: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +105,6 @@ def test_engine_that_runs_here_is_checked_and_the_report_needs_no_word(
         (["--strip-plan"], "TensorRT for RTX has no option strip_plan: it can't build engines without weights"),
         (["--tune"], "--tune runs engines, and those of tensorrt-rtx are only built here: no GPU here."),
         (["--precision", "auto"], "--precision auto runs engines, and those of tensorrt-rtx are only built here"),
-        (["--precision", "bf16"], "--precision bf16 runs engines, and those of tensorrt-rtx are only built here"),
     ],
 )
 def test_wish_that_can_not_be_met_here_is_one_sentence_and_exit_code_2(
@@ -145,8 +124,10 @@ def test_wish_that_can_not_be_met_here_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
+        (",", "names none; there are sm75, sm80, sm86, sm89, sm120, sm121"),
+        ("SM86", "'SM86' should be one of sm75"),
         ("sm86,sm85", "'sm85' should be one of sm75, sm80, sm86, sm89, sm120, sm121"),
-        ("sm90", "(engine tensorrt builds for sm90, on a machine that has it)"),
+        ("sm90", "(sm90, H100, H200, is none of RTX: engine tensorrt builds for it, on a machine that has one)"),
     ],
 )
 def test_unknown_target_is_a_usage_error_that_lists_the_known_ones(
@@ -154,6 +135,18 @@ def test_unknown_target_is_a_usage_error_that_lists_the_known_ones(
 ) -> None:
     assert compile_digits("--target", target) == 2
     assert sentence in capsys.readouterr().err
+    assert main(["explain", str(DIGITS / "digits.onnx"), "--target", target]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_target_given_twice_counts_once(
+    compile_digits: Compile, output: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compile_digits("--target", "sm89,sm86,sm89", "--json") == 0
+
+    (node,) = onnx.load(output).graph.node
+    envelope = json.loads(next(a.s for a in node.attribute if a.name == "envelope"))
+    assert (json.loads(capsys.readouterr().out)["engines_built"], envelope["options"]["TARGETS"]) == (1, "sm86,sm89")
 
 
 def test_options_without_effect_are_named_in_a_warning(

@@ -81,7 +81,7 @@ def test_unsigned_engine_is_refused(
     executable = load_executable(compiled, trust=Trust())
 
     assert executable.description["segments"] == 0
-    assert "it has no signature, and engines of tensorrt-rtx need one." in caplog.text
+    assert "it has no signature, and engines of tensorrt-rtx need one: `trtnode sign` signs the file" in caplog.text
 
 
 def test_allowed_engine_reaches_the_library(compiled: pathlib.Path, place_gpu: Callable[[str], None]) -> None:

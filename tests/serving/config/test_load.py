@@ -132,8 +132,19 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         pytest.param(
             MODEL + "  tensorrt: {targets: [sm86, sm90]}",
             "servable.yaml:4: models[0].tensorrt.targets[1]: should be one of sm75, sm80, sm86, sm89, sm120, sm121 "
-            '(engine tensorrt builds for sm90, on a machine that has it), not "sm90"',
+            '(sm90, H100, H200, is none of RTX: engine tensorrt builds for it, on a machine that has one), not "sm90"',
             id="no-such-target",
+        ),
+        pytest.param(
+            MODEL + "  tensorrt: {targets: sm86}",
+            'servable.yaml:4: models[0].tensorrt.targets: should be a list, not "sm86"',
+            id="target-without-a-list",
+        ),
+        pytest.param(
+            MODEL + "  tensorrt: {targets: [86]}",
+            "servable.yaml:4: models[0].tensorrt.targets[0]: should be 'sm75', 'sm80', 'sm86', 'sm89', 'sm120' or "
+            "'sm121', not 86",
+            id="target-that-is-a-number",
         ),
         pytest.param(
             MODEL + "  versions: 5",

@@ -1,0 +1,50 @@
+"""Raises a model to the opset that first has the types to be written."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from engines.errors import QuantizationError
+from partitioner.model.opset_versions import means_the_same
+
+
+def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Model:
+    """Copy a model, at an opset where its own is older.
+
+    The opset alone changes where every operator means the same in both. Else ONNX's converter rewrites the model.
+
+    Args:
+        model: Is not changed.
+        wanted: The opset.
+        ir_version: The version of the file format that came with it.
+
+    Raises:
+        QuantizationError: The converter can't.
+    """
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), wanted)
+    work = ir.from_proto(model)
+    if opset < wanted:
+        if all(_keeps_its_meaning(op, opset, wanted) for op in work.graph.all_nodes() if not op.domain):
+            work.opset_imports[""] = wanted
+        else:
+            work = ir.from_proto(_converted(model, opset, wanted))
+    work.ir_version = max(work.ir_version, ir_version)
+    return work
+
+
+def _keeps_its_meaning(op: ir.Node, opset: int, wanted: int) -> bool:
+    if not onnx.defs.has(op.op_type, wanted, "") or onnx.defs.get_schema(op.op_type, wanted, "").deprecated:
+        return False
+    return means_the_same(op, wanted, opset)
+
+
+def _converted(model: onnx.ModelProto, opset: int, wanted: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, wanted)
+    except Exception as error:  # its C++ part raises RuntimeError and others
+        message = str(error).strip().splitlines()[0].rstrip(".")
+        raise QuantizationError(
+            f"The model can't be raised from opset {opset} to {wanted}, the first with such types: "
+            f"{message}. Export it at opset {wanted} or newer."
+        ) from error
