@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from engines.tensorrt.library import TENSORRT_RTX
 from simulated_tensorrt.graphs import by_name
 from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.simulation import Bound
@@ -86,6 +87,7 @@ class IBuilderConfig(Speaks):
         self._profiles: list[IOptimizationProfile] = []
         self._cache: ITimingCache | None = None
         self._previews: set[str] = set()
+        self._targets: list[Any] = []
 
     def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None:
         self._limits[pool.name] = int(pool_size)
@@ -109,6 +111,21 @@ class IBuilderConfig(Speaks):
         return feature.name in self._previews
 
     @property
+    def num_compute_capabilities(self) -> int:
+        return len(self._targets)
+
+    @num_compute_capabilities.setter
+    def num_compute_capabilities(self, count: int) -> None:
+        self._targets = [self._trt.ComputeCapability.NONE] * count
+
+    def set_compute_capability(self, compute_capability: Any, index: int) -> bool:
+        self._targets[index] = compute_capability
+        return True
+
+    def get_compute_capability(self, index: int) -> Any:
+        return self._targets[index]
+
+    @property
     def num_optimization_profiles(self) -> int:
         return len(self._profiles)
 
@@ -121,7 +138,7 @@ class IBuilderConfig(Speaks):
 
     def create_timing_cache(self, serialized_timing_cache: Any) -> ITimingCache | None:
         data = bytes(memoryview(serialized_timing_cache))
-        facts: dict[str, Any] = {"machine": self._machine, "layers": []}
+        facts: dict[str, Any] = {"machine": self._sim.machine, "layers": []}
         if data:
             if not data.startswith(CACHE_MAGIC):
                 self._error("Timing cache header is invalid.")
@@ -131,7 +148,7 @@ class IBuilderConfig(Speaks):
         return cache
 
     def set_timing_cache(self, cache: ITimingCache, ignore_mismatch: bool) -> bool:
-        if cache._machine != self._machine and not ignore_mismatch:
+        if cache._machine != self._sim.machine and not ignore_mismatch:
             self._warn("The timing cache was made by another release or on another device.")
             return False
         self._cache = cache
@@ -140,9 +157,8 @@ class IBuilderConfig(Speaks):
     def get_timing_cache(self) -> ITimingCache | None:
         return self._cache
 
-    @property
-    def _machine(self) -> str:
-        return f"{self._sim.version} {self._sim.gpu.name} {self._sim.gpu.compute_capability}"
+    def _target(self, name: str) -> str:
+        return self._sim.target if name == "current" else name
 
     @property
     def _workspace_limit(self) -> int | None:
@@ -174,6 +190,7 @@ class IBuilderConfig(Speaks):
             "previews": sorted(self._previews),
             "hardware_compatibility_level": self.hardware_compatibility_level.name,
             "profiling_verbosity": self.profiling_verbosity.name,
+            "targets": [self._target(one.name.lower()) for one in self._targets] or list(TENSORRT_RTX.portable),
         }
 
     def _usable_profiles(self, network: INetworkDefinition) -> list[dict[str, Any]] | str:

@@ -12,7 +12,8 @@ from simulated_cuda import CudaError
 from simulated_tensorrt.context import IExecutionContext
 from simulated_tensorrt.executable import Executable
 from simulated_tensorrt.graphs import Tensor, by_name
-from simulated_tensorrt.plan import Plan, PlanError
+from simulated_tensorrt.plan import MAGIC, Plan, PlanError
+from simulated_tensorrt.runtime_cache import IRuntimeConfig
 from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims, IHostMemory, ILogger, ShowsLogger, Speaks
 from simulated_tensorrt.weights import size_bytes, strip
@@ -51,8 +52,26 @@ class Runtime(ShowsLogger):
         engine: ICudaEngine = self._trt.ICudaEngine(self._logger, plan)
         return engine
 
+    @property
+    def engine_header_size(self) -> int:
+        return len(MAGIC)
+
+    def get_engine_validity(self, buffer: Any) -> tuple[Any, int]:
+        """Return a verdict and the diagnostics as bits."""
+        bits, verdicts = self._trt.EngineInvalidityDiagnostics, self._trt.EngineValidity
+        try:
+            plan = Plan.from_bytes(bytes(memoryview(buffer)))
+        except PlanError:
+            return verdicts.INVALID, int(bits.MALFORMED_ENGINE)
+        found = int(bits.VERSION_MISMATCH) * (plan.version != self._sim.version)
+        found |= int(bits.UNSUPPORTED_CC) * (self._sim.target not in plan.settings["targets"])
+        return (verdicts.INVALID if found else verdicts.VALID), found
+
     def _mismatch(self, plan: Plan) -> str:
         """Return the obstacle to a plan's use here; empty if there is none."""
+        if self._sim.is_rtx:
+            verdict, found = self.get_engine_validity(plan.to_bytes())
+            return "" if verdict == self._trt.EngineValidity.VALID else f"The engine is not valid here ({found})."
         ours, built = self._sim.release, tuple(int(n) for n in plan.version.split(".")[:2])
         if plan.version != self._sim.version:
             compatible = "VERSION_COMPATIBLE" in plan.flags and built <= ours
@@ -166,8 +185,9 @@ class ICudaEngine(Speaks):
 
     def create_execution_context(self, strategy: Any = None) -> IExecutionContext | None:
         strategies = self._trt.ExecutionContextAllocationStrategy
-        if isinstance(strategy, getattr(self._trt, "IRuntimeConfig", ())):
-            strategy = strategy.get_execution_context_allocation_strategy()
+        config = strategy if isinstance(strategy, IRuntimeConfig) else None
+        if config is not None:
+            strategy = config.get_execution_context_allocation_strategy()
         problem = self._sim.faults.context_fails
         if self._missing_weights:
             problem = f"The engine lacks weights: {sorted(self._missing_weights)}. Refit it first."
@@ -181,6 +201,8 @@ class ICudaEngine(Speaks):
         except CudaError as error:
             self._error(f"Cuda Runtime ({error})")
             return None
+        if self._sim.is_rtx:
+            (config or self._trt.IRuntimeConfig())._compile([f"{self.name}/{layer}" for layer in self._plan.layers])
         return context
 
     def create_runtime_config(self) -> IRuntimeConfig:
@@ -228,17 +250,6 @@ class ISerializationConfig(Bound):
 
     def get_flag(self, flag: Any) -> bool:
         return bool(self.flags >> int(flag) & 1)
-
-
-class IRuntimeConfig(Bound):
-    def __init__(self) -> None:
-        self._strategy = self._trt.ExecutionContextAllocationStrategy.STATIC
-
-    def set_execution_context_allocation_strategy(self, strategy: Any) -> None:
-        self._strategy = strategy
-
-    def get_execution_context_allocation_strategy(self) -> Any:
-        return self._strategy
 
 
 class EngineInspector(Bound):

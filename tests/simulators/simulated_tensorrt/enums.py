@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from simulated_tensorrt.real_parser import enumerations
+from simulated_tensorrt.simulation import RTX
+
 Release = tuple[int, int]
 
 SEVERITIES = "INTERNAL_ERROR:0 ERROR:1 WARNING:2 INFO:3 VERBOSE:4"
@@ -87,7 +90,10 @@ def members(text: str, release: Release) -> dict[str, int]:
 
 def make_enums(release: Release) -> dict[str, Any]:
     """The enumerations of a release, by name; those without a member there are not there."""
-    tables = {name: members(text, release) for name, text in ENUMS.items()}
+    if release == RTX:
+        tables = {name: table for name, table in enumerations().items() if name != "Severity"}
+    else:
+        tables = {name: members(text, release) for name, text in ENUMS.items()}
     bases = {"DataType": BoundDataType}
     return {name: bases.get(name, BoundEnum)(name, table) for name, table in tables.items() if table}
 
