@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import onnx
@@ -72,6 +72,19 @@ class Engine(Protocol):
 
     def fork(self) -> Engine:
         """Return an engine that shares the weights of this one and has bindings of its own."""
+        ...
+
+
+@runtime_checkable
+class CompilesKernels(Protocol):
+    """An engine whose kernels are compiled for the device of this machine when it first runs, which takes seconds."""
+
+    def take_kernels(self, kernels: bytes) -> bool:
+        """Take kernels of an earlier process before the first run; return False where they are for something else."""
+        ...
+
+    def kernels(self) -> bytes:
+        """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
         ...
 
 

@@ -7,13 +7,13 @@ import json
 import pathlib
 
 from engines.artifact.cache import builder_version, engine_key
-from engines.artifact.envelope import STRIPPED, Envelope, current_platform
+from engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
 from engines.artifact.files import sha256_of_file
 from engines.backends.build_environment import build_environment
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend
 from engines.backends.shape_range import Profile, profile_as_json
-from engines.build.context import CompileContext
+from engines.build.context import NOBODY, CompileContext
 from engines.errors import BuildError
 from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile
 from engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
@@ -89,6 +89,9 @@ class BuildOrder:
             transformed: The model that it was built from.
         """
         backend, segment, setting = self.backend, self.segment, self.setting
+        properties = backend.build_properties(self.options_for(transformed))
+        if self.checked_by == NOBODY:
+            properties[UNCHECKED] = "1"
         return Envelope(
             backend=backend.name,
             backend_version=backend.version(),
@@ -96,7 +99,7 @@ class BuildOrder:
             device=backend.target_device(self.options),
             precision_asked=setting.asked,
             precision_effective=transformed.effective,
-            options=backend.build_properties(self.options_for(transformed)),
+            options=properties,
             inputs=setting.bindings(segment.inputs),
             outputs=setting.bindings(segment.outputs),
             engine_sha256=sha256_of_file(engine),

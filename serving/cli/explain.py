@@ -14,10 +14,8 @@ from rich.table import Table
 from engines import CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from partitioner import Allowance, PartitionOptions, Report
-from serving.cli.option_values import shapes_from
+from serving.cli.option_values import CACHE_BYTES, shapes_from
 from serving.pages.explain_page import render_page
-
-CACHE_BYTES = 20 * 10**9
 
 MOST_SPLITS = 10
 """Splits to print; a graph cut to pieces has hundreds."""
