@@ -117,9 +117,7 @@ def _remedy(envelope: Envelope, version: str, device: Device) -> str:
     if device.features in targets:
         return ""
     if target_problem(device.features):
-        return (
-            f"compile the model again on this machine with --engine tensorrt, as there is no target {device.features}"
-        )
+        return f"compile the model again here with --engine tensorrt, as there is no target {device.features}"
     return f"compile the model again with --target {device.features}"
 
 

@@ -301,7 +301,7 @@ class Servable:
 
 
 def _summary(facts: Mapping[str, Any]) -> str:
-    unchecked = f" ({facts['unchecked']} unchecked)" if facts.get("unchecked") else ""
+    unchecked = f" ({facts['unchecked']} unchecked)" if facts["unchecked"] else ""
     return (
         f"engine {facts['engine']}, {facts['segments']} segments{unchecked}, {facts['native_nodes']} native nodes, "
         f"precision {facts['precision']['effective']}"

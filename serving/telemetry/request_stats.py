@@ -173,7 +173,7 @@ class ModelCounts:
         self.precision = dict(facts["precision"])
         self.engine_builds = facts.get("engines_built", 0)
         self.engines_rejected = len(facts["rejected"])
-        unchecked = facts.get("unchecked", 0)
+        unchecked = facts["unchecked"]
         self.engine, self.engines = facts["engine"], {True: facts["segments"] - unchecked, False: unchecked}
 
     def add_success(self, durations: Durations) -> None:

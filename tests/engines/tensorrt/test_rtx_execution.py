@@ -6,6 +6,8 @@ The GPU and the library's runtime are simulated; the parser is the real one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ import onnxruntime
 import pytest
 
 from engines import BuildOptions, CompileOptions, EngineCache, Executable, compile_model, load_executable, prepare_model
+from engines.artifact.envelope import Envelope
 from engines.artifact.trust import Trust
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import get_backend
@@ -157,11 +160,6 @@ def build_other(graph: str, compiled: pathlib.Path) -> bytes:
 
 def replace_engine(compiled: pathlib.Path, engine: bytes) -> None:
     """Put other engine bytes into a file, with an envelope for them."""
-    import dataclasses
-    import hashlib
-
-    from engines.artifact.envelope import Envelope
-
     proto = onnx.load(compiled)
     attributes = {a.name: a for a in proto.graph.node[0].attribute}
     envelope = Envelope.from_json(attributes["envelope"].s.decode(), "s")
