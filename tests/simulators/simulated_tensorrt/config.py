@@ -32,12 +32,6 @@ class IOptimizationProfile(Bound):
     def set_shape_input(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002
         self._values[input] = _in_order([list(map(int, values)) for values in (min, opt, max)])
 
-    def get_shape(self, input: str) -> list[Dims]:  # noqa: A002
-        return [Dims(shape) for shape in self._shapes.get(input, [])]
-
-    def get_shape_input(self, input: str) -> list[list[int]]:  # noqa: A002
-        return self._values.get(input, [])
-
 
 def _in_order(triple: list[list[int]]) -> list[list[int]]:
     lengths = {len(sizes) for sizes in triple}
@@ -57,12 +51,6 @@ class ITimingCache(Bound):
         facts = {"machine": self._machine, "layers": sorted(self._layers)}
         return IHostMemory(CACHE_MAGIC + json.dumps(facts).encode())
 
-    def combine(self, input_cache: ITimingCache, ignore_mismatch: bool) -> bool:
-        if input_cache._machine != self._machine and not ignore_mismatch:
-            return False
-        self._layers |= input_cache._layers
-        return True
-
     def reset(self) -> bool:
         self._layers.clear()
         return True
@@ -70,9 +58,6 @@ class ITimingCache(Bound):
 
 class IBuilderConfig(Speaks):
     builder_optimization_level = 3
-    avg_timing_iterations = 1
-    max_num_tactics = -1
-    max_aux_streams = -1
     progress_monitor: Any = None
     flags: int
     hardware_compatibility_level: Any
@@ -86,29 +71,16 @@ class IBuilderConfig(Speaks):
         self._limits: dict[str, int] = {}
         self._profiles: list[IOptimizationProfile] = []
         self._cache: ITimingCache | None = None
-        self._previews: set[str] = set()
         self._targets: list[Any] = []
 
     def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None:
         self._limits[pool.name] = int(pool_size)
 
-    def get_memory_pool_limit(self, pool: Any) -> int:
-        return self._limits.get(pool.name, self._sim.gpu.total_bytes)
-
     def set_flag(self, flag: Any) -> None:
         self.flags |= 1 << int(flag)
 
-    def clear_flag(self, flag: Any) -> None:
-        self.flags &= ~(1 << int(flag))
-
     def get_flag(self, flag: Any) -> bool:
         return bool(self.flags >> int(flag) & 1)
-
-    def set_preview_feature(self, feature: Any, enable: bool) -> None:
-        (self._previews.add if enable else self._previews.discard)(feature.name)
-
-    def get_preview_feature(self, feature: Any) -> bool:
-        return feature.name in self._previews
 
     @property
     def num_compute_capabilities(self) -> int:
@@ -121,9 +93,6 @@ class IBuilderConfig(Speaks):
     def set_compute_capability(self, compute_capability: Any, index: int) -> bool:
         self._targets[index] = compute_capability
         return True
-
-    def get_compute_capability(self, index: int) -> Any:
-        return self._targets[index]
 
     @property
     def num_optimization_profiles(self) -> int:
@@ -153,9 +122,6 @@ class IBuilderConfig(Speaks):
             return False
         self._cache = cache
         return True
-
-    def get_timing_cache(self) -> ITimingCache | None:
-        return self._cache
 
     def _target(self, name: str) -> str:
         return self._sim.target if name == "current" else name
@@ -187,7 +153,6 @@ class IBuilderConfig(Speaks):
         return {
             "level": self.builder_optimization_level,
             "limits": self._limits,
-            "previews": sorted(self._previews),
             "hardware_compatibility_level": self.hardware_compatibility_level.name,
             "profiling_verbosity": self.profiling_verbosity.name,
             "targets": [self._target(one.name.lower()) for one in self._targets] or list(TENSORRT_RTX.portable),

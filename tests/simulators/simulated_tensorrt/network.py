@@ -36,21 +36,6 @@ class ITensor(Bound):
     def is_shape_tensor(self) -> bool:
         return self._tensor.on_host
 
-    @property
-    def is_execution_tensor(self) -> bool:
-        return not self._tensor.on_host
-
-    @property
-    def is_network_input(self) -> bool:
-        return self._tensor.is_input
-
-    @property
-    def is_network_output(self) -> bool:
-        return not self._tensor.is_input
-
-    def get_dimension_name(self, index: int) -> str:
-        return self._tensor.symbols[index]
-
 
 class INetworkDefinition(Bound):
     """Empty until a parser has filled it."""
@@ -107,12 +92,3 @@ class INetworkDefinition(Bound):
 
     def get_layer(self, index: int) -> Any:
         return self._real.network.get_layer(index) if self._real else None
-
-    def mark_weights_refittable(self, name: str) -> bool:
-        known = self._model is not None and any(t.name == name for t in self._model.graph.initializer)
-        if known:
-            self._refittable.add(name)
-        return known
-
-    def are_weights_marked_refittable(self, name: str) -> bool:
-        return name in self._refittable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,28 +20,13 @@ Problem = tuple[int, str, str]
 class OnnxParser(ModelReader):
     """One parser and one network serve one question."""
 
-    flags = 0
-
     def __init__(self, network: INetworkDefinition, logger: ILogger) -> None:
         super().__init__(logger)
         self._network = network
         self._count = 0
-        self.set_flag(self._trt.OnnxParserFlag.NATIVE_INSTANCENORM)
-
-    def set_flag(self, flag: Any) -> None:
-        self.flags |= 1 << int(flag)
-
-    def clear_flag(self, flag: Any) -> None:
-        self.flags &= ~(1 << int(flag))
-
-    def get_flag(self, flag: Any) -> bool:
-        return bool(self.flags >> int(flag) & 1)
 
     def parse(self, model: Any, path: str | None = None) -> bool:
         return self._load(model, path) and self._import()
-
-    def parse_from_file(self, model: str) -> bool:
-        return self.parse(pathlib.Path(model).read_bytes(), model)
 
     def parse_model_proto(self) -> bool:
         return self._import()

@@ -17,7 +17,6 @@ CLASSES: tuple[type, ...] = (
     context.IExecutionContext,
     engine.EngineInspector,
     engine.ICudaEngine,
-    engine.ISerializationConfig,
     engine.Runtime,
     network.INetworkDefinition,
     network.ITensor,
@@ -32,8 +31,6 @@ CLASSES: tuple[type, ...] = (
 
 PLAIN_CLASSES: tuple[type, ...] = (
     values.Dims,
-    values.IErrorRecorder,
-    values.IGpuAllocator,
     values.IHostMemory,
     values.ILogger,
     values.IOutputAllocator,
@@ -44,13 +41,9 @@ PLAIN_CLASSES: tuple[type, ...] = (
 """The same in every module."""
 
 FIRST: dict[str, Release] = {
-    "Builder.build_engine_with_config": (10, 9),
-    "IBuilderConfig.get_compute_capability": RTX,
-    "IBuilderConfig.max_num_tactics": (10, 9),
     "IBuilderConfig.num_compute_capabilities": RTX,
     "IBuilderConfig.set_compute_capability": RTX,
     "ICudaEngine.create_runtime_config": (10, 13),
-    "ICudaEngine.get_engine_stat": (10, 16),
     "IRuntimeCache": RTX,
     "IRuntimeConfig": (10, 13),
     "IRuntimeConfig.create_runtime_cache": RTX,
@@ -62,7 +55,6 @@ FIRST: dict[str, Release] = {
     "OnnxParserRefitter.load_initializer": (10, 13),
     "OnnxParserRefitter.load_model_proto": (10, 13),
     "OnnxParserRefitter.refit_model_proto": (10, 13),
-    "Runtime.engine_header_size": RTX,
     "Runtime.get_engine_validity": RTX,
 }
 """The first release, of those since 10.3, that has a class or member."""
