@@ -18,12 +18,20 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines import BuildOptions, CompileOptions, EngineCache, Executable, compile_model, load_executable, prepare_model
+from engines import (
+    BuildOptions,
+    CompileOptions,
+    EngineCache,
+    Executable,
+    PrecisionOptions,
+    compile_model,
+    load_executable,
+    prepare_model,
+)
 from engines.artifact.envelope import Envelope
 from engines.artifact.trust import Trust
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import get_backend
-from engines.backends.shape_range import Profile
 from engines.tensorrt import backend
 from partitioner import PartitionOptions
 from simulated_cuda import SimulatedGpu
@@ -67,14 +75,14 @@ def replace_worker(monkeypatch: pytest.MonkeyPatch, worker: InProcessWorker | Cr
 def build(rtx: Simulation, jobs: InProcessWorker, tmp_path: pathlib.Path) -> Build:
     """Compiles a graph as on a machine without a GPU: nobody runs its engines."""
 
-    def compiled(graph: str, *targets: str, shapes: tuple[Profile, ...] = (), **options: Any) -> pathlib.Path:
+    def compiled(graph: str, *targets: str, native_ops: tuple[str, ...] = (), **options: Any) -> pathlib.Path:
         source, path = tmp_path / "source.onnx", tmp_path / "compiled.onnx"
         onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'), source)
         wishes = CompileOptions(
             engine="tensorrt-rtx",
             build=BuildOptions(tensorrt=TensorRtOptions(targets=targets)),
-            partition=PartitionOptions(**options),
-            shapes=shapes,
+            partition=PartitionOptions(native_ops=native_ops),
+            **options,
         )
         with without_gpu():
             compile_model(source, wishes, worker=InProcessWorker()).save(path)  # type: ignore[arg-type]
@@ -192,6 +200,17 @@ def test_simulated_engine_of_varying_shape_is_compared_on_a_shape_that_it_was_bu
 
     assert (executable.description["segments"], executable.description["rejected"]) == (1, [])
     assert answers(executable, compiled, numbers(55, 4)) == []
+
+
+def test_simulated_engines_of_less_precision_are_compared_in_direction(build: Build) -> None:
+    carried = "a = Exp(x) b = Neg(a) c = Softsign(b) y = Add(c, a)"  # a crosses from engine to engine as float16
+    graph = f"g (float[2,4] x) => (float[2,4] y) {{ {carried} }}"
+
+    compiled = build(graph, native_ops=("Softsign",), precision=PrecisionOptions(asked="fp16"))
+    description = load_executable(compiled, trust=ANYONE).description
+
+    assert (description["precision"]["effective"], description["segments"]) == ("fp16", 2)
+    assert (description["unchecked"], description["rejected"]) == (0, [])
 
 
 def test_engine_without_nodes_to_compare_with_is_used_and_called_unchecked(

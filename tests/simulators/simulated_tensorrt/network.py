@@ -29,10 +29,6 @@ class ITensor(Bound):
         return self._trt.DataType[self._tensor.dtype]
 
     @property
-    def location(self) -> Any:
-        return self._trt.TensorLocation.HOST if self._tensor.on_host else self._trt.TensorLocation.DEVICE
-
-    @property
     def is_shape_tensor(self) -> bool:
         return self._tensor.on_host
 
