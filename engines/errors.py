@@ -72,12 +72,19 @@ class UnknownShapeError(BuildError):
 
 
 class EngineRejectedError(EngineError):
-    """An engine may not run here: damaged, or made by another version or for another machine."""
+    """An engine may not run here: damaged, or made by another version or for another machine.
+
+    Attributes:
+        segment: Name of its segment.
+        reason: A sentence.
+        remedy: Where it is known, what makes the engine run here, as an instruction.
+    """
 
     def __init__(self, segment: str, reason: str) -> None:
         super().__init__(f"The engine of {segment} can't be used: {reason}")
         self.segment = segment
         self.reason = reason
+        self.remedy = ""
 
 
 class InvalidInputError(EngineError):

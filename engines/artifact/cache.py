@@ -80,10 +80,7 @@ class EngineCache:
         try:
             if "refusal" in fields:
                 return _refusal(fields["refusal"])
-            engine = (self._directory / f"{key}.engine").read_bytes()
-            if hashlib.sha256(engine).hexdigest() != fields["sha256"]:
-                raise ValueError("its sha256 differs")
-            return CachedEngine(envelope=fields["envelope"], engine=engine)
+            return CachedEngine(envelope=fields["envelope"], engine=self._content(key, fields))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -97,6 +94,32 @@ class EngineCache:
         else:
             fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
             self.put_record(key, fields, engine=entry.engine)
+
+    def get_kernels(self, key: str) -> bytes | None:
+        """Look up kernels that a library has compiled. None if they aren't there, or are damaged."""
+        fields = self.get_record(key)
+        try:
+            return None if fields is None else self._content(key, fields)
+        except (OSError, ValueError, KeyError) as error:
+            logger.warning("%s: ignoring a damaged cache entry (%s)", self._directory / f"{key}.json", error)
+            return None
+
+    def put_kernels(self, key: str, kernels: bytes) -> None:
+        """Store kernels. A cache that can't be written is a warning, not a failure."""
+        self.put_record(key, {"sha256": hashlib.sha256(kernels).hexdigest()}, engine=kernels)
+
+    def _content(self, key: str, fields: Mapping[str, Any]) -> bytes:
+        """Read the bytes of an entry.
+
+        Raises:
+            OSError: They can't be read.
+            ValueError: They are damaged.
+            KeyError: The entry has none.
+        """
+        content = (self._directory / f"{key}.engine").read_bytes()
+        if hashlib.sha256(content).hexdigest() != fields["sha256"]:
+            raise ValueError("its sha256 differs")
+        return content
 
     def get_record(self, key: str) -> Mapping[str, Any] | None:
         """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""

@@ -13,6 +13,9 @@ from engines.errors import EngineError
 from partitioner import Report
 from partitioner.compiled.stripping import strip_fallback
 
+SHAPES = "trtnode.shapes"
+"""Property of a file whose engines nobody has run: the shapes to run them on, as a list of profiles in JSON."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledModel:

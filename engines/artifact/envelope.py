@@ -22,6 +22,9 @@ STRIPPED = "STRIP_PLAN"
 TARGETS = "TARGETS"
 """The option that names the GPUs of an engine that was built for several, with commas between."""
 
+UNCHECKED = "UNCHECKED"
+"""The option of engines whose results nobody has compared with native execution: nothing could run them."""
+
 TEXT_FIELDS = (
     "backend",
     "backend_version",
@@ -93,6 +96,15 @@ class Envelope:
     def is_stripped(self) -> bool:
         """True if the engine holds no weights, and must be given those of the nodes that it replaces."""
         return self.options.get(STRIPPED) == "1"
+
+    @property
+    def is_unchecked(self) -> bool:
+        """True if nobody has compared the engine with native execution when it was built."""
+        return self.options.get(UNCHECKED) == "1"
+
+    def as_checked(self) -> Envelope:
+        """Return the envelope of an engine that was compared after all. No signature covers it."""
+        return dataclasses.replace(self, options={k: v for k, v in self.options.items() if k != UNCHECKED})
 
     def to_json(self) -> str:
         """Return canonical JSON: UTF-8, sorted keys, no spaces."""

@@ -94,6 +94,19 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class CompilesKernels(Protocol):
+    """An engine whose kernels are compiled for the device of this machine when it first runs, which takes seconds."""
+
+    def take_kernels(self, kernels: bytes) -> bool:
+        """Take kernels of an earlier process before the first run; return False where they are for something else."""
+        ...
+
+    def kernels(self) -> bytes:
+        """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
+        ...
+
+
 class Backend(Protocol):
     """One engine library.
 

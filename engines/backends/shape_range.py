@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 _FORM = re.compile(r"\d+(x\d+)*|")
 _VALUES_FORM = re.compile(r"-?\d+(x-?\d+)*")
@@ -62,6 +62,20 @@ Profile = Mapping[str, ShapeRange]
 def profile_as_json(profile: Profile) -> dict[str, dict[str, Sizes]]:
     """Return a profile in the words of servable.yaml."""
     return {name: {"min": one.low, "opt": one.best, "max": one.high} for name, one in profile.items()}
+
+
+def profile_from_json(fields: Mapping[str, Mapping[str, Sequence[int]]]) -> Profile:
+    """Read what ``profile_as_json`` has written.
+
+    Raises:
+        AttributeError: It is something else.
+        LookupError: It is something else.
+        TypeError: It is something else.
+    """
+    return {
+        name: ShapeRange(low=tuple(one["min"]), best=tuple(one["opt"]), high=tuple(one["max"]))
+        for name, one in fields.items()
+    }
 
 
 def shown(sizes: Sizes) -> str:

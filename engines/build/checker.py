@@ -105,12 +105,14 @@ def fits(cached: CachedEngine, order: BuildOrder, trust: Trust) -> bool:
 
 
 def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:
-    backend = get_backend(Envelope.from_json(engine.envelope, segment.name).backend)
+    envelope = Envelope.from_json(engine.envelope, segment.name)
+    backend = get_backend(envelope.backend)
+    reduced = envelope.precision_effective != "fp32"
     return jobs.BuiltSegment(
         name=segment.name,
         engine=engine.path,
         envelope=engine.envelope,
-        quantized=accumulates_quantized(node.op_type for node in segment.nodes),
+        quantized=reduced or accumulates_quantized(node.op_type for node in segment.nodes),
         trusted=backend.trusted_ops.issuperset(node.op_type for node in segment.nodes),
     )
 

@@ -15,6 +15,9 @@ from engines.inputs.source import SourceModel
 from partitioner import Graph, TensorSpec
 from partitioner.graph.view import specs
 
+NOBODY = "nobody"
+"""The judge of engines that are built and not run."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompileContext:
@@ -50,7 +53,7 @@ class CompileContext:
     def checked_by(self) -> str:
         """The judge of engines. It is a part of their key: what nobody has compared is not taken for compared."""
         if self.unchecked:
-            return "nobody"
+            return NOBODY
         return "native" if self.source.runs_natively else "reference"
 
     def sampled_inputs(self, graph: Graph) -> tuple[TensorSpec, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import ModelReader, ModelReading
@@ -42,7 +43,7 @@ class BuiltSegment:
         name: Name of the segment.
         engine: File of the engine bytes.
         envelope: Their envelope, as JSON.
-        quantized: True if the segment quantizes sums (``tolerance.accumulates_quantized``).
+        quantized: True if results are compared as those of quantized sums (``tolerance.accumulates_quantized``).
         trusted: True if the engine is used even where nothing can check it.
     """
 
@@ -250,7 +251,8 @@ def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarr
         for sample in values:
             engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
             for spec, actual in zip(engine.outputs, engine.run(), strict=True):
-                problem = find_difference(sample[spec.name], actual, quantized=segment.quantized)
+                expected = input_buffer(sample, spec) if spec.dtype == ir.DataType.FLOAT16 else sample[spec.name]
+                problem = find_difference(expected, actual, quantized=segment.quantized)
                 if problem:
                     return f"{spec.name!r} is not what native execution gives: {problem}."
     except EngineError as error:

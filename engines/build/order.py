@@ -8,14 +8,14 @@ import json
 import pathlib
 
 from engines.artifact.cache import builder_version, engine_key
-from engines.artifact.envelope import STRIPPED, Envelope, current_platform
+from engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
 from engines.artifact.files import sha256_of_file
 from engines.backends.build_environment import build_environment
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend
 from engines.backends.shape_range import Profile, profile_as_json
 from engines.build import jobs
-from engines.build.context import CompileContext
+from engines.build.context import NOBODY, CompileContext
 from engines.build.whole_model import TIMEOUT_S, WholeModels
 from engines.errors import UnknownShapeError
 from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
@@ -94,6 +94,9 @@ class BuildOrder:
             transformed: The model that it was built from.
         """
         backend, segment, setting = self.backend, self.segment, self.setting
+        properties = backend.build_properties(self.options_for(transformed))
+        if self.checked_by == NOBODY:
+            properties[UNCHECKED] = "1"
         return Envelope(
             backend=backend.name,
             backend_version=backend.version(),
@@ -101,7 +104,7 @@ class BuildOrder:
             device=backend.target_device(self.options),
             precision_asked=setting.asked,
             precision_effective=transformed.effective,
-            options=backend.build_properties(self.options_for(transformed)),
+            options=properties,
             inputs=setting.bindings(segment.inputs),
             outputs=setting.bindings(segment.outputs),
             engine_sha256=sha256_of_file(engine),

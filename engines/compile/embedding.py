@@ -10,10 +10,11 @@ from typing import Any
 import onnx
 
 from engines.artifact.cache import builder_version
-from engines.artifact.compiled_model import NATIVE_FALLBACK, CompiledModel
+from engines.artifact.compiled_model import NATIVE_FALLBACK, SHAPES, CompiledModel
 from engines.artifact.envelope import Envelope
 from engines.artifact.files import sha256_of_file
 from engines.backends.names import NATIVE
+from engines.backends.shape_range import profile_as_json
 from engines.build.built_partition import BuiltPartition
 from engines.build.context import CompileContext
 from engines.inputs.source import SourceModel
@@ -40,8 +41,12 @@ def embed(
     report = built.partition.report(model=source.origin.name, engine=context.engine)
     report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked)
     engines = built.engines.values()
+    model = built.embed()
+    if context.unchecked and context.options.shapes:
+        profiles = json.dumps([profile_as_json(profile) for profile in context.options.shapes])
+        model.metadata_props.append(onnx.StringStringEntryProto(key=SHAPES, value=profiles))
     return CompiledModel(
-        model=_stamped(built.embed(), source, report),
+        model=_stamped(model, source, report),
         report=report,
         engine=context.engine,
         precision_effective=effective_precision(engines),

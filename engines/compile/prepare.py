@@ -22,6 +22,7 @@ from engines.backends.names import NATIVE
 from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
+from engines.compile.known_engines import KnownEngines
 from engines.errors import EngineError, OutputFileError
 from engines.runtime.executor import Executable, open_executable
 from engines.tuning.precision_stage import check_engine
@@ -45,6 +46,7 @@ def load_executable(
     shares_cores: bool = False,
     native: bool = False,
     trust: Trust | None = None,
+    cache: EngineCache | None = None,
 ) -> Executable:
     """Load a model file as it is: its TrtNodes with their engines, everything else natively.
 
@@ -54,6 +56,7 @@ def load_executable(
         shares_cores: True if other models compute on the same cores.
         native: True runs every node natively, without engines.
         trust: Keys whose engines may run; None takes the defaults. Nodes of other engines run natively, with a warning.
+        cache: Place of what is known here about engines that were built elsewhere; None keeps nothing.
 
     Raises:
         PartitionError: The file is no model.
@@ -67,6 +70,7 @@ def load_executable(
         shares_cores=shares_cores,
         use_engines=not native,
         trust=trust or Trust(),
+        known=KnownEngines(path, cache),
     )
 
 
@@ -126,7 +130,7 @@ def _open_compiled(
     model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, open_model: OpenModel
 ) -> Executable:
     """Open a compiled model, with new engines where its own may not run here."""
-    executable = open_model(model, trust=cache.trust if cache else Trust())
+    executable = open_model(model, trust=cache.trust if cache else Trust(), known=KnownEngines(path, cache))
     rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
     idle = only_builds_reason(resolve_engine(options.engine, options.build), options.build)
     compiled = _build_again(path, options, cache) if rejected and has_nodes and not idle else None
@@ -141,6 +145,8 @@ def _described(executable: Executable, model: ir.Model, compiled: CompiledModel 
     """Add the engines built now, if any, and the report to an executable's description."""
     built = 0 if compiled is None else compiled.engines_built
     report = _embedded_report(model) if compiled is None else compiled.report.as_json()
+    if report is not None and executable.description["segments"] and not executable.description["unchecked"]:
+        report.pop("checked", None)
     executable.description |= {"engines_built": built, "report": report}
     return executable
 

@@ -28,7 +28,7 @@ def open_device() -> CudaDevice:
     """
     if driver is None:
         raise BackendMissingError(
-            "pycuda is not installed here, or finds no CUDA driver. Install it: pip install pycuda."
+            "pycuda is not installed here, or finds no CUDA driver. Install it: pip install 'trtnode[cuda]'."
         )
     return CudaDevice(driver)
 

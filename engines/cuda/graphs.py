@@ -38,11 +38,16 @@ class GraphCapture:
         self.works = wanted and cuda_bindings is not None
         self._captured: CapturedGraph | None = None
 
-    def wrap(self, enqueue: Enqueue) -> Enqueue:
-        """Return a call that captures a graph the second time; ``enqueue`` itself where capture doesn't work."""
+    def wrap(self, enqueue: Enqueue, is_ready: Callable[[], bool] = lambda: True) -> Enqueue:
+        """Return a call that captures a graph the second time; ``enqueue`` itself where capture doesn't work.
+
+        Args:
+            enqueue: The execution.
+            is_ready: Returns whether the execution can be captured yet.
+        """
         if not self.works:
             return enqueue
-        self._captured = CapturedGraph(self, enqueue)
+        self._captured = CapturedGraph(self, enqueue, is_ready)
         return self._captured
 
     def drop(self) -> None:
@@ -58,13 +63,14 @@ class GraphCapture:
 
 
 class CapturedGraph:
-    """One execution: enqueued the first time, captured the second, and launched as a graph from then on.
+    """One execution: enqueued the first time, captured once it is ready, and launched as a graph from then on.
 
     TensorRT needs one plain execution before a capture, to prepare what it prepares lazily.
     """
 
-    def __init__(self, capture: GraphCapture, enqueue: Enqueue) -> None:
+    def __init__(self, capture: GraphCapture, enqueue: Enqueue, is_ready: Callable[[], bool]) -> None:
         self._capture = capture
+        self._is_ready = is_ready
         self._driver = capture.driver
         self._enqueue = enqueue
         self._ran = False
@@ -75,7 +81,7 @@ class CapturedGraph:
         """Put the execution on the stream."""
         if self._executable is not None:
             return _succeeds(self._driver.cuGraphLaunch(self._executable, handle))
-        if not self._ran or not self._capture.works:
+        if not self._ran or not self._capture.works or not self._is_ready():
             self._ran = True
             return self._enqueue(handle)
         self._capture.stream.cuda_stream.synchronize()

@@ -8,9 +8,10 @@ import pathlib
 
 import onnx
 
-from engines.artifact.envelope import Envelope
+from engines.artifact.envelope import TARGETS, Device, Envelope
 from engines.artifact.sidecars import engine_bytes
 from engines.artifact.trust import Trust
+from engines.backends.names import target_problem
 from engines.backends.protocols import Backend, Engine, Origin
 from engines.backends.registry import get_backend
 from engines.errors import BackendMissingError, EngineRejectedError
@@ -85,7 +86,12 @@ def load_engine(
         UnknownBackendError: The envelope names no backend that is built in.
     """
     backend = get_backend(envelope.backend)
-    envelope.verify(engine, segment, version=_version_here(backend, envelope), device=backend.device())
+    version, device = _version_here(backend, envelope), backend.device()
+    try:
+        envelope.verify(engine, segment, version=version, device=device)
+    except EngineRejectedError as error:
+        error.remedy = _remedy(envelope, version, device)
+        raise
     if trust is not None:
         trust.check(envelope, segment)
     if profiled:
@@ -98,6 +104,21 @@ def _version_here(backend: Backend, envelope: Envelope) -> str:
         return backend.version()
     except BackendMissingError as error:
         raise BackendMissingError(f"{error} The engine was built by release {envelope.backend_version}.") from error
+
+
+def _remedy(envelope: Envelope, version: str, device: Device) -> str:
+    """Tell what makes an engine for several GPUs run here; nothing of other engines."""
+    targets = envelope.options.get(TARGETS, "").split(",")
+    if targets == [""]:
+        return ""
+    if envelope.backend_version != version:
+        wanted = f"release {envelope.backend_version} of {envelope.backend}"
+        return f"install {wanted}, or compile the model again with release {version}"
+    if device.features in targets:
+        return ""
+    if target_problem(device.features):
+        return f"compile the model again here with --engine tensorrt, as there is no target {device.features}"
+    return f"compile the model again with --target {device.features}"
 
 
 def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:

@@ -7,7 +7,7 @@ import functools
 import logging
 import pathlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from engines.errors import (
     BackendMissingError,
     DeviceLostError,
     EngineError,
+    EngineRejectedError,
     ExecutionError,
     ModelLoadError,
     NoFallbackError,
@@ -37,6 +38,7 @@ from engines.runtime.casts import boundary_types
 from engines.runtime.contexts import Context, new_context
 from engines.runtime.engine_loading import open_engine
 from engines.runtime.gpu_plan import open_gpu_plan
+from engines.runtime.known_engines import KnownEngines
 from engines.runtime.loaded_plan import LoadedPlan
 from engines.runtime.plan import native_stage_model, plan_stages
 from partitioner import (
@@ -62,6 +64,7 @@ class Executable:
         description: Facts for metadata: engine, segments, native nodes, precision asked and effective, fallback.
         on_fallback: Called with a short reason for each request that is answered natively instead of by engines.
         on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
+        keep_kernels: Keeps what engines have compiled for this device, for the next process. Call it after a warm-up.
     """
 
     def __init__(
@@ -70,12 +73,14 @@ class Executable:
         plan: LoadedPlan | None,
         open_native: Callable[[], NativeSession],
         description: dict[str, Any],
+        keep_kernels: Callable[[], None] = lambda: None,
     ) -> None:
         self.inputs = signature.inputs
         self.outputs = signature.outputs
         self.description = description
         self.on_fallback: Callable[[str], None] = lambda _: None
         self.on_loss: Callable[[str], None] = lambda _: None
+        self.keep_kernels = keep_kernels
         self._signature = signature
         self._plan = plan
         self._open_native = open_native
@@ -133,6 +138,7 @@ class Executable:
     def close(self) -> None:
         """Free engines and sessions. Runs that are under way finish."""
         plan, self._plan = self._plan, None
+        self.keep_kernels = lambda: None  # it refers to the engines
         self._idle.clear()
         self._native = None
         if plan is not None and plan.gpu_programs is not None:
@@ -175,6 +181,7 @@ def open_executable(
     use_engines: bool = True,
     only: Collection[str] | None = None,
     trust: Trust | None = None,
+    known: KnownEngines | None = None,
 ) -> Executable:
     """Load a compiled model, or one without any TrtNode.
 
@@ -187,6 +194,7 @@ def open_executable(
         use_engines: False leaves all engines alone.
         only: Names of the TrtNodes whose engines are loaded; None loads all.
         trust: The engines that may run; None where this program has just built them, or found them in its cache.
+        known: Compares engines that nobody has compared yet; None takes them as they are.
 
     Returns:
         An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
@@ -197,8 +205,9 @@ def open_executable(
     """
     graph = Graph.of(model)
     signature = signature_of(graph)
-    load = functools.partial(_load_engines, graph, folder=folder, threads=threads, only=only, trust=trust)
+    load = functools.partial(_load_engines, graph, folder=folder, threads=threads, only=only, trust=trust, known=known)
     engines, envelopes, rejected = load() if use_engines else ({}, {}, [])
+    keep = functools.partial(_keep_kernels, known, envelopes, engines) if known else lambda: None
     plan = None
     if engines:
         try:
@@ -207,7 +216,7 @@ def open_executable(
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
     open_whole = _whole_opener(graph, native, threads=threads, shares_cores=shares_cores or plan is not None)
-    return Executable(signature, plan, open_whole, _describe(graph, envelopes if plan else {}, rejected))
+    return Executable(signature, plan, open_whole, _describe(graph, envelopes if plan else {}, rejected), keep)
 
 
 def _whole_opener(
@@ -251,7 +260,13 @@ Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]
 
 
 def _load_engines(
-    graph: Graph, *, folder: pathlib.Path, threads: int | None, only: Collection[str] | None, trust: Trust | None
+    graph: Graph,
+    *,
+    folder: pathlib.Path,
+    threads: int | None,
+    only: Collection[str] | None,
+    trust: Trust | None,
+    known: KnownEngines | None,
 ) -> Loaded:
     engines: dict[str, Engine] = {}
     envelopes: dict[str, Envelope] = {}
@@ -265,12 +280,38 @@ def _load_engines(
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             refused.setdefault(getattr(error, "reason", str(error)), []).append(error)
+    if known is not None and _has_fallback(graph):
+        for failure in _compare_unchecked(graph, engines, envelopes, known):
+            rejected.append(str(failure))
+            refused.setdefault(failure.segment, []).append(failure)
+    if known is not None:
+        for name, engine in engines.items():
+            known.give_kernels(envelopes[name], engine)
     _warn_of_refused(refused.values(), has_fallback=_has_fallback(graph))
     inside = [inner.name for node in graph.nodes for inner in subgraph_nodes(node) if is_trtnode(inner.op)]
     if inside:
         rejected.append(f"{inside[0]}: engines in subgraphs of control flow are not used any more.")
         logger.warning("%s Their nodes run natively; compile the model again.", rejected[-1])
     return engines, envelopes, rejected
+
+
+def _compare_unchecked(
+    graph: Graph, engines: dict[str, Engine], envelopes: dict[str, Envelope], known: KnownEngines
+) -> Iterator[EngineRejectedError]:
+    """Compare the engines that nobody has compared yet, and drop those that fail."""
+    unchecked = {name: envelope for name, envelope in envelopes.items() if envelope.is_unchecked}
+    problems = known.compare(graph, unchecked) if unchecked else {}
+    for name, envelope in unchecked.items():
+        if name in problems:
+            del engines[name], envelopes[name]
+            yield EngineRejectedError(name, problems[name])
+        else:
+            envelopes[name] = envelope.as_checked()
+
+
+def _keep_kernels(known: KnownEngines, envelopes: Mapping[str, Envelope], engines: Mapping[str, Engine]) -> None:
+    for name, engine in engines.items():
+        known.keep_kernels(envelopes[name], engine)
 
 
 def _warn_of_refused(groups: Iterable[Sequence[Exception]], *, has_fallback: bool) -> None:
@@ -281,7 +322,8 @@ def _warn_of_refused(groups: Iterable[Sequence[Exception]], *, has_fallback: boo
         instead = f"{whose} nodes run natively" if has_fallback else "Nothing else runs its nodes"
         missing = isinstance(errors[0], BackendMissingError)
         again = "again, with an engine that runs here" if missing else "again on this machine"
-        logger.warning("%s%s %s; compile the model %s.", errors[0], others, instead, again)
+        remedy = getattr(errors[0], "remedy", "") or f"compile the model {again}"
+        logger.warning("%s%s %s; %s.", errors[0], others, instead, remedy)
 
 
 def _with_weights_inside(file: pathlib.Path) -> pathlib.Path | onnx.ModelProto:
@@ -326,6 +368,7 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
             "effective": join_precisions(e.precision_effective for e in envelopes.values()) or "fp32",
         },
         "rejected": rejected,
+        "unchecked": sum(e.is_unchecked for e in envelopes.values()),
         "native_fallback": _has_fallback(graph),
     }
 

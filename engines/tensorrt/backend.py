@@ -27,7 +27,8 @@ from partitioner import Allowance, Node, Verdict
 PORTABLE = "portable"
 """The device of engines for no target in particular."""
 
-NO_PYCUDA = "is installed, but pycuda is not, or it finds no CUDA driver. Install it: pip install pycuda"
+CUDA_INSTALL = "pip install 'trtnode[cuda]'"
+NO_PYCUDA = f"is installed, but pycuda is not, or it finds no CUDA driver. Install it: {CUDA_INSTALL}"
 
 
 class TensorRtBackend:
@@ -57,7 +58,7 @@ class TensorRtBackend:
         if reason or not self._library.targets:
             return reason
         reason = self._library.cannot_run_reason(find_gpu(), options.tensorrt.targets)
-        return reason or (None if has_driver() else "pycuda is not installed, or finds no CUDA driver")
+        return reason or (None if has_driver() else f"pycuda is not installed, or finds no CUDA driver: {CUDA_INSTALL}")
 
     def check_options(self, options: BuildOptions) -> None:
         """Refuse unknown targets, and options that must not be ignored.

@@ -53,6 +53,16 @@ class TensorRtEngine:
             buffer[...] = results[spec.name]
         return self._results
 
+    def take_kernels(self, kernels: bytes) -> bool:
+        """Take kernels of an earlier process before the first run; return False where they are for something else."""
+        with self.streams.device:
+            return self._loaded.take_kernels(kernels)
+
+    def kernels(self) -> bytes:
+        """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
+        with self.streams.device:
+            return self._loaded.kernels()
+
     def layer_times(self) -> list[LayerTime]:
         """Return the times of the last run; none where the engine serves requests."""
         return self._loaded.layer_times()

@@ -25,6 +25,9 @@ Shape = tuple[int, ...]
 PROFILED = "PROFILED"
 """The option of an envelope whose engine is loaded to report the times of its layers."""
 
+RUNTIME_CACHE = "IRuntimeCache"
+"""A class of TensorRT for RTX alone, which compiles an engine's kernels where the engine runs."""
+
 NARROWED = {ir.DataType.DOUBLE: ir.DataType.FLOAT}
 """Types that TensorRT's parser replaces. No node has them unless the user allows it."""
 
@@ -90,6 +93,7 @@ class LoadedEngine:
         self.uses_graphs = envelope.options.get("CUDA_GRAPHS") == "1"
         self.profiler = new_profiler(trt) if envelope.options.get(PROFILED) == "1" else None
         self._engine = engine
+        self._runtime_config, self._runtime_cache = _runtime_config(trt, engine)
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         modes = {name: engine.get_tensor_mode(name) for name in names}
         _check_names("inputs", envelope.inputs, [n for n, mode in modes.items() if mode == trt.TensorIOMode.INPUT])
@@ -109,10 +113,18 @@ class LoadedEngine:
     def new_context(self) -> Any:
         """Create an execution context without scratch memory; None if the library fails."""
         strategy = self.trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = self._engine.create_execution_context(strategy)
+        context = self._engine.create_execution_context(self._runtime_config or strategy)
         if context is not None and self.profiler is not None:
             context.profiler = self.profiler
         return context
+
+    def take_kernels(self, kernels: bytes) -> bool:
+        """Take kernels of an earlier process, before the first context is made. A CUDA context must be current."""
+        return self._runtime_cache is not None and bool(self._runtime_cache.deserialize(kernels))
+
+    def kernels(self) -> bytes:
+        """Return the kernels that the library has compiled; empty where it compiles none at run time."""
+        return b"" if self._runtime_cache is None else bytes(memoryview(self._runtime_cache.serialize()))
 
     def layer_times(self) -> list[LayerTime]:
         """Return the times of the executions since the last call."""
@@ -165,12 +177,37 @@ def deserialize(trt: Any, engine: bytes, envelope: Envelope, origin: Origin | No
     except (RuntimeError, TypeError) as error:  # TypeError: the library gave no runtime
         raise EngineRejectedError("TensorRT", logger.told(str(error))) from error
     if loaded is None:
-        raise EngineRejectedError("TensorRT", logger.told())
+        raise EngineRejectedError("TensorRT", f"{logger.told()}{_why_invalid(trt, runtime, engine)}")
     if envelope.is_stripped:
         if origin is None:
             raise EngineRejectedError("TensorRT", "it holds no weights, and nothing is here to take them from.")
         refit(trt, loaded, origin())
     return LoadedEngine(trt, loaded, envelope)
+
+
+def _runtime_config(trt: Any, engine: Any) -> tuple[Any, Any]:
+    """Make the settings of contexts whose kernels are compiled at run time, and the cache that the settings refer to.
+
+    Returns:
+        None twice where the library compiles no kernels at run time.
+    """
+    if not hasattr(trt, RUNTIME_CACHE):
+        return None, None
+    config = engine.create_runtime_config()
+    cache = config.create_runtime_cache()
+    config.set_execution_context_allocation_strategy(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
+    config.set_runtime_cache(cache)
+    return config, cache
+
+
+def _why_invalid(trt: Any, runtime: Any, engine: bytes) -> str:
+    """Return the library's diagnostics of engine bytes that it can't load; empty where it gives none."""
+    if not hasattr(runtime, "get_engine_validity"):
+        return ""
+    _, found = runtime.get_engine_validity(engine)
+    known = trt.EngineInvalidityDiagnostics.__members__.items()
+    names = [name for name, bit in known if int(found) & int(bit)]
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _check_names(kind: str, specs: Sequence[TensorSpec], built: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -138,8 +138,14 @@ class TensorRtStage:
             self._check(not missing, f"shapes are missing for {', '.join(missing)}")
             self._bind_outputs(context)
         varies = self._revealed or self._shapes or self._shapes_written
-        self._execute = context.execute_async_v3 if varies else self._graph_capture.wrap(context.execute_async_v3)
+        enqueue = context.execute_async_v3
+        self._execute = enqueue if varies else self._graph_capture.wrap(enqueue, self._is_capturable(context))
         self._bound = bound
+
+    def _is_capturable(self, context: Any) -> Callable[[], bool]:
+        """Return a question: a library that compiles kernels at run time can't be captured until it has them all."""
+        asked = getattr(context, "is_stream_capturable", None)
+        return functools.partial(asked, self._handle) if asked else lambda: True
 
     def _choose_profile(self, bound: Sequence[DeviceTensor], host: HostTensors) -> int:
         shapes = {name: shape for (_, name), (_, shape) in zip(self._data, bound, strict=True)}

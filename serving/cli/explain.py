@@ -16,10 +16,8 @@ from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
 from partitioner import Allowance, PartitionOptions, Report
 from partitioner.cut.what_if import FrozenWhatIf
-from serving.cli.option_values import shapes_from
+from serving.cli.option_values import CACHE_BYTES, shapes_from
 from serving.pages.explain_page import render_page
-
-CACHE_BYTES = 20 * 10**9
 
 MOST_SPLITS = 10
 """Splits to print; a graph cut to pieces has hundreds."""

@@ -10,6 +10,9 @@ from engines.backends.build_options import TensorRtOptions
 from engines.backends.shape_range import Profile, ShapeRange
 from serving.errors import InvalidOptionError
 
+CACHE_BYTES = 20 * 10**9
+"""Largest size of the engine cache."""
+
 RANGES_SUFFIX = ".json"
 """Of a calibration table; samples are never JSON."""
 

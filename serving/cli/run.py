@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from rich.console import Console
 
-from engines import load_executable
+from engines import EngineCache, load_executable
 from engines.artifact.files import check_output, write_atomically
 from engines.inputs.samples import load_samples, only_inputs
+from serving.cli.option_values import CACHE_BYTES
 from serving.cli.trust import trust_from
 
 
@@ -27,11 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
     """
     check_output(arguments.outputs, arguments.model, arguments.inputs)
     arrays = load_samples(arguments.inputs)
-    executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments))
+    cache = EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
+    executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments), cache=cache)
     feeds = only_inputs(arrays, executable.inputs)
     start = time.perf_counter()
     results = executable.run(feeds)
     milliseconds = (time.perf_counter() - start) * 1e3
+    executable.keep_kernels()
     save_arrays(arguments.outputs, results)
     console = Console()
     for name, value in results.items():

@@ -262,6 +262,7 @@ class Servable:
             self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
             self._runner = self._open_runner(executable, signature)
             warm_up(executable, signature, self._config, self.batching)
+            executable.keep_kernels()
         except BaseException:
             self._runner = None
             executable.close()
@@ -300,8 +301,9 @@ class Servable:
 
 
 def _summary(facts: Mapping[str, Any]) -> str:
+    unchecked = f" ({facts['unchecked']} unchecked)" if facts["unchecked"] else ""
     return (
-        f"engine {facts['engine']}, {facts['segments']} segments, {facts['native_nodes']} native nodes, "
+        f"engine {facts['engine']}, {facts['segments']} segments{unchecked}, {facts['native_nodes']} native nodes, "
         f"precision {facts['precision']['effective']}"
     )
 

@@ -75,6 +75,9 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield f"trtnode_batch_size_{suffix}", {**counts.labels, **bound}, value
     yield "trtnode_engine_builds", counts.labels, counts.engine_builds
     yield "trtnode_engines_rejected", counts.labels, counts.engines_rejected
+    for checked, number in counts.engines.items():
+        labels = {**counts.labels, "engine": counts.engine, "checked": str(checked).lower()}
+        yield "trtnode_model_engines", labels, number
     yield "trtnode_model_ready", counts.labels, counts.ready
     if counts.precision:
         yield "trtnode_model_precision", {**counts.labels, **counts.precision}, 1
@@ -109,6 +112,10 @@ _FAMILIES = {
     "trtnode_engines_rejected": (
         GaugeMetricFamily,
         "Engines of the model that may not run here; their nodes are native.",
+    ),
+    "trtnode_model_engines": (
+        GaugeMetricFamily,
+        "Engines in use, by library and by whether they were compared with native execution.",
     ),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
     "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),

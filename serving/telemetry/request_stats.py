@@ -149,6 +149,9 @@ class ModelCounts:
         self.precision: Mapping[str, str] = {}
         self.engine_builds = 0
         self.engines_rejected = 0
+        self.engines: Mapping[bool, int] = {}
+        """Engines in use, by True for those that were compared with native execution."""
+        self.engine = ""
         self._lock = threading.Lock()
         self._fresh: deque[Durations] = deque()
         self._success = 0
@@ -170,6 +173,8 @@ class ModelCounts:
         self.precision = dict(facts["precision"])
         self.engine_builds = facts.get("engines_built", 0)
         self.engines_rejected = len(facts["rejected"])
+        unchecked = facts["unchecked"]
+        self.engine, self.engines = facts["engine"], {True: facts["segments"] - unchecked, False: unchecked}
 
     def add_success(self, durations: Durations) -> None:
         """Count an answered request. Its durations, which must not change any more, are added up later."""

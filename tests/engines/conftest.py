@@ -15,7 +15,6 @@ import pytest
 from comparison import AssertSame, RunPlainly, assert_same, run_plainly
 from engines import Calibration, CompiledModel, EngineCache, Executable, Worker
 from engines.backends import registry
-from engines.tensorrt.labelling.parser import make_logger
 from faulty_backends import UnreliableBackend
 from precision import precision_options
 from simulated_tensorrt import Faults, Simulation, make_tensorrt
@@ -133,14 +132,13 @@ def int8(shared_workshop: Workshop, digits: pathlib.Path) -> CompiledModel:
 
 
 @pytest.fixture
-def tensorrt() -> Iterator[Callable[..., Any]]:
+def tensorrt() -> Callable[..., Any]:
     """Makes a simulated tensorrt module of some version, in which some things go wrong."""
 
     def make(*, version: str = "11.1.0.1", **faults: Any) -> Any:
         return make_tensorrt(Simulation(version=version, faults=Faults(**faults)))
 
-    yield make
-    make_logger.cache_clear()
+    return make
 
 
 @pytest.fixture

@@ -59,15 +59,20 @@ class FakeExecutable:
             "native_nodes": 1,
             "precision": {"asked": "fp32", "effective": "fp32"},
             "rejected": [],
+            "unchecked": 0,
         }
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.on_loss: Callable[[str], None] = lambda reason: None
+        self.warmed_up = 0
         self.error: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Semaphore(0)
         self.closed = False
         self.runs = self.running = self.most_at_once = 0
+
+    def keep_kernels(self) -> None:
+        self.warmed_up = self.runs
 
     def run(
         self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None

@@ -1,8 +1,8 @@
-"""Puts a simulated GPU with TensorRT and pycuda into this process and into the processes that it starts.
+"""Puts a simulated GPU with an engine library and pycuda into this process and into the processes that it starts.
 
-The project has no switch for this: in this process the modules take the place of ``tensorrt`` and ``pycuda`` where
-they were imported; a child process finds packages of these names on its path, and a small library in place of the
-driver, which tells that there is a GPU.
+The project has no switch for this: in this process the modules take the place of the real ones where they were
+imported; a child process finds packages of these names on its path, and a small library in place of the driver, which
+tells that there is a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from engines.backends import registry
 from engines.cuda import context
 from engines.cuda.devices import DRIVER, Gpu
 from engines.tensorrt import backend
-from engines.tensorrt.labelling.parser import make_logger
 from simulated_cuda import make_pycuda
 from simulated_tensorrt import VARIABLE, Simulation, make_tensorrt
 
@@ -44,8 +43,9 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {{
 
 
 def modules(simulation: Simulation) -> dict[str, Any]:
-    """TensorRT and pycuda on one simulated GPU, by module name."""
-    return {"tensorrt": make_tensorrt(simulation), **make_pycuda(simulation.gpu)}
+    """The engine library and pycuda on one simulated GPU, by module name."""
+    library = make_tensorrt(simulation)
+    return {library.__name__: library, **make_pycuda(simulation.gpu)}
 
 
 @functools.cache
@@ -72,9 +72,8 @@ def install(monkeypatch: pytest.MonkeyPatch, simulation: Simulation) -> dict[str
 
 
 def forget() -> None:
-    """Let backends and loggers of another installation go."""
+    """Let backends of another installation go. Loggers stay: a real library calls its first one for ever."""
     registry.get_backend.cache_clear()
-    make_logger.cache_clear()
 
 
 def install_in_children(monkeypatch: pytest.MonkeyPatch, simulation: Simulation, folder: pathlib.Path) -> None:
@@ -94,3 +93,5 @@ def install_in_children(monkeypatch: pytest.MonkeyPatch, simulation: Simulation,
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
     monkeypatch.setenv(VARIABLE, simulation.to_json())
     monkeypatch.syspath_prepend(LIBRARIES)
+    if simulation.is_rtx:
+        monkeypatch.syspath_prepend(LIBRARIES / "rtx")

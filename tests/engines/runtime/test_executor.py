@@ -256,6 +256,7 @@ def test_description_says_what_runs_where(workshop: Workshop) -> None:
         "native_nodes": 1,
         "precision": {"asked": "fp32", "effective": "fp32"},
         "rejected": [],
+        "unchecked": 0,
         "native_fallback": True,
     }
     assert [s.name for s in executable.inputs] == ["x"]

@@ -207,6 +207,6 @@ def _no_device(driver: ModuleType):
 def test_program_without_pycuda_is_told_how_to_get_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.cuda.context.driver", None)
 
-    assert "pip install pycuda" in (get_backend("tensorrt").unavailable_reason() or "")
-    with pytest.raises(BackendMissingError, match="pip install pycuda"):
+    assert "pip install 'trtnode[cuda]'" in (get_backend("tensorrt").unavailable_reason() or "")
+    with pytest.raises(BackendMissingError, match=r"pip install 'trtnode\[cuda\]'"):
         get_backend("tensorrt").load(b"", None)  # type: ignore[arg-type]

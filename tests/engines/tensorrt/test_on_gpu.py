@@ -1,8 +1,9 @@
-"""Tests that need a GPU with TensorRT: ``make test-gpu`` there. Elsewhere they are skipped."""
+"""Tests that need a GPU with TensorRT or TensorRT for RTX: ``make test-gpu`` there. Elsewhere they are skipped."""
 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines import CompileOptions, Executable, compile_model, load_executable
+from engines import BuildOptions, CompileOptions, Executable, compile_model, load_executable
 from engines.artifact.trust import Trust
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile, ShapeRange
@@ -20,10 +21,17 @@ from partitioner import PartitionOptions
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(find_gpu() is None, reason="no NVIDIA GPU or driver is here"),
-    pytest.mark.skipif(
-        get_backend("tensorrt").unavailable_reason() is not None, reason="TensorRT or pycuda is not installed"
-    ),
 ]
+
+
+@pytest.fixture(params=["tensorrt", "tensorrt-rtx"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """An engine library that runs on this GPU."""
+    backend = get_backend(request.param)
+    if reason := backend.unavailable_reason() or backend.cannot_run_reason(BuildOptions()):
+        pytest.skip(reason)
+    return backend.name
+
 
 ROOT = pathlib.Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
@@ -31,28 +39,36 @@ HYBRID = "g (float[N, 64] x) => (float[N, 64] y) { a = Relu(x) b = Softsign(a) c
 ROWS = ShapeRange(low=(1, 64), best=(4, 64), high=(16, 64))
 
 
-def load(source: pathlib.Path, folder: pathlib.Path, profile: Profile, *native_ops: str) -> Executable:
-    options = CompileOptions(engine="tensorrt", shapes=(profile,), partition=PartitionOptions(native_ops=native_ops))
-    compile_model(source, options).save(folder / "compiled.onnx")
-    return load_executable(folder / "compiled.onnx", trust=Trust.of((), ("tensorrt",)))
+@pytest.fixture
+def load(engine: str, tmp_path: pathlib.Path) -> Callable[..., Executable]:
+    """Compiles a model for the library, and loads the result."""
+
+    def load(source: pathlib.Path, profile: Profile, *native_ops: str) -> Executable:
+        options = CompileOptions(engine=engine, shapes=(profile,), partition=PartitionOptions(native_ops=native_ops))
+        compile_model(source, options).save(tmp_path / "compiled.onnx")
+        return load_executable(tmp_path / "compiled.onnx", trust=Trust.of((), (engine,)))
+
+    return load
 
 
-def test_an_engine_answers_as_onnx_runtime_does(tmp_path: pathlib.Path) -> None:
+def test_an_engine_answers_as_onnx_runtime_does(engine: str, load: Callable[..., Executable]) -> None:
     images = np.load(DIGITS / "test.npz")["image"][:8]
     shapes = ShapeRange(low=(1, 1, 8, 8), best=(8, 1, 8, 8), high=(8, 1, 8, 8))
-    executable = load(DIGITS / "digits.onnx", tmp_path, {"image": shapes})
+    executable = load(DIGITS / "digits.onnx", {"image": shapes})
     (expected,) = onnxruntime.InferenceSession(DIGITS / "digits.onnx").run(None, {"image": images})
 
     (answer,) = executable.run({"image": images}).values()
 
-    assert (executable.description["engine"], executable.description["rejected"]) == ("tensorrt", [])
+    assert (executable.description["engine"], executable.description["rejected"]) == (engine, [])
     np.testing.assert_allclose(answer, expected, rtol=1e-2, atol=1e-3)
 
 
-def test_requests_of_many_threads_and_shapes_pass_engines_and_native_nodes(tmp_path: pathlib.Path) -> None:
+def test_requests_of_many_threads_and_shapes_pass_engines_and_native_nodes(
+    load: Callable[..., Executable], tmp_path: pathlib.Path
+) -> None:
     source = tmp_path / "hybrid.onnx"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {HYBRID}'), source)
-    executable, session = load(source, tmp_path, {"x": ROWS}, "Softsign"), onnxruntime.InferenceSession(source)
+    executable, session = load(source, {"x": ROWS}, "Softsign"), onnxruntime.InferenceSession(source)
     fallbacks: list[str] = []
     executable.on_fallback = fallbacks.append
 
@@ -65,3 +81,19 @@ def test_requests_of_many_threads_and_shapes_pass_engines_and_native_nodes(tmp_p
 
     assert executable.description["segments"] == 3
     assert fallbacks == []
+
+
+def test_engine_of_tensorrt_for_rtx_that_was_built_without_a_gpu_is_compared_here(
+    engine: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine != "tensorrt-rtx":
+        pytest.skip(f"{engine} builds nothing without a GPU")
+    source, compiled = tmp_path / "hybrid.onnx", tmp_path / "compiled.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {HYBRID}'), source)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("engines.tensorrt.backend.find_gpu", lambda: None)
+        compile_model(source, CompileOptions(engine=engine, shapes=({"x": ROWS},))).save(compiled)
+
+    executable = load_executable(compiled, trust=Trust.of((), (engine,)))
+
+    assert (executable.description["unchecked"], executable.description["rejected"]) == (0, [])

@@ -16,22 +16,7 @@ from engines.build.whole_model import Reading
 from engines.tensorrt.backend import TensorRtBackend
 from engines.tensorrt.labelling.parser import CODES, ask_parser, make_logger
 from engines.tensorrt.library import TENSORRT
-from partitioner import SUPPORTED, PartitionOptions, ReasonCode, Verdict, clean_up, label_nodes, load_model
-
-
-@pytest.mark.parametrize("version", ["10.3.0", "10.16.1.11", "11.0.0.114", "11.4.0.106"])
-def test_simulated_parser_of_any_release_is_given_a_strongly_typed_network(
-    version: str, tensorrt: Callable[..., Any], model: pathlib.Path
-) -> None:
-    assert ask_parser(tensorrt(version=version), model) == SUPPORTED
-
-
-def test_simulated_parser_is_asked_twice_with_a_new_network_each_time(
-    tensorrt: Callable[..., Any], model: pathlib.Path
-) -> None:
-    module = tensorrt()
-
-    assert [ask_parser(module, model), ask_parser(module, model)] == [SUPPORTED, SUPPORTED]
+from partitioner import PartitionOptions, ReasonCode, Verdict, clean_up, label_nodes, load_model
 
 
 @pytest.mark.parametrize(("code", "reason"), [*CODES.items(), ("UNSUPPORTED_NODE", ReasonCode.UNSUPPORTED_OP)])

@@ -70,6 +70,7 @@ def test_report_and_envelope_say_what_was_built_and_that_it_was_not_run(
     assert (facts["engines_built"], facts["segments"], facts["report"]["checked"]) == (1, 1, False)
     assert (envelope["backend"], envelope["device"]["features"]) == ("tensorrt-rtx", "sm86,sm89")
     assert envelope["backend_version"].count(".") == 3
+    assert envelope["options"]["UNCHECKED"] == "1"
 
 
 def test_people_are_told_in_one_sentence(compile_digits: Compile, capsys: pytest.CaptureFixture[str]) -> None:

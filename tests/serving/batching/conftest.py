@@ -36,6 +36,7 @@ class Recorder:
             "native_nodes": 1,
             "precision": {"asked": "fp32", "effective": "fp32"},
             "rejected": [],
+            "unchecked": 0,
         }
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.executed: list[list[float]] = []
@@ -60,6 +61,9 @@ class Recorder:
         if POISON in x:
             raise ExecutionError("poisoned")
         return {"y": x + np.float32(1)}
+
+    def keep_kernels(self) -> None:
+        pass
 
     def close(self) -> None:
         self.gate.set()

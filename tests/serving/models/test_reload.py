@@ -276,6 +276,12 @@ def test_an_old_version_is_freed_once_it_is_idle(start: Starter, fake: FakeExecu
     assert not executables[-1].closed
 
 
+def test_kernels_that_a_warm_up_has_compiled_are_kept(start: Starter, fake: FakeExecutable) -> None:
+    start("- {name: fake, path: fake.onnx, warmup: 2}", loader=lambda model: fake)
+
+    assert (fake.runs, fake.warmed_up) == (2, 2)
+
+
 def test_a_version_that_fails_on_the_inputs_for_warm_up_is_not_swapped_in(
     start: Starter, adders: Adders, eventually: Eventually, tmp_path: pathlib.Path
 ) -> None:

@@ -172,6 +172,9 @@ def test_what_a_model_became_is_shown(start_fake: StartFake, fake: FakeExecutabl
     fake.description |= {
         "precision": {"asked": "fp16", "effective": "fp32"},
         "engines_built": 3,
+        "engine": "tensorrt-rtx",
+        "segments": 4,
+        "unchecked": 1,
         "rejected": ["segment_1: another CPU"],
     }
     running = start_fake()
@@ -181,6 +184,8 @@ def test_what_a_model_became_is_shown(start_fake: StartFake, fake: FakeExecutabl
     assert found["trtnode_model_precision", "fp16", "fp32", "fake", "1"] == 1
     assert found["trtnode_engine_builds_total", "fake", "1"] == 3
     assert found["trtnode_engines_rejected", "fake", "1"] == 1
+    assert found["trtnode_model_engines", "true", "tensorrt-rtx", "fake", "1"] == 3
+    assert found["trtnode_model_engines", "false", "tensorrt-rtx", "fake", "1"] == 1
     assert found["trtnode_model_ready", "fake", "1"] == 1
 
 

@@ -47,10 +47,6 @@ class Copies:
             queue_of(self._gpu, stream).finish()
             self._gpu.check()
 
-    @guarded("cuMemcpyDtoD")
-    def memcpy_dtod(self, dest: Any, src: Any, size: int) -> None:
-        self._now(lambda: self._move(int(dest), int(src), size), (int(dest), size), (int(src), size))
-
     @guarded("cuMemcpyDtoDAsync")
     def memcpy_dtod_async(self, dest: Any, src: Any, size: int, stream: Stream | None = None) -> None:
         self._late(lambda: self._move(int(dest), int(src), size), stream, (int(dest), size), (int(src), size))

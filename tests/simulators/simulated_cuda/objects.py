@@ -73,9 +73,6 @@ class Device:
     def compute_capability(self) -> tuple[int, int]:
         return self.gpu.compute_capability
 
-    def total_memory(self) -> int:
-        return self.gpu.total_bytes
-
     def retain_primary_context(self) -> Context:
         self.gpu.primary_contexts += 1
         return self.context_type()
@@ -116,10 +113,6 @@ class Context:
             raise CudaError(errors.INVALID_CONTEXT)
         cls.gpu.stack.pop()
         cls.gpu.count_pushed(-1)
-
-    @classmethod
-    def get_current(cls) -> Context | None:
-        return cls.gpu.stack[-1] if cls.gpu.stack else None
 
     @guarded("context::detach")
     def detach(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simulated_tensorrt.executable import storage
-from simulated_tensorrt.graphs import Shape, Tensor, scratch_bytes
+from simulated_tensorrt.graphs import Shape, Tensor
 from simulated_tensorrt.simulation import UsageError
 
 ALIGNMENT = 256
@@ -95,18 +95,6 @@ class Bindings:
         shapes, values = self.input_shapes(), self.host_values()
         found: dict[str, Shape] = self._engine._executable.output_shapes(shapes, values)
         return found
-
-    def largest_output_bytes(self, tensor: Tensor) -> int:
-        """For the largest shapes of the profile; -1 where they are not known."""
-        if tensor.data_dependent or any(t.on_host for t in self._inputs):
-            return -1
-        largest = {t.name: tuple(self._engine.get_tensor_profile_shape(t.name, self.profile)[2]) for t in self._inputs}
-        shape = self._engine._executable.output_shapes(largest, {})[tensor.name]
-        return math.prod(shape) * tensor.item_bytes
-
-    def scratch_bytes(self) -> int:
-        """Scratch memory for the shapes that are set, which may be less than the profile's."""
-        return scratch_bytes(self._engine._weights, self.input_shapes())
 
     def check_address(self, tensor: Tensor, *, has_allocator: bool) -> None:
         """Refuse an address that an enqueue can't work with.

@@ -24,10 +24,6 @@ class BuildStoppedError(Exception):
 class Builder(ShowsLogger):
     """Builds one engine at a time."""
 
-    max_threads = 1
-    error_recorder: Any = None
-    gpu_allocator: Any = None
-
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
         if self._sim.faults.builder_missing:
@@ -45,12 +41,6 @@ class Builder(ShowsLogger):
     def create_optimization_profile(self) -> Any:
         return self._trt.IOptimizationProfile()
 
-    def reset(self) -> None:
-        pass
-
-    def is_network_supported(self, network: INetworkDefinition, config: IBuilderConfig) -> bool:
-        return network._model is not None
-
     def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> IHostMemory | None:
         try:
             plan = self._build(network, config)
@@ -59,10 +49,6 @@ class Builder(ShowsLogger):
             return None
         self._sim.builds += 1
         return IHostMemory(plan.to_bytes())
-
-    def build_engine_with_config(self, network: INetworkDefinition, config: IBuilderConfig) -> Any:
-        plan = self.build_serialized_network(network, config)
-        return None if plan is None else self._trt.Runtime(self._logger).deserialize_cuda_engine(plan)
 
     def _build(self, network: INetworkDefinition, config: IBuilderConfig) -> Plan:
         faults = self._sim.faults

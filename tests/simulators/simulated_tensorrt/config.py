@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from engines.tensorrt.library import TENSORRT_RTX
 from simulated_tensorrt.graphs import by_name
 from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.simulation import Bound
@@ -31,12 +32,6 @@ class IOptimizationProfile(Bound):
     def set_shape_input(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002
         self._values[input] = _in_order([list(map(int, values)) for values in (min, opt, max)])
 
-    def get_shape(self, input: str) -> list[Dims]:  # noqa: A002
-        return [Dims(shape) for shape in self._shapes.get(input, [])]
-
-    def get_shape_input(self, input: str) -> list[list[int]]:  # noqa: A002
-        return self._values.get(input, [])
-
 
 def _in_order(triple: list[list[int]]) -> list[list[int]]:
     lengths = {len(sizes) for sizes in triple}
@@ -56,12 +51,6 @@ class ITimingCache(Bound):
         facts = {"machine": self._machine, "layers": sorted(self._layers)}
         return IHostMemory(CACHE_MAGIC + json.dumps(facts).encode())
 
-    def combine(self, input_cache: ITimingCache, ignore_mismatch: bool) -> bool:
-        if input_cache._machine != self._machine and not ignore_mismatch:
-            return False
-        self._layers |= input_cache._layers
-        return True
-
     def reset(self) -> bool:
         self._layers.clear()
         return True
@@ -69,9 +58,6 @@ class ITimingCache(Bound):
 
 class IBuilderConfig(Speaks):
     builder_optimization_level = 3
-    avg_timing_iterations = 1
-    max_num_tactics = -1
-    max_aux_streams = -1
     progress_monitor: Any = None
     flags: int
     hardware_compatibility_level: Any
@@ -85,28 +71,28 @@ class IBuilderConfig(Speaks):
         self._limits: dict[str, int] = {}
         self._profiles: list[IOptimizationProfile] = []
         self._cache: ITimingCache | None = None
-        self._previews: set[str] = set()
+        self._targets: list[Any] = []
 
     def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None:
         self._limits[pool.name] = int(pool_size)
 
-    def get_memory_pool_limit(self, pool: Any) -> int:
-        return self._limits.get(pool.name, self._sim.gpu.total_bytes)
-
     def set_flag(self, flag: Any) -> None:
         self.flags |= 1 << int(flag)
-
-    def clear_flag(self, flag: Any) -> None:
-        self.flags &= ~(1 << int(flag))
 
     def get_flag(self, flag: Any) -> bool:
         return bool(self.flags >> int(flag) & 1)
 
-    def set_preview_feature(self, feature: Any, enable: bool) -> None:
-        (self._previews.add if enable else self._previews.discard)(feature.name)
+    @property
+    def num_compute_capabilities(self) -> int:
+        return len(self._targets)
 
-    def get_preview_feature(self, feature: Any) -> bool:
-        return feature.name in self._previews
+    @num_compute_capabilities.setter
+    def num_compute_capabilities(self, count: int) -> None:
+        self._targets = [self._trt.ComputeCapability.NONE] * count
+
+    def set_compute_capability(self, compute_capability: Any, index: int) -> bool:
+        self._targets[index] = compute_capability
+        return True
 
     @property
     def num_optimization_profiles(self) -> int:
@@ -121,7 +107,7 @@ class IBuilderConfig(Speaks):
 
     def create_timing_cache(self, serialized_timing_cache: Any) -> ITimingCache | None:
         data = bytes(memoryview(serialized_timing_cache))
-        facts: dict[str, Any] = {"machine": self._machine, "layers": []}
+        facts: dict[str, Any] = {"machine": self._sim.machine, "layers": []}
         if data:
             if not data.startswith(CACHE_MAGIC):
                 self._error("Timing cache header is invalid.")
@@ -131,18 +117,14 @@ class IBuilderConfig(Speaks):
         return cache
 
     def set_timing_cache(self, cache: ITimingCache, ignore_mismatch: bool) -> bool:
-        if cache._machine != self._machine and not ignore_mismatch:
+        if cache._machine != self._sim.machine and not ignore_mismatch:
             self._warn("The timing cache was made by another release or on another device.")
             return False
         self._cache = cache
         return True
 
-    def get_timing_cache(self) -> ITimingCache | None:
-        return self._cache
-
-    @property
-    def _machine(self) -> str:
-        return f"{self._sim.version} {self._sim.gpu.name} {self._sim.gpu.compute_capability}"
+    def _target(self, name: str) -> str:
+        return self._sim.target if name == "current" else name
 
     @property
     def _workspace_limit(self) -> int | None:
@@ -171,9 +153,9 @@ class IBuilderConfig(Speaks):
         return {
             "level": self.builder_optimization_level,
             "limits": self._limits,
-            "previews": sorted(self._previews),
             "hardware_compatibility_level": self.hardware_compatibility_level.name,
             "profiling_verbosity": self.profiling_verbosity.name,
+            "targets": [self._target(one.name.lower()) for one in self._targets] or list(TENSORRT_RTX.portable),
         }
 
     def _usable_profiles(self, network: INetworkDefinition) -> list[dict[str, Any]] | str:

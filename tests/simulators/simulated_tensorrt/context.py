@@ -14,8 +14,6 @@ from simulated_tensorrt.kernel import Kernel
 from simulated_tensorrt.simulation import UsageError
 from simulated_tensorrt.values import Dims, ILogger, IOutputAllocator, Speaks, started
 
-SHRINKING = "RUNTIME_ACTIVATION_RESIZE_10_10"
-
 
 class IExecutionContext(Speaks):
     """One thread at a time."""
@@ -23,9 +21,6 @@ class IExecutionContext(Speaks):
     name = ""
     profiler: Any = None
     enqueue_emits_profile = True
-    debug_sync = False
-    persistent_cache_limit = 0
-    error_recorder: Any = None
 
     def __init__(self, engine: Any, logger: ILogger, strategy: Any) -> None:
         super().__init__(logger)
@@ -34,7 +29,6 @@ class IExecutionContext(Speaks):
         self._allocators: dict[str, IOutputAllocator] = {}
         self._manages_memory = strategy.name != "USER_MANAGED"
         self._arena = (0, 0)
-        self._need: int | None = None
         self._running: Work | None = None
         self._user: int | None = None
         self._own_arena: Any = None
@@ -62,7 +56,6 @@ class IExecutionContext(Speaks):
                 raise RuntimeError("Error in set optimization profile async.")
             self._sim.gpu.stream(stream_handle).add(lambda: None)
             self._bound.select(profile_index)
-            self._need = None
             return True
 
     def set_input_shape(self, name: str, shape: Sequence[int]) -> bool:
@@ -73,7 +66,6 @@ class IExecutionContext(Speaks):
                 self._error(f"IExecutionContext::setInputShape: {name}: {problem}")
                 return False
             self._bound.shapes[name] = sizes
-            self._need = None
             return True
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
@@ -84,9 +76,6 @@ class IExecutionContext(Speaks):
             self._bound.addresses[name] = int(memory)
             return True
 
-    def get_tensor_address(self, name: str) -> int:
-        return self._bound.addresses.get(name, 0)
-
     def set_output_allocator(self, name: str, output_allocator: IOutputAllocator | None) -> bool:
         if name not in self._engine._tensors or self._engine._tensors[name].is_input:
             return False
@@ -96,9 +85,6 @@ class IExecutionContext(Speaks):
             self._allocators[name] = started(output_allocator, IOutputAllocator)
         return True
 
-    def get_output_allocator(self, name: str) -> IOutputAllocator | None:
-        return self._allocators.get(name)
-
     def set_device_memory(self, memory: int, size: int) -> None:
         with self._alone():
             if self._manages_memory or memory % ALIGNMENT:
@@ -106,29 +92,12 @@ class IExecutionContext(Speaks):
                 return
             self._arena = (int(memory), int(size))
 
-    def update_device_memory_size_for_shapes(self) -> int:
-        with self._alone():
-            if self._bound.missing() or self._manages_memory:
-                self._error("IExecutionContext::updateDeviceMemorySizeForShapes: shapes are not set")
-                return 0
-            if SHRINKING in self._engine._plan.settings["previews"]:
-                self._need = self._bound.scratch_bytes()
-            return self._needed_bytes()
-
     def get_tensor_shape(self, name: str) -> Dims:
         tensor = self._engine._tensors[name]
         if tensor.is_input:
             return Dims(self._bound.shapes.get(name, tensor.shape))
         with self._alone():
             return Dims(tensor.shape if self._bound.missing() else self._bound.output_shapes()[name])
-
-    def get_max_output_size(self, name: str) -> int:
-        return self._bound.largest_output_bytes(self._engine._tensors[name])
-
-    @property
-    def all_binding_shapes_specified(self) -> bool:
-        inputs = (t for t in self._engine._plan.tensors if t.is_input)
-        return all(t.name in self._bound.shapes for t in inputs if -1 in t.shape)
 
     def infer_shapes(self) -> list[str]:
         with self._alone():
@@ -178,13 +147,10 @@ class IExecutionContext(Speaks):
             raise UsageError(f"shapes or values of {missing} are not set")
         for tensor in self._engine._plan.tensors:
             self._bound.check_address(tensor, has_allocator=tensor.name in self._allocators)
-        if self._needed_bytes() > self._arena[1]:
-            raise UsageError(f"{self._arena[1]} bytes of device memory are less than {self._needed_bytes()}")
+        needed = self._engine._plan.scratch[self._bound.profile]
+        if needed > self._arena[1]:
+            raise UsageError(f"{self._arena[1]} bytes of device memory are less than {needed}")
         return stream
-
-    def _needed_bytes(self) -> int:
-        whole: int = self._engine._plan.scratch[self._bound.profile]
-        return whole if self._need is None else self._need
 
     def _kernel(self) -> Kernel:
         return Kernel(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -13,21 +12,17 @@ from simulated_tensorrt.context import IExecutionContext
 from simulated_tensorrt.executable import Executable
 from simulated_tensorrt.graphs import Tensor, by_name
 from simulated_tensorrt.plan import Plan, PlanError
+from simulated_tensorrt.runtime_cache import IRuntimeConfig
 from simulated_tensorrt.simulation import Bound
-from simulated_tensorrt.values import Dims, IHostMemory, ILogger, ShowsLogger, Speaks
-from simulated_tensorrt.weights import size_bytes, strip
+from simulated_tensorrt.values import Dims, ILogger, ShowsLogger, Speaks
 
 AMPERE = (8, 0)
-EXCLUDE_WEIGHTS = 0
 
 
 class Runtime(ShowsLogger):
     """Gives None for whatever it can't read; why is in the log."""
 
     engine_host_code_allowed = False
-    max_threads = 1
-    error_recorder: Any = None
-    gpu_allocator: Any = None
 
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
@@ -51,8 +46,22 @@ class Runtime(ShowsLogger):
         engine: ICudaEngine = self._trt.ICudaEngine(self._logger, plan)
         return engine
 
+    def get_engine_validity(self, buffer: Any) -> tuple[Any, int]:
+        """Return a verdict and the diagnostics as bits."""
+        bits, verdicts = self._trt.EngineInvalidityDiagnostics, self._trt.EngineValidity
+        try:
+            plan = Plan.from_bytes(bytes(memoryview(buffer)))
+        except PlanError:
+            return verdicts.INVALID, int(bits.MALFORMED_ENGINE)
+        found = int(bits.VERSION_MISMATCH) * (plan.version != self._sim.version)
+        found |= int(bits.UNSUPPORTED_CC) * (self._sim.target not in plan.settings["targets"])
+        return (verdicts.INVALID if found else verdicts.VALID), found
+
     def _mismatch(self, plan: Plan) -> str:
         """Return the obstacle to a plan's use here; empty if there is none."""
+        if self._sim.is_rtx:
+            verdict, found = self.get_engine_validity(plan.to_bytes())
+            return "" if verdict == self._trt.EngineValidity.VALID else f"The engine is not valid here ({found})."
         ours, built = self._sim.release, tuple(int(n) for n in plan.version.split(".")[:2])
         if plan.version != self._sim.version:
             compatible = "VERSION_COMPATIBLE" in plan.flags and built <= ours
@@ -69,8 +78,6 @@ class Runtime(ShowsLogger):
 
 class ICudaEngine(Speaks):
     """Read-only but for its weights. Several threads may ask it at once."""
-
-    error_recorder: Any = None
 
     def __init__(self, logger: ILogger, plan: Plan) -> None:
         super().__init__(logger)
@@ -109,10 +116,6 @@ class ICudaEngine(Speaks):
         return len(self._plan.layers)
 
     @property
-    def num_aux_streams(self) -> int:
-        return 0
-
-    @property
     def refittable(self) -> bool:
         return not {"REFIT", "REFIT_IDENTICAL", "STRIP_PLAN"}.isdisjoint(self._plan.flags)
 
@@ -142,15 +145,6 @@ class ICudaEngine(Speaks):
         locations = self._trt.TensorLocation
         return locations.HOST if self._tensors[name].on_host else locations.DEVICE
 
-    def get_tensor_format(self, name: str, profile_index: int = 0) -> Any:
-        return self._trt.TensorFormat.LINEAR
-
-    def get_tensor_bytes_per_component(self, name: str, profile_index: int = 0) -> int:
-        return self._tensors[name].item_bytes
-
-    def is_shape_inference_io(self, name: str) -> bool:
-        return self._tensors[name].on_host
-
     def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[Dims]:
         shapes = self._profile(profile_index)["shapes"].get(name)
         return [Dims(shape) for shape in shapes or [self._tensors[name].shape] * 3]
@@ -166,8 +160,9 @@ class ICudaEngine(Speaks):
 
     def create_execution_context(self, strategy: Any = None) -> IExecutionContext | None:
         strategies = self._trt.ExecutionContextAllocationStrategy
-        if isinstance(strategy, getattr(self._trt, "IRuntimeConfig", ())):
-            strategy = strategy.get_execution_context_allocation_strategy()
+        config = strategy if isinstance(strategy, IRuntimeConfig) else None
+        if config is not None:
+            strategy = config.get_execution_context_allocation_strategy()
         problem = self._sim.faults.context_fails
         if self._missing_weights:
             problem = f"The engine lacks weights: {sorted(self._missing_weights)}. Refit it first."
@@ -181,64 +176,16 @@ class ICudaEngine(Speaks):
         except CudaError as error:
             self._error(f"Cuda Runtime ({error})")
             return None
+        if self._sim.is_rtx:
+            (config or self._trt.IRuntimeConfig())._compile([f"{self.name}/{layer}" for layer in self._plan.layers])
         return context
 
     def create_runtime_config(self) -> IRuntimeConfig:
         config: IRuntimeConfig = self._trt.IRuntimeConfig()
         return config
 
-    def get_engine_stat(self, stat: Any = None) -> int:
-        """Bytes of all weights, or of those that were left out."""
-        stripped = stat is not None and stat.name == "STRIPPED_WEIGHTS_SIZE"
-        weights = onnx.ModelProto.FromString(self._plan.model).graph.initializer
-        return sum(size_bytes(t) for t in weights if not stripped or t.name in self._plan.stripped)
-
     def create_engine_inspector(self) -> Any:
         return self._trt.EngineInspector(self)
-
-    def create_serialization_config(self) -> ISerializationConfig:
-        config: ISerializationConfig = self._trt.ISerializationConfig()
-        return config
-
-    def serialize(self) -> IHostMemory:
-        return self._serialized(ISerializationConfig())
-
-    def serialize_with_config(self, arg0: ISerializationConfig, /) -> IHostMemory:
-        return self._serialized(arg0)
-
-    def _serialized(self, config: ISerializationConfig) -> IHostMemory:
-        """A plan of the weights that the engine has now, or of none."""
-        model, stripped = self._weights, self._missing_weights
-        if config.flags >> EXCLUDE_WEIGHTS & 1:
-            model, stripped = strip(model)
-        plan = dataclasses.replace(self._plan, stripped=dict(stripped), model=model.SerializeToString())
-        return IHostMemory(plan.to_bytes())
-
-
-class ISerializationConfig(Bound):
-    flags = 0
-
-    def set_flag(self, flag: Any) -> bool:
-        self.flags |= 1 << int(flag)
-        return True
-
-    def clear_flag(self, flag: Any) -> bool:
-        self.flags &= ~(1 << int(flag))
-        return True
-
-    def get_flag(self, flag: Any) -> bool:
-        return bool(self.flags >> int(flag) & 1)
-
-
-class IRuntimeConfig(Bound):
-    def __init__(self) -> None:
-        self._strategy = self._trt.ExecutionContextAllocationStrategy.STATIC
-
-    def set_execution_context_allocation_strategy(self, strategy: Any) -> None:
-        self._strategy = strategy
-
-    def get_execution_context_allocation_strategy(self) -> Any:
-        return self._strategy
 
 
 class EngineInspector(Bound):
@@ -271,7 +218,3 @@ class EngineInspector(Bound):
             }
             for name, node in nodes
         ]
-
-    def get_layer_information(self, layer_index: int, format: Any) -> str:  # noqa: A002
-        name = self._engine._plan.layers[layer_index]
-        return json.dumps(name) if format == self._trt.LayerInformationFormat.JSON else name

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from simulated_tensorrt.real_parser import enumerations
+from simulated_tensorrt.simulation import RTX
+
 Release = tuple[int, int]
 
 SEVERITIES = "INTERNAL_ERROR:0 ERROR:1 WARNING:2 INFO:3 VERBOSE:4"
@@ -21,15 +24,10 @@ ENUMS = {
     "DataType": (
         "FLOAT:0 HALF:1 INT8:2 INT32:3 BOOL:4 UINT8:5 FP8:6 BF16:7 INT64:8 INT4:9 FP4:10:10:10.9 E8M0:11:11:10.13"
     ),
-    "EngineStat": "TOTAL_WEIGHTS_SIZE:0:0:10.16 STRIPPED_WEIGHTS_SIZE:1:1:10.16",
     "ErrorCode": (
         "SUCCESS:0 INTERNAL_ERROR:1 MEM_ALLOC_FAILED:2 MODEL_DESERIALIZE_FAILED:3 INVALID_VALUE:4 INVALID_GRAPH:5"
         " INVALID_NODE:6 UNSUPPORTED_GRAPH:7 UNSUPPORTED_NODE:8 UNSUPPORTED_NODE_ATTR:9 UNSUPPORTED_NODE_INPUT:10"
         " UNSUPPORTED_NODE_DATATYPE:11 UNSUPPORTED_NODE_DYNAMIC:12 UNSUPPORTED_NODE_SHAPE:13 REFIT_FAILED:14"
-    ),
-    "ErrorCodeTRT": (
-        "SUCCESS:0 UNSPECIFIED_ERROR:1 INTERNAL_ERROR:2 INVALID_ARGUMENT:3 INVALID_CONFIG:4 FAILED_ALLOCATION:5"
-        " FAILED_INITIALIZATION:6 FAILED_EXECUTION:7 FAILED_COMPUTATION:8 INVALID_STATE:9 UNSUPPORTED_STATE:10"
     ),
     "ExecutionContextAllocationStrategy": "STATIC:0 ON_PROFILE_CHANGE:1 USER_MANAGED:2",
     "HardwareCompatibilityLevel": "NONE:0 AMPERE_PLUS:1 SAME_COMPUTE_CAPABILITY:2:2:10.9",
@@ -40,17 +38,10 @@ ENUMS = {
     "NetworkDefinitionCreationFlag": (
         "EXPLICIT_BATCH:0:- STRONGLY_TYPED:1:0 PREFER_JIT_PYTHON_PLUGINS:2:1:10.9 PREFER_AOT_PYTHON_PLUGINS:3:2:10.9"
     ),
-    "OnnxParserFlag": "NATIVE_INSTANCENORM:0 ENABLE_PLUGIN_OVERRIDE:3:3:10.16",
-    "PreviewFeature": (
-        "PROFILE_SHARING_0806:0:- ALIASED_PLUGIN_IO_10_03:1:0 RUNTIME_ACTIVATION_RESIZE_10_10:2:1:10.13"
-    ),
     "ProfilingVerbosity": "LAYER_NAMES_ONLY:0 NONE:1 DETAILED:2",
-    "SerializationFlag": "EXCLUDE_WEIGHTS:0 EXCLUDE_LEAN_RUNTIME:1 INCLUDE_REFIT:2:2:10.16",
     "TensorFormat": "LINEAR:0 CHW2:1 HWC8:2 CHW4:3 CHW16:4 CHW32:5",
     "TensorIOMode": "NONE:0 INPUT:1 OUTPUT:2",
     "TensorLocation": "DEVICE:0 HOST:1",
-    "TilingOptimizationLevel": "NONE:0:0:10.9 FAST:1:1:10.9 MODERATE:2:2:10.9 FULL:3:3:10.9",
-    "WeightsRole": "KERNEL:0 BIAS:1 SHIFT:2 SCALE:3 CONSTANT:4 ANY:5",
 }
 """Members as ``NAME:number``, ``:number from 11`` where it moved, or ``-`` where it is gone, ``:first release``."""
 
@@ -87,7 +78,10 @@ def members(text: str, release: Release) -> dict[str, int]:
 
 def make_enums(release: Release) -> dict[str, Any]:
     """The enumerations of a release, by name; those without a member there are not there."""
-    tables = {name: members(text, release) for name, text in ENUMS.items()}
+    if release == RTX:
+        tables = {name: table for name, table in enumerations().items() if name != "Severity"}
+    else:
+        tables = {name: members(text, release) for name, text in ENUMS.items()}
     bases = {"DataType": BoundDataType}
     return {name: bases.get(name, BoundEnum)(name, table) for name, table in tables.items() if table}
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -46,7 +45,6 @@ SHAPE_ARITHMETIC = frozenset(
     " Where".split()
 )
 
-QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 SCRATCH_ALIGNMENT = 256
 Shape = tuple[int, ...]
 
@@ -142,29 +140,6 @@ def narrow_doubles(model: onnx.ModelProto) -> None:
         else:
             graph.node.append(onnx.helper.make_node("Cast", [inner], [value.name], to=TensorProto.FLOAT))
         value.type.tensor_type.elem_type = TensorProto.FLOAT
-
-
-def misread_uint8(model: onnx.ModelProto) -> bool:
-    """Read uint8 quantization from zero up as int8 with the same scale, as the parser does: half of it is clipped.
-
-    Returns:
-        Whether there was any.
-    """
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    found = False
-    for node in model.graph.node:
-        zero = weights.get(node.input[2]) if node.op_type in QUANTIZERS and len(node.input) > 2 else None
-        if zero is not None and zero.data_type == TensorProto.UINT8:
-            found = True
-            name = f"{zero.name}:int8"
-            if name not in weights:
-                centred = onnx.numpy_helper.to_array(zero).astype(np.int8)
-                weights[name] = onnx.numpy_helper.from_array(centred, name)
-                model.graph.initializer.append(weights[name])
-            node.input[2] = name
-    if found:
-        del model.graph.value_info[:]
-    return found
 
 
 def scratch_bytes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 
 from simulated_tensorrt.graphs import Tensor, describe
+from simulated_tensorrt.real_parser import RealNetwork
 from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims
 
@@ -28,45 +29,8 @@ class ITensor(Bound):
         return self._trt.DataType[self._tensor.dtype]
 
     @property
-    def location(self) -> Any:
-        return self._trt.TensorLocation.HOST if self._tensor.on_host else self._trt.TensorLocation.DEVICE
-
-    @property
     def is_shape_tensor(self) -> bool:
         return self._tensor.on_host
-
-    @property
-    def is_execution_tensor(self) -> bool:
-        return not self._tensor.on_host
-
-    @property
-    def is_network_input(self) -> bool:
-        return self._tensor.is_input
-
-    @property
-    def is_network_output(self) -> bool:
-        return not self._tensor.is_input
-
-    def get_dimension_name(self, index: int) -> str:
-        return self._tensor.symbols[index]
-
-
-class ILayer(Bound):
-    name: str
-
-    def __init__(self, node: onnx.NodeProto) -> None:
-        self.name = node.name or node.output[0]
-
-    @property
-    def num_ranks(self) -> int:
-        return 1
-
-    @property
-    def num_outputs(self) -> int:
-        return 0  # what is inside a network is not simulated
-
-    def get_output(self, index: int) -> ITensor | None:
-        return None
 
 
 class INetworkDefinition(Bound):
@@ -78,13 +42,14 @@ class INetworkDefinition(Bound):
         self._builder = builder
         self._flags = flags
         self._model: onnx.ModelProto | None = None
+        self._real: RealNetwork | None = None
         self._tensors: tuple[Tensor, ...] = ()
         self._wrapped: list[ITensor] = []
         self._refittable: set[str] = set()
 
-    def _fill(self, model: onnx.ModelProto) -> None:
-        """Take a parsed model."""
-        self._model = model
+    def _fill(self, model: onnx.ModelProto, real: RealNetwork) -> None:
+        """Take a parsed model, and what the real parser has made of it."""
+        self._model, self._real = model, real
         self._tensors = describe(model)
         self._wrapped = [self._trt.ITensor(tensor) for tensor in self._tensors]
 
@@ -113,7 +78,7 @@ class INetworkDefinition(Bound):
 
     @property
     def num_layers(self) -> int:
-        return len(self._model.graph.node) if self._model else 0
+        return self._real.network.num_layers if self._real else 0
 
     def get_input(self, index: int) -> ITensor | None:
         return self._wrapped[index] if 0 <= index < self.num_inputs else None
@@ -121,15 +86,5 @@ class INetworkDefinition(Bound):
     def get_output(self, index: int) -> ITensor | None:
         return self._wrapped[self.num_inputs + index] if 0 <= index < self.num_outputs else None
 
-    def get_layer(self, index: int) -> ILayer | None:
-        nodes = self._model.graph.node if self._model else []
-        return self._trt.ILayer(nodes[index]) if 0 <= index < len(nodes) else None
-
-    def mark_weights_refittable(self, name: str) -> bool:
-        known = self._model is not None and any(t.name == name for t in self._model.graph.initializer)
-        if known:
-            self._refittable.add(name)
-        return known
-
-    def are_weights_marked_refittable(self, name: str) -> bool:
-        return name in self._refittable
+    def get_layer(self, index: int) -> Any:
+        return self._real.network.get_layer(index) if self._real else None

@@ -32,24 +32,6 @@ class ParserError(Bound):
     def node_name(self) -> str:
         return self._node.name
 
-    def node_operator(self) -> str:
-        return self._node.op_type
-
-    def file(self) -> str:
-        return "ModelImporter.cpp"
-
-    def func(self) -> str:
-        return "importModel"
-
-    def line(self) -> int:
-        return 0
-
-    def local_function_stack(self) -> list[str]:
-        return []
-
-    def local_function_stack_size(self) -> int:
-        return 0
-
 
 class ModelReader(Speaks):
     """Holds one model and the errors that it gave."""
@@ -65,9 +47,6 @@ class ModelReader(Speaks):
 
     def get_error(self, index: int) -> ParserError:
         return self._errors[index]
-
-    def clear_errors(self) -> None:
-        self._errors.clear()
 
     def load_model_proto(self, model: Any, path: str | None = None) -> bool:
         return self._load(model, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from typing import Any
 
 import onnx
@@ -15,9 +14,6 @@ from simulated_tensorrt.weights import hash_weights, size_bytes
 
 class Refitter(ShowsLogger):
     """Collects weights; ``refit_cuda_engine`` takes them over."""
-
-    max_threads = 1
-    error_recorder: Any = None
 
     def __init__(self, engine: ICudaEngine, logger: ILogger) -> None:
         super().__init__(logger)
@@ -34,10 +30,6 @@ class Refitter(ShowsLogger):
         return [name for name in self._engine._missing_weights if name not in self._given]
 
     def refit_cuda_engine(self) -> bool:
-        return self._refit()
-
-    def refit_cuda_engine_async(self, stream_handle: int) -> bool:
-        self._sim.gpu.stream(stream_handle).finish()
         return self._refit()
 
     def _give(self, tensor: onnx.TensorProto) -> bool:
@@ -84,9 +76,6 @@ class OnnxParserRefitter(ModelReader):
 
     def refit_from_bytes(self, model: Any, path: str | None = None) -> bool:
         return self._load(model, path) and self._take()
-
-    def refit_from_file(self, model: str) -> bool:
-        return self.refit_from_bytes(pathlib.Path(model).read_bytes(), model)
 
     def refit_model_proto(self) -> bool:
         return self._take()

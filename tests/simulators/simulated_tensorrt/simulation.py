@@ -17,6 +17,10 @@ VARIABLE = "SIMULATED_TENSORRT"
 """Of the environment: the simulation that a child process is to load, as JSON."""
 
 
+RTX = (99, 0)
+"""Stands for a release of TensorRT in which there is what only TensorRT for RTX has."""
+
+
 class UsageError(Exception):
     """Refusals of the library; the text goes to the log."""
 
@@ -60,6 +64,7 @@ class Simulation:
         builds: Engines that were built in this process.
         enqueues: Executions that were asked for.
         timed_layers: Layers whose speed was measured, for lack of a timing cache that knows them.
+        compiled_kernels: Kernels that were compiled when a context was made, for lack of a runtime cache that has them.
     """
 
     version: str = "11.4.0.106"
@@ -68,13 +73,29 @@ class Simulation:
     builds: int = 0
     enqueues: int = 0
     timed_layers: int = 0
+    compiled_kernels: int = 0
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     @property
+    def is_rtx(self) -> bool:
+        """True if this is TensorRT for RTX, whose versions begin at 1."""
+        return self.version.startswith("1.")
+
+    @property
     def release(self) -> tuple[int, int]:
-        """Major and minor version."""
+        """Major and minor version; for TensorRT for RTX, one above all, since it lacks nothing of theirs."""
         major, minor = self.version.split(".")[:2]
-        return int(major), int(minor)
+        return RTX if self.is_rtx else (int(major), int(minor))
+
+    @property
+    def target(self) -> str:
+        """The GPU, as TensorRT for RTX names it."""
+        return "sm{}{}".format(*self.gpu.compute_capability)
+
+    @property
+    def machine(self) -> str:
+        """The release and the GPU, to which measurements and compiled kernels are bound."""
+        return f"{self.version} {self.gpu.name} {self.gpu.compute_capability}"
 
     def count_enqueue(self) -> None:
         """Note that an execution is asked for.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from simulated_tensorrt import builder, config, context, engine, network, parser, reader, refit, values
+from simulated_tensorrt import builder, config, context, engine, network, parser, reader, refit, runtime_cache, values
 from simulated_tensorrt.enums import Release, make_enums
-from simulated_tensorrt.simulation import Bound, Simulation
+from simulated_tensorrt.simulation import RTX, Bound, Simulation
 
 CLASSES: tuple[type, ...] = (
     builder.Builder,
@@ -17,23 +17,20 @@ CLASSES: tuple[type, ...] = (
     context.IExecutionContext,
     engine.EngineInspector,
     engine.ICudaEngine,
-    engine.IRuntimeConfig,
-    engine.ISerializationConfig,
     engine.Runtime,
-    network.ILayer,
     network.INetworkDefinition,
     network.ITensor,
     parser.OnnxParser,
     reader.ParserError,
     refit.OnnxParserRefitter,
     refit.Refitter,
+    runtime_cache.IRuntimeCache,
+    runtime_cache.IRuntimeConfig,
 )
 """Tied to a simulation."""
 
 PLAIN_CLASSES: tuple[type, ...] = (
     values.Dims,
-    values.IErrorRecorder,
-    values.IGpuAllocator,
     values.IHostMemory,
     values.ILogger,
     values.IOutputAllocator,
@@ -44,18 +41,21 @@ PLAIN_CLASSES: tuple[type, ...] = (
 """The same in every module."""
 
 FIRST: dict[str, Release] = {
-    "Builder.build_engine_with_config": (10, 9),
-    "IBuilderConfig.max_num_tactics": (10, 9),
+    "IBuilderConfig.num_compute_capabilities": RTX,
+    "IBuilderConfig.set_compute_capability": RTX,
     "ICudaEngine.create_runtime_config": (10, 13),
-    "ICudaEngine.get_engine_stat": (10, 16),
-    "ILayer.num_ranks": (10, 16),
+    "IRuntimeCache": RTX,
     "IRuntimeConfig": (10, 13),
+    "IRuntimeConfig.create_runtime_cache": RTX,
+    "IRuntimeConfig.get_runtime_cache": RTX,
+    "IRuntimeConfig.set_runtime_cache": RTX,
     "OnnxParser.load_initializer": (10, 13),
     "OnnxParser.load_model_proto": (10, 13),
     "OnnxParser.parse_model_proto": (10, 13),
     "OnnxParserRefitter.load_initializer": (10, 13),
     "OnnxParserRefitter.load_model_proto": (10, 13),
     "OnnxParserRefitter.refit_model_proto": (10, 13),
+    "Runtime.get_engine_validity": RTX,
 }
 """The first release, of those since 10.3, that has a class or member."""
 
@@ -71,8 +71,9 @@ class Absent:
 
 
 def make_tensorrt(simulation: Simulation) -> Any:
-    """A module that stands for ``tensorrt``. Its version says that it is simulated."""
-    module: Any = types.ModuleType("tensorrt", "Simulated: nothing here runs on a GPU.")
+    """A module that stands for ``tensorrt`` or ``tensorrt_rtx``. Its version says that it is simulated."""
+    name = "tensorrt_rtx" if simulation.is_rtx else "tensorrt"
+    module: Any = types.ModuleType(name, "Simulated: nothing here runs on a GPU.")
     module.__version__ = f"{simulation.version}+simulated"
     for name, enumeration in make_enums(simulation.release).items():
         setattr(module, name, enumeration)

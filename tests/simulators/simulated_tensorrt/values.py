@@ -92,14 +92,6 @@ class Logger(ILogger):
             print(f"[TRT] [{severity.name[0]}] {msg}")
 
 
-class IErrorRecorder(NeedsInit):
-    pass
-
-
-class IGpuAllocator(NeedsInit):
-    pass
-
-
 class IOutputAllocator(NeedsInit):
     """Gives memory for outputs whose size only a run tells.
 

@@ -1,0 +1,34 @@
+"""The seam through which a loaded model asks what earlier processes of this machine have learnt about its engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from engines.artifact.envelope import Envelope
+from engines.backends.protocols import Engine
+from partitioner import Graph
+
+
+class KnownEngines(Protocol):
+    """Knowledge about engines of compiled files that were built elsewhere."""
+
+    def compare(self, graph: Graph, engines: Mapping[str, Envelope]) -> Mapping[str, str]:
+        """Compare engines that nobody has compared with native execution yet, unless that was done here before.
+
+        Args:
+            graph: Of the compiled model.
+            engines: The envelopes, by segment name.
+
+        Returns:
+            A sentence for each engine that must not be used, by segment name.
+        """
+        ...
+
+    def give_kernels(self, envelope: Envelope, engine: Engine) -> None:
+        """Give an engine the kernels that were compiled for it here, before it runs."""
+        ...
+
+    def keep_kernels(self, envelope: Envelope, engine: Engine) -> None:
+        """Keep the kernels that an engine has compiled."""
+        ...

@@ -1,0 +1,42 @@
+"""NVIDIA's own parser, of TensorRT for RTX: it judges each model, and no GPU is needed for that.
+
+TensorRT has plugins that this library lacks, so a network with one of them is judged up to there.
+"""
+
+from __future__ import annotations
+
+import tensorrt_rtx as rtx
+
+from engines.tensorrt.labelling.parser import make_logger
+
+PLUGIN_WORDS = ("plugin", "Unsupported reduction type")
+"""In errors about nodes that TensorRT leaves to plugins."""
+
+
+class RealNetwork:
+    """A model parsed by the real library. It keeps what the library needs alive.
+
+    Attributes:
+        network: The real network; empty where the parser has refused the model.
+        refusals: Index of a node, -1 for none; error code and text.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        logger = make_logger(rtx)
+        self._builder = rtx.Builder(logger)
+        self.network = self._builder.create_network(0)
+        self._parser = rtx.OnnxParser(self.network, logger)
+        self._parser.parse(model)
+        errors = [self._parser.get_error(index) for index in range(self._parser.num_errors)]
+        self.refusals = [(error.node(), error.code().name, error.desc()) for error in errors]
+
+    @property
+    def needs_plugin(self) -> bool:
+        """True if a plugin of TensorRT would take a node that was refused."""
+        return any(word in text for _, _, text in self.refusals for word in PLUGIN_WORDS)
+
+
+def enumerations() -> dict[str, dict[str, int]]:
+    """Return the members of each of the library's enumerations, with their numbers."""
+    kinds = {name: kind for name, kind in vars(rtx).items() if hasattr(kind, "__members__")}
+    return {name: {member: int(value) for member, value in kind.__members__.items()} for name, kind in kinds.items()}
