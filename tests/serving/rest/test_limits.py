@@ -17,7 +17,7 @@ import pytest
 
 from serving.errors import AddressError
 from serving.rest import body as request_body
-from serving.rest import server
+from serving.rest.bounded_protocol import BoundedProtocol
 from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake
 from tests.serving.rest.conftest import INFER, call, fake_request, refusal, request
 
@@ -204,13 +204,13 @@ def test_idle_connections_do_not_keep_the_server_from_ending(start_fake: StartFa
 
 def test_no_packet_waits_for_the_acknowledgement_of_another(shared: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    made = server._Protocol.connection_made
+    made = BoundedProtocol.connection_made
 
     def connection_made(protocol: asyncio.Protocol, transport: asyncio.Transport) -> None:
         found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         made(protocol, transport)
 
-    monkeypatch.setattr(server._Protocol, "connection_made", connection_made)
+    monkeypatch.setattr(BoundedProtocol, "connection_made", connection_made)
     call(shared, "/livez")
 
     assert found == [1]
