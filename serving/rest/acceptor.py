@@ -22,7 +22,9 @@ logger.addFilter(OneASecond())
 
 FOR_PROBES = 16
 """Connections beyond the bound while every connection has a request that runs. They may only ask the probes."""
-ACCEPTED_AT_ONCE = 64
+ACCEPTED_AT_ONCE = 16
+"""New connections in one round of the event loop. A request needs four rounds to be read, and a flood of connections
+must not push it out before."""
 RETRY_S = 0.2
 """The time until the next try when there is no descriptor for a connection, and none of ours can be closed for one."""
 
@@ -75,7 +77,7 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
+        for _ in range(min(ACCEPTED_AT_ONCE, 1 + self._bounds.connections // 8)):
             try:
                 client, _address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import enum
+import itertools
+import time
+from collections.abc import Iterator
 from typing import Protocol
+
+FRESH_S = 1.0
+"""A header that has been incomplete for less may be on its way: other connections give way before it."""
 
 
 class Phase(enum.IntEnum):
     """What a connection waits for. Connections give way in this order; those of the last phase never do."""
 
     HEADER = 0
-    """For the rest of a header, or the client has had its answer and sends on."""
+    """For the rest of a header, or the client has its answer and sends on."""
     NEXT_REQUEST = 1
     BODY = 2
     ANSWER = 3
@@ -29,7 +35,7 @@ class ConnectionTable:
 
     def __init__(self) -> None:
         self._phases: dict[Closable, Phase] = {}
-        self._queues: dict[Phase, dict[Closable, None]] = {phase: {} for phase in Phase}
+        self._since: dict[Phase, dict[Closable, float]] = {phase: {} for phase in Phase}
 
     def __len__(self) -> int:
         return len(self._phases)
@@ -40,21 +46,30 @@ class ConnectionTable:
         if before is phase:
             return
         if before is not None:
-            del self._queues[before][connection]
+            del self._since[before][connection]
         self._phases[connection] = phase
-        self._queues[phase][connection] = None
+        self._since[phase][connection] = time.monotonic()
 
     def remove(self, connection: Closable) -> None:
         """Forget a connection that is closed; again does no harm."""
         phase = self._phases.pop(connection, None)
         if phase is not None:
-            del self._queues[phase][connection]
+            del self._since[phase][connection]
 
     def make_room(self) -> bool:
         """Close the connection that has let the server wait longest; return False if none lets it wait."""
-        for phase in (Phase.HEADER, Phase.NEXT_REQUEST, Phase.BODY):
-            for connection in self._queues[phase]:
-                self.remove(connection)
-                connection.abort()
-                return True
+        for connection in self._candidates():
+            self.remove(connection)
+            connection.abort()
+            return True
         return False
+
+    def _candidates(self) -> Iterator[Closable]:
+        """Yield the first connection of each phase, in the order in which they give way."""
+        fresh = time.monotonic() - FRESH_S
+        yield from (one for one, since in self._first(Phase.HEADER) if since < fresh)
+        for phase in (Phase.NEXT_REQUEST, Phase.BODY, Phase.HEADER):
+            yield from (one for one, _ in self._first(phase))
+
+    def _first(self, phase: Phase) -> list[tuple[Closable, float]]:
+        return list(itertools.islice(self._since[phase].items(), 1))

@@ -112,7 +112,7 @@ class _Uvicorn(uvicorn.Server):
         for listener in sockets:
             acceptor = Acceptor(listener, self._bounds, self._table, self.config.ssl)
             acceptor.start(self._protocol, self.config.backlog)
-            self.servers.append(acceptor)
+            self.servers.append(acceptor)  # type: ignore[arg-type]  # it has what uvicorn calls
         self.started = True
 
     def _protocol(self, probes_only: bool) -> BoundedProtocol:
