@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from benchmarks.attacks.sockets import Address, is_open, keep_open, sent, until_closed
+from benchmarks.attacks.sockets import Address, is_open, keep_open, sent, sent_only, until_closed
 
 CONNECTIONS = 400
 FIELDS = 10_000_000
@@ -48,9 +48,9 @@ def slow_bodies(address: Address, deadline: float) -> None:
 
 
 def unread_answers(address: Address, deadline: float) -> None:
-    """400 connections that ask for the metrics again and again, and read nothing."""
-    ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 10
-    keep_open(address, CONNECTIONS, deadline, lambda one, _is_new: sent(one, ask))
+    """400 connections that ask for the status page fifty times, and read nothing."""
+    ask = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 50
+    keep_open(address, CONNECTIONS, deadline, lambda one, is_new: not is_new or sent_only(one, ask))
 
 
 def pipelined_requests(address: Address, deadline: float) -> None:

@@ -23,13 +23,18 @@ def connected(address: Address) -> socket.socket | None:
 
 def sent(connection: socket.socket, data: bytes) -> bool:
     """Send as much as goes without waiting; return whether the connection still stands."""
+    return sent_only(connection, data) and is_open(connection)
+
+
+def sent_only(connection: socket.socket, data: bytes) -> bool:
+    """Do the same, and read nothing."""
     try:
         connection.sendall(data)
-    except (BlockingIOError, TimeoutError):
+    except BlockingIOError:
         return True
     except OSError:
         return False
-    return is_open(connection)
+    return True
 
 
 def is_open(connection: socket.socket) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 from serving.schema.server import LimitsConfig
-from serving.security.descriptors import HTTP_SHARE, bounded_connections
+from serving.security.descriptors import HTTP_SHARE, MANY, bounded_connections
 
 HEADER_FIELDS = 100
 """The most fields of a header; browsers send about 20."""
@@ -44,7 +43,7 @@ class Bounds:
     def behind_port(cls, limits: LimitsConfig) -> Bounds:
         """Return those of a worker: the supervisor has bounded what comes, and adds a little to it."""
         return cls(
-            connections=sys.maxsize,
+            connections=MANY,
             header_bytes=2 * limits.http_header_bytes,
             header_fields=HEADER_FIELDS + ADDED_FIELDS,
             header_timeout_s=limits.http_header_timeout_s,

@@ -18,8 +18,11 @@ from serving.rest.connection_table import ConnectionTable
 from serving.rest.ops import OpsApp, only_probes
 from serving.schema.server import ServerConfig
 from serving.security.tls import Certificates
+from serving.telemetry.logs import OneASecond
 
 logger = logging.getLogger(__name__)
+for library in ("asyncio", "uvicorn.error"):  # clients cause their lines
+    logging.getLogger(library).addFilter(OneASecond())
 
 KEEP_ALIVE_S = 75
 """The longest time that a connection may be without a request between two of them; clients keep them for reuse."""
