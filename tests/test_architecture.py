@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/latency": {"latency_report", "networks"},
     "benchmarks/serving": {"latency", "load", "networks"},
     "benchmarks/soak": {"load"},
+    "benchmarks/attacks": {"load", "soak"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 

