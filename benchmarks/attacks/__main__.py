@@ -29,7 +29,15 @@ MOST_S = 1.0
 MOST_LINES = 100
 
 Attack = Callable[[Address, float], None]
+
+
+def nothing(_address: Address, deadline: float) -> None:
+    """Wait: how long the probes take without an attack, on this machine at this time."""
+    time.sleep(max(0.0, deadline - time.monotonic()))
+
+
 ATTACKS: dict[str, tuple[str, Attack]] = {
+    "nothing": ("http", nothing),
     **{f"http {attack.__name__}": ("http", attack) for attack in HTTP_ATTACKS},
     **{f"grpc {attack.__name__}": ("grpc", attack) for attack in GRPC_ATTACKS},
 }

@@ -12,7 +12,7 @@ from benchmarks.attacks.sockets import Address, is_open, keep_open, sent, until_
 CONNECTIONS = 400
 STREAM_CONNECTIONS = 8
 STREAMS = 2000
-"""Calls that a connection begins; the server allows 1024 at a time."""
+"""Calls that a connection begins; the server allows 256 at a time."""
 BATCH = 1000
 INFER = b"/inference.GRPCInferenceService/ModelInfer"
 METADATA = b"/inference.GRPCInferenceService/ServerMetadata"

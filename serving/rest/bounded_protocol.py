@@ -187,9 +187,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._is_ending
 
     def shutdown(self) -> None:
-        """Close at once without a request, else after its answer."""
+        """Close once what is written has left, and after the answer if a request runs."""
         if self.cycle is None or self.cycle.response_complete:
-            self.abort()
+            self.transport.wire.close()  # type: ignore[attr-defined]  # ours, see connection_made
         else:
             super().shutdown()
 
@@ -263,7 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         logger.info("Closed the HTTP connection of %s:%s: %s", *(self.client or ("unknown", 0)), text)
-        if not self._answered:  # the client takes what comes now for the answer to an earlier request
+        if not self._answered or self._is_unwanted:  # the client would take this for the answer to another request
             self.abort()
             return
         body = json.dumps({"error": text}).encode()

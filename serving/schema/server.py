@@ -77,7 +77,7 @@ class LimitsConfig(Section):
 
     max_requests: PositiveInt = 1024
     """Inference requests in the server at a time; further ones are refused."""
-    connection_requests: PositiveInt = 1024
+    connection_requests: PositiveInt = 256
     """Calls of one connection at a time, streams included; further ones wait in the client."""
     streams: PositiveInt = 64
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""

@@ -4,8 +4,7 @@ From grpcio 1.80 on, threads of an "event engine" read them and then wake the th
 Without it, that thread reads them itself, as it did before: a thread less to wake a request. A server answers more
 small requests that way.
 
-gRPC's core reads this from the environment when ``grpc`` is imported, and can be told in no other way. The same is
-true of its own log on stderr, which has a line for each connection and header that it refuses.
+gRPC's core reads this from the environment when ``grpc`` is imported, and can be told in no other way.
 """
 
 from __future__ import annotations
@@ -14,16 +13,13 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
-ENVIRONMENT: Mapping[str, str] = {
-    "GRPC_EXPERIMENTS": "-event_engine_listener,-event_engine_client",
-    "GRPC_VERBOSITY": "NONE",
-}
-"""The environment of processes whose threads read their sockets themselves, and whose log no client fills."""
+POLLING: Mapping[str, str] = {"GRPC_EXPERIMENTS": "-event_engine_listener,-event_engine_client"}
+"""The environment of processes whose threads read their sockets themselves."""
 
 
 def read_sockets_directly() -> None:
     """Have gRPC, which is not imported yet, read sockets in the threads that wait for them, if the user has no say."""
-    for name, value in ENVIRONMENT.items():
+    for name, value in POLLING.items():
         os.environ.setdefault(name, value)
 
 
@@ -35,5 +31,5 @@ def read_directly_by_children() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in ENVIRONMENT.keys() - before.keys():
+        for name in POLLING.keys() - before.keys():
             del os.environ[name]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.attacks import http2
+from benchmarks.attacks.grpc_attacks import METADATA, START, WHOLE
 from benchmarks.attacks.probes import health, readyz
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import read_stats
@@ -56,6 +58,25 @@ def test_more_connections_than_descriptors_keep_no_probe_from_an_answer(
         assert read_stats(few_files.pid).rss_mb < idle_mb + MORE_MB
     assert len(few_files.log_lines()) - lines <= MOST_LINES
     assert few_files.alive
+
+
+@pytest.mark.slow
+def test_refused_calls_that_repeat_a_large_field_take_bounded_memory_and_no_lines_of_the_log(
+    few_files: AttackedServer,
+) -> None:
+    lines, idle_mb = len(few_files.log_lines()), read_stats(few_files.pid).rss_mb
+    kept = http2.frame(http2.HEADERS, WHOLE, 1, http2.call(METADATA) + http2.indexed_field(b"a", b"b" * 3900))
+    bombs = b"".join(
+        http2.frame(http2.HEADERS, WHOLE, stream, http2.call(METADATA) + http2.NEWEST * 16000)
+        for stream in range(3, 2003, 2)
+    )
+    with socket.create_connection(few_files.grpc, timeout=5) as client:
+        with contextlib.suppress(OSError):
+            client.sendall(START + kept + bombs)
+        assert readyz(few_files.http)
+
+        assert read_stats(few_files.pid).rss_mb < idle_mb + 2 * MORE_MB
+    assert len(few_files.log_lines()) - lines <= MOST_LINES
 
 
 def test_a_port_takes_no_more_connections_than_its_share_and_says_so(
