@@ -102,7 +102,7 @@ CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
 )
 @pytest.mark.parametrize("kept", ["close", "keep-alive"])
 def test_a_body_beyond_the_limit_has_an_answer_that_a_client_can_read_once_it_has_sent_all(
-    small, length: str, body: bytes, kept: str
+    small: Running, length: str, body: bytes, kept: str
 ) -> None:
     head = f"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nConnection: {kept}\r\n{length}\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", small.server.http_port), timeout=120) as client:
@@ -114,7 +114,7 @@ def test_a_body_beyond_the_limit_has_an_answer_that_a_client_can_read_once_it_ha
     assert b"the request has more than 1048576 bytes (server.grpc.max_message_mb)" in answer
 
 
-def test_a_client_that_asks_before_it_sends_a_large_body_is_told_at_once(small) -> None:
+def test_a_client_that_asks_before_it_sends_a_large_body_is_told_at_once(small: Running) -> None:
     head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
     with socket.create_connection(("127.0.0.1", small.server.http_port), timeout=120) as client:
         client.sendall(head)
