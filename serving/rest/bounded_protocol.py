@@ -73,6 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for a header."""
+        self._wire = transport
         super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]  # uvicorn uses what is there
         self._begin_header()
 
@@ -168,15 +169,14 @@ class BoundedProtocol(HttpToolsProtocol):
         A socket that is closed with unread bytes is reset, and the client loses the answer. So they are read, up to a
         bound.
         """
-        wire = self.transport.wire  # type: ignore[attr-defined]  # ours, see connection_made
-        if wire.is_closing() or self._is_ending:
+        if self._wire.is_closing() or self._is_ending:
             return
         if self._reading is _Reading.NOTHING:
-            wire.close()
+            self._wire.close()
             return
         self._is_ending = True
-        if wire.can_write_eof():
-            wire.write_eof()
+        if self._wire.can_write_eof():
+            self._wire.write_eof()
         self.flow.resume_reading()
         self._set_client_timer(CLIENT_TIMEOUT_S)
         self._settle()
@@ -189,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close once what is written has left, and after the answer if a request runs."""
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.wire.close()  # type: ignore[attr-defined]  # ours, see connection_made
+            self._wire.close()
         else:
             super().shutdown()
 
@@ -225,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _settle(self) -> None:
         """Tell the table what the connection waits for now."""
-        if self.transport.wire.is_closing():  # type: ignore[attr-defined]  # ours, see connection_made
+        if self._wire.is_closing():
             return
         if self._is_unwanted or self._reading is _Reading.HEADER:
             phase = Phase.HEADER
@@ -246,7 +246,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._bytes_without_body:
             self._refuse(408, f"no whole header within {self._bounds.header_timeout_s:g} s (http_header_timeout_s)")
         else:
-            self.transport.wire.close()  # type: ignore[attr-defined]  # ours, see connection_made
+            self._wire.close()
 
     def _count(self, size: int) -> None:
         self._header_bytes += size
@@ -292,11 +292,11 @@ class _Transport:
     """asyncio's transport, but for the end of the connection."""
 
     def __init__(self, wire: asyncio.Transport, connection: BoundedProtocol) -> None:
-        self.wire = wire
+        self._wire = wire
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.wire, name)
+        return getattr(self._wire, name)
 
     def close(self) -> None:
         """Close the connection such that the client can read what was written."""
@@ -304,4 +304,4 @@ class _Transport:
 
     def is_closing(self) -> bool:
         """Return whether nothing more may be written."""
-        return self._connection.is_ending or self.wire.is_closing()
+        return self._connection.is_ending or self._wire.is_closing()

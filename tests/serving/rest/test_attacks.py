@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-import time
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -145,7 +144,6 @@ def half_open(start_fake: StartFake, monkeypatch: pytest.MonkeyPatch) -> Iterato
     for _ in range(3):
         connections.append(connect(running))
         connections[-1].sendall(GET)
-        assert call(running, "/livez")[0] == 200  # the server has seen the half before it sees the next
     yield running, connections
     for one in connections:
         one.close()
@@ -256,7 +254,12 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
     lines = {"Content-Length": len(body), "Connection": "close", **headers}
     with connect(running) as client:
         client.sendall(POST + "".join(f"{k}: {v}\r\n" for k, v in lines.items()).encode() + b"\r\n" + body)
-        eventually(lambda: running.server.in_flight == 0)
-        time.sleep(3)
 
-        assert len(answer_of(client)) < 16_000_000
+        def is_reset() -> bool:
+            try:
+                client.send(b"x")
+            except ConnectionError:
+                return True
+            return False
+
+        eventually(is_reset)
