@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads"},
     "serving/grpc": {"protocol", "schema", "security", "service", "threads"},
     "serving/pages": {"models", "security", "service", "telemetry"},
-    "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "threads"},
+    "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/cli": {"pages", "telemetry", "threads"},
     "serving/workers": {"grpc", "models", "rest", "schema", "security", "service", "telemetry"},
     "serving/process": {"config", "grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
@@ -70,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/latency": {"latency_report", "networks"},
     "benchmarks/serving": {"latency", "load", "networks"},
     "benchmarks/soak": {"load"},
+    "benchmarks/attacks": {"load", "soak"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 

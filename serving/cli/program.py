@@ -119,8 +119,9 @@ def _load(point: importlib.metadata.EntryPoint) -> Command:
 def _set_up_logging(arguments: argparse.Namespace) -> None:
     if arguments.debug and arguments.log_level is None:
         arguments.log_level = "debug"
-    # gRPC's core writes lines of its own form, one for each failed handshake; it reads this when it is imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # gRPC's core writes lines of its own form, one for each handshake and header that it refuses, as often as clients
+    # like; it reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter())
     logging.basicConfig(handlers=[handler], level=(arguments.log_level or "warning").upper())

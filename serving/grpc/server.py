@@ -25,6 +25,7 @@ from serving.grpc.codec import parser_of
 from serving.grpc.servicer import GrpcServicer
 from serving.grpc.streams import Streams
 from serving.schema.server import ServerConfig
+from serving.security.descriptors import GRPC_SHARE, most_connections
 from serving.security.tls import Certificates
 from serving.service.host import ModelHost
 from serving.service.rpc_handler import Handler
@@ -39,6 +40,10 @@ FLUSH_S = 3.0
 taken more than a second."""
 CLOSE_S = 2.0
 """The longest time that gRPC may take beyond that. It waits forever for a stream with a message that it can't parse."""
+
+
+HANDSHAKE_S = 10
+"""The longest time until a connection is encrypted and speaks HTTP/2."""
 
 
 class GrpcServer:
@@ -193,4 +198,6 @@ def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[
         # Where it isn't meant, a second server on this port would start without a word and take connections.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
+        ("grpc.max_allowed_incoming_connections", most_connections(GRPC_SHARE)),
+        ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_S),
     ]

@@ -15,6 +15,7 @@ from serving.errors import ServingError
 from serving.models.loader import engine_loader
 from serving.process.single_process import Server
 from serving.schema.server import ServableConfig
+from serving.security.descriptors import raise_descriptor_limit
 from serving.telemetry import logs
 from serving.workers.supervisor import Supervisor
 
@@ -34,6 +35,7 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)
+    raise_descriptor_limit()
     several = config.server.grpc.workers > 1
     return run_until_signal(config, Supervisor(config) if several else Server(config, engine_loader(config)))
 

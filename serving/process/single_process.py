@@ -41,7 +41,7 @@ class Server:
         self.metrics = self._host.metrics
         self._grpc = GrpcServer(config.server, self._host)
         self._host.show_ready = self._grpc.show_ready
-        self._http = HttpServer(config.server.http, HttpApp(config, self._host, self._notes))
+        self._http = HttpServer(config.server, HttpApp(config, self._host, self._notes))
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
 

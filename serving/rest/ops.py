@@ -18,8 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serving.errors import ForbiddenError, UnauthenticatedError, UnavailableError
+from serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
 from serving.rest.inference import error_answer, peer_of
 from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Grant
@@ -33,6 +34,9 @@ Result = TypeVar("Result")
 Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
+
+PROBES = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
+"""The paths that also answer while every connection has a request that runs."""
 
 KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
 """The paths that there are."""
@@ -127,6 +131,19 @@ class OpsApp:
         return await self.guarded(path, refuse)(request)
 
 
+def only_probes(app: ASGIApp) -> ASGIApp:
+    """Return an application that answers the probes as another does, and refuses everything else."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in PROBES:
+            await app(scope, receive, send)
+            return
+        error = UnavailableError("every HTTP connection has a request that runs (server.limits.http_connections)")
+        await _failed(error, scope["path"])(scope, receive, send)
+
+    return answer
+
+
 async def run_in(pool: InferencePool, work: Callable[[], Result]) -> Result:
     """Work in a thread of a pool."""
     answer: Future[Result] = Future()
@@ -152,6 +169,8 @@ async def _livez(_request: Request) -> Response:
 def _failed(error: Exception, what: str) -> Response:
     answer = error_answer(*status_of(error, what))
     headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthenticatedError) else {}
+    if isinstance(error, TooLargeError):  # the client still sends, and shall stop
+        headers["Connection"] = "close"
     return Response(answer.facts, answer.status, headers, "application/json")
 
 

@@ -9,15 +9,20 @@ import socket
 import threading
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving.errors import AddressError
-from serving.rest.body import CLIENT_TIMEOUT_S
-from serving.rest.ops import OpsApp
-from serving.schema.server import HttpConfig
+from serving.rest.acceptor import Acceptor
+from serving.rest.bounded_protocol import BoundedProtocol
+from serving.rest.bounds import Bounds
+from serving.rest.connection_table import ConnectionTable
+from serving.rest.ops import OpsApp, only_probes
+from serving.schema.server import ServerConfig
 from serving.security.tls import Certificates
+from serving.telemetry.logs import OneASecond
 
 logger = logging.getLogger(__name__)
+for library in ("asyncio", "uvicorn.error"):  # clients cause their lines
+    logging.getLogger(library).addFilter(OneASecond())
 
 KEEP_ALIVE_S = 75
 """The longest time that a connection may be without a request between two of them; clients keep them for reuse."""
@@ -32,11 +37,11 @@ class HttpServer:
         port: The port that it listens on, once started.
     """
 
-    def __init__(self, config: HttpConfig, app: OpsApp, behind: pathlib.Path | None = None) -> None:
+    def __init__(self, config: ServerConfig, app: OpsApp, behind: pathlib.Path | None = None) -> None:
         """Read the certificates.
 
         Args:
-            config: Of the port.
+            config: Of the server.
             app: Answers.
             behind: Where several processes share the port: the socket on which this one gets requests of the process
                 that has the port.
@@ -45,10 +50,12 @@ class HttpServer:
             TlsError: They can't be used.
         """
         self.port = 0
-        self._config = config
+        self._config = config.http
         self._behind = behind
-        self._certificates = Certificates("http", config.tls) if config.tls and behind is None else None
-        self._server = _Uvicorn(_uvicorn_config(app, self._certificates, behind=behind is not None))
+        tls = config.http.tls
+        self._certificates = Certificates("http", tls) if tls and behind is None else None
+        bounds = Bounds.behind_port(config.limits) if behind else Bounds.of_port(config.limits)
+        self._server = _Uvicorn(_uvicorn_config(app, self._certificates, behind=behind is not None), bounds)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -89,13 +96,40 @@ class HttpServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Sleeps until it is asked to stop, instead of looking ten times a second."""
+    """Accepts within bounds, and sleeps until it is asked to stop, instead of looking ten times a second."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
+        self._bounds = bounds
+        self._table = ConnectionTable()
+        self._probes = only_probes(config.loaded_app)
         self._stop_wanted = asyncio.Event()
         self._loop_known = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections of the listeners."""
+        await self.lifespan.startup()
+        assert sockets, "the port is open before"
+        self.servers = []
+        for listener in sockets:
+            acceptor = Acceptor(listener, self._bounds, self._table, self.config.ssl)
+            acceptor.start(self._protocol, self.config.backlog)
+            self.servers.append(acceptor)  # type: ignore[arg-type]  # it has what uvicorn calls
+        self.started = True
+
+    def _protocol(self, probes_only: bool) -> BoundedProtocol:
+        protocol = BoundedProtocol(
+            self._bounds,
+            self._table,
+            probes_only=probes_only,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        if probes_only:
+            protocol.app = self._probes
+        return protocol
 
     def ask_to_stop(self) -> None:
         """Let ``run`` return; any thread may call this."""
@@ -110,15 +144,6 @@ class _Uvicorn(uvicorn.Server):
         await self._stop_wanted.wait()
 
 
-class _Protocol(HttpToolsProtocol):
-    """A connection that is closed if no request begins it in time."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Set the timer that uvicorn sets only after an answer."""
-        super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(CLIENT_TIMEOUT_S, self.timeout_keep_alive_handler)
-
-
 def _listen_at(path: pathlib.Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -129,7 +154,6 @@ def _listen_at(path: pathlib.Path) -> socket.socket:
 def _uvicorn_config(app: OpsApp, certificates: Certificates | None, *, behind: bool) -> uvicorn.Config:
     config = uvicorn.Config(
         app.asgi(),
-        http=_Protocol,
         loop="asyncio",
         ws="none",
         lifespan="off",

@@ -77,12 +77,19 @@ class LimitsConfig(Section):
 
     max_requests: PositiveInt = 1024
     """Inference requests in the server at a time; further ones are refused."""
-    connection_requests: PositiveInt = 1024
+    connection_requests: PositiveInt = 256
     """Calls of one connection at a time, streams included; further ones wait in the client."""
     streams: PositiveInt = 64
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
     shared_memory_mb: PositiveInt = 1024
     """Shared memory that clients may register, in MiB."""
+    http_connections: PositiveInt = 512
+    """HTTP connections that are open at a time; a further one closes the one that lets the server wait longest. Half of
+    the process's file descriptors at most."""
+    http_header_bytes: int = Field(default=32 << 10, ge=1 << 10, le=1 << 20)
+    """Largest header of an HTTP request, in bytes; it has 100 fields at most."""
+    http_header_timeout_s: PositiveFloat = 10
+    """Longest time for a whole header of an HTTP request, in seconds."""
 
 
 class LogConfig(Section):

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from serving.errors import ForbiddenError, ServingError, UnauthenticatedError
 from serving.schema.server import AdminConfig
 from serving.security.tokens import Grant, Right, Tokens
+from serving.telemetry.logs import OneASecond
 from serving.telemetry.prometheus import Metrics
 
 logger = logging.getLogger(__name__)
+logger.addFilter(OneASecond())
 
 ADMIN_RIGHTS: Mapping[str, Right] = {
     "RepositoryModelLoad": "repository",

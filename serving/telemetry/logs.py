@@ -10,6 +10,8 @@ import contextvars
 import datetime
 import json
 import logging
+import math
+import threading
 import time
 from typing import Any
 
@@ -39,6 +41,26 @@ def use_format(form: str, **facts: str) -> None:
     """Let the process write its log in a form of ``FORMATTERS``, with facts on every line."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(FORMATTERS[form](**facts))
+
+
+class OneASecond(logging.Filter):
+    """Lets one record of a kind pass a second. The next one tells how many were left out. A kind is a line of code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is written."""
+        kind, now = (record.pathname, record.lineno), time.monotonic()
+        with self._lock:
+            written, left_out = self._kinds.get(kind, (-math.inf, 0))
+            passes = now - written >= 1
+            self._kinds[kind] = (now, 0) if passes else (written, left_out + 1)
+        if passes and left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out} more such lines were left out)", ()
+        return passes
 
 
 class _Formatter(logging.Formatter):

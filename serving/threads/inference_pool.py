@@ -47,13 +47,22 @@ class InferencePool(ThreadPoolExecutor):
     (The executor's own threads are never used; gRPC accepts no other class.)
     """
 
-    def __init__(self, at_work: int, max_requests: int = sys.maxsize, settle: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        at_work: int,
+        max_requests: int = sys.maxsize,
+        settle: Callable[[], None] | None = None,
+        *,
+        newest_first: bool = False,
+    ) -> None:
         """Start no thread yet.
 
         Args:
             at_work: How many threads may be at work at a time.
             max_requests: How many requests may be in flight.
             settle: What each thread does first.
+            newest_first: Whether the newest request that waits is the next one. Then thousands of requests whose bodies
+                don't come keep no later one waiting.
         """
         super().__init__(at_work)
         self.in_flight = 0
@@ -67,6 +76,7 @@ class InferencePool(ThreadPoolExecutor):
         self._max_requests = max_requests
         self._most_at_work = at_work
         self._settle = settle
+        self._newest_first = newest_first
         self._at_work = 0
         self._closed = False
         self._here = threading.local()
@@ -169,8 +179,11 @@ class InferencePool(ThreadPoolExecutor):
             return False
         self._at_work += 1
         worker.begun = worker.seen = False
-        worker.inbox.put(self._backlog.popleft())
+        worker.inbox.put(self._take())
         return True
+
+    def _take(self) -> Callable[[], object]:
+        return self._backlog.pop() if self._newest_first else self._backlog.popleft()
 
     def _look_after_backlog(self) -> None:
         if not self._crowded.is_set():  # setting an event takes 2 us, set or not
@@ -225,7 +238,7 @@ class InferencePool(ThreadPoolExecutor):
                 self._idle.notify_all()
             if self._backlog and self._at_work <= self._most_at_work:
                 worker.begun = worker.seen = False
-                return self._backlog.popleft()
+                return self._take()
             worker.begun = True
             self._at_work -= 1
             self._resting.append(worker)

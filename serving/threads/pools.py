@@ -32,7 +32,7 @@ class ThreadPools:
             cores: Where the ports' threads run.
         """
         self.inference = InferencePool(inference_threads(instances), max_requests, cores.settle)
-        self.control = InferencePool(CONTROL_THREADS, settle=cores.settle)
+        self.control = InferencePool(CONTROL_THREADS, settle=cores.settle, newest_first=True)
         self.loading = InferencePool(1, settle=cores.leave)
         self.broadcast = InferencePool(BROADCAST_THREADS, settle=cores.settle)
         self.inference.elsewhere = self.control  # refusals are answered there

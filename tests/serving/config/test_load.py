@@ -74,6 +74,16 @@ def test_relative_paths_start_at_the_folder_of_the_file(
             id="unknown-key-in-a-section",
         ),
         pytest.param(
+            MODEL + "server:\n  limits:\n    http_header_bytes: 100",
+            "servable.yaml:6: server.limits.http_header_bytes: should be greater than or equal to 1024, not 100",
+            id="a-header-needs-some-bytes",
+        ),
+        pytest.param(
+            MODEL + "server: {limits: {http_header_timeout_s: 0}}",
+            "servable.yaml:4: server.limits.http_header_timeout_s: should be greater than 0, not 0",
+            id="a-header-needs-some-time",
+        ),
+        pytest.param(
             MODEL + "server: {http: {zzz: 1}}",
             "servable.yaml:4: server.http.zzz: unknown key; known here: host, port, tls.",
             id="unknown-key-without-a-near-one-lists-the-known",

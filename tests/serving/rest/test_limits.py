@@ -17,7 +17,7 @@ import pytest
 
 from serving.errors import AddressError
 from serving.rest import body as request_body
-from serving.rest import server
+from serving.rest.bounded_protocol import BoundedProtocol
 from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake
 from tests.serving.rest.conftest import INFER, call, fake_request, refusal, request
 
@@ -86,9 +86,40 @@ def test_a_chunked_body_is_read_and_bounded_too(small: Running) -> None:
         connection.request("POST", "/v2/models/fake/infer", iter([body[:50], body[50:]]), headers, encode_chunked=True)
         answer = connection.getresponse()
         assert (answer.status, len(answer.read()) > 400) == (200, True)
-        with contextlib.suppress(ConnectionError):
-            connection.request("POST", "/v2/models/fake/infer", (bytes(1 << 16) for _ in range(64)), headers)
+        connection.request("POST", "/v2/models/fake/infer", (bytes(1 << 16) for _ in range(64)), headers)
         assert connection.getresponse().status == 413
+
+
+CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [
+        pytest.param("Content-Length: 16777216", bytes(1 << 24), id="whole"),
+        pytest.param("Transfer-Encoding: chunked", 256 * CHUNK + b"0\r\n\r\n", id="in-chunks"),
+    ],
+)
+@pytest.mark.parametrize("kept", ["close", "keep-alive"])
+def test_a_body_beyond_the_limit_has_an_answer_that_a_client_can_read_once_it_has_sent_all(
+    small: Running, length: str, body: bytes, kept: str
+) -> None:
+    head = f"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nConnection: {kept}\r\n{length}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", small.server.http_port), timeout=120) as client:
+        client.sendall(head + body)
+        answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer
+    assert b"the request has more than 1048576 bytes (server.grpc.max_message_mb)" in answer
+
+
+def test_a_client_that_asks_before_it_sends_a_large_body_is_told_at_once(small: Running) -> None:
+    head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", small.server.http_port), timeout=120) as client:
+        client.sendall(head)
+
+        assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_body_that_stops_coming_is_given_up(start_fake: StartFake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,13 +235,13 @@ def test_idle_connections_do_not_keep_the_server_from_ending(start_fake: StartFa
 
 def test_no_packet_waits_for_the_acknowledgement_of_another(shared: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    made = server._Protocol.connection_made
+    made = BoundedProtocol.connection_made
 
     def connection_made(protocol: asyncio.Protocol, transport: asyncio.Transport) -> None:
         found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         made(protocol, transport)
 
-    monkeypatch.setattr(server._Protocol, "connection_made", connection_made)
+    monkeypatch.setattr(BoundedProtocol, "connection_made", connection_made)
     call(shared, "/livez")
 
     assert found == [1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import pathlib
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -340,6 +342,25 @@ def test_the_http_port_has_tls_where_it_is_configured(
     assert https(running, tmp_path) == (200, "ready\n")
     with pytest.raises(OSError):
         urllib.request.urlopen(f"{running.http}/readyz")
+
+
+def test_a_connection_that_begins_no_tls_is_closed_and_gives_way(
+    authority: Authority, start: Starter, fake: FakeExecutable, tmp_path: pathlib.Path
+) -> None:
+    running = start(
+        "- {name: fake, path: fake.onnx}\n",
+        ports="grpc: {port: 0}, http: {port: 0, tls: {cert: server.pem, key: server.key}}",
+        server="limits: {http_connections: 2, http_header_timeout_s: 5}",
+        loader=lambda model: fake,
+    )
+    address = ("127.0.0.1", running.server.http_port)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(address, timeout=120)) for _ in range(4)]
+        assert https(running, tmp_path) == (200, "ready\n")
+
+        for one in silent:
+            with contextlib.suppress(ConnectionError):
+                assert one.recv(1) == b""
 
 
 def test_the_http_port_has_mutual_tls_too(authority: Authority, start_https: Callable, tmp_path: pathlib.Path) -> None:

@@ -18,7 +18,8 @@ from tritonclient.utils import InferenceServerException
 from engines import ExecutionError
 from serving.schema.server import AuthConfig, GrpcConfig, HttpConfig, ServerConfig, TlsConfig
 from serving.security.exposure_warnings import warn_of_open_ports
-from serving.telemetry.logs import FORMATTERS, escaped
+from serving.telemetry import logs
+from serving.telemetry.logs import FORMATTERS, OneASecond, escaped
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 
 FORGED = "7\n2026-01-01 00:00:00,000 ERROR   serving: forged \x1b[31m\u2028\u202e"
@@ -269,3 +270,30 @@ def test_a_process_logs_json_objects_alone(tmp_path: pathlib.Path, models: pathl
         "logger": "serving.process.signals",
         "message": "stopped",
     }
+
+
+def test_lines_of_one_kind_come_once_a_second_with_the_number_of_those_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(logs.time, "monotonic", lambda: now)
+    logger = logging.getLogger("test.one_a_second")
+    logger.addFilter(OneASecond())
+
+    def attack(peer: str) -> None:
+        logger.warning("Closed %s", peer)
+
+    for peer in ("a", "b", "c"):
+        attack(peer)
+    logger.warning("something else")
+    now += 1
+    attack("100 %")
+    now += 1
+    attack("e")
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "Closed a",
+        "something else",
+        "Closed 100 % (2 more such lines were left out)",
+        "Closed e",
+    ]

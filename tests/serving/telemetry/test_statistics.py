@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from engines import ExecutionError
-from serving.rest import server
 from serving.schema.model import ModelConfig
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 
@@ -198,17 +197,17 @@ def test_metrics_are_also_there_in_the_openmetrics_form(shared: Running) -> None
 
 
 def test_a_connection_that_sends_no_request_disturbs_nobody(
-    shared: Running, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    start_fake: StartFake, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(server, "CLIENT_TIMEOUT_S", 0.1)
-    with socket.create_connection(("127.0.0.1", shared.server.http_port)) as idle:
-        assert get(f"{shared.http}/livez")[0] == 200
+    running = start_fake(server="limits: {http_header_timeout_s: 2}")
+    with socket.create_connection(("127.0.0.1", running.server.http_port)) as idle:
+        assert get(f"{running.http}/livez")[0] == 200
         assert idle.recv(1) == b""  # the server has had enough
 
-    with socket.create_connection(("127.0.0.1", shared.server.http_port)) as broken:
+    with socket.create_connection(("127.0.0.1", running.server.http_port)) as broken:
         broken.sendall(b"\0\0\0\r\n\r\n")
         assert broken.recv(100)
-    assert get(f"{shared.http}/livez")[0] == 200
+    assert get(f"{running.http}/livez")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
 
 

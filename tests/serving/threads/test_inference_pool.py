@@ -46,6 +46,20 @@ def test_requests_that_wait_for_others_do_not_keep_those_from_coming() -> None:
     pool.shutdown()
 
 
+@pytest.mark.parametrize(("newest_first", "order"), [(False, [0, 1, 2]), (True, [2, 1, 0])])
+def test_the_newest_request_may_be_the_next_one(newest_first: bool, order: list[int]) -> None:
+    pool, gate, done = InferencePool(1, newest_first=newest_first), threading.Event(), []
+    first = pool.accept(pool.begins(gate.wait), PATIENCE_S)
+
+    futures = [pool.accept(pool.begins(done.append), number) for number in range(3)]
+    gate.set()
+
+    assert first.result(PATIENCE_S)
+    assert [future.result(PATIENCE_S) for future in futures] == [None] * 3
+    assert done == order
+    pool.shutdown()
+
+
 def test_requests_whose_body_does_not_come_do_not_keep_others_from_being_answered() -> None:
     pool, come = InferencePool(2), threading.Event()
     slow = [pool.accept(come.wait, PATIENCE_S) for _ in range(5)]

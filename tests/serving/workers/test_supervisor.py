@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 
 import numpy as np
 import pytest
@@ -76,6 +77,21 @@ def test_what_rest_refuses_reads_the_same_behind_the_supervisor(running: Group) 
         short.set_data_from_numpy(np.zeros((1, 1, 8, 7), np.float32))
         with pytest.raises(InferenceServerException, match="image"):
             client.infer("digits", [short])
+
+
+def test_what_clients_may_take_is_bounded_as_with_one_process(running: Group) -> None:
+    host, _, port = running.http_address.partition(":")
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+
+    for rest, status in (
+        (b"a: b\r\n" * 98 + b"\r\n", b"400"),  # a worker answers: as many fields as may be, and no body
+        (b"a: b\r\n" * 99 + b"\r\n", b"431"),
+        (b"Content-Length: 68000000\r\n\r\n" + bytes(68_000_000), b"413"),
+    ):
+        with socket.create_connection((host, int(port)), timeout=120) as client:
+            client.sendall(head + rest)
+            answer = b"".join(iter(lambda client=client: client.recv(1 << 16), b""))  # type: ignore[misc]
+        assert answer.startswith(b"HTTP/1.1 " + status)
 
 
 def test_a_line_of_the_log_names_its_worker(running: Group) -> None:

@@ -1,0 +1,143 @@
+"""Attacks both ports of a server, and checks its memory, log and probes: ``python -m benchmarks.attacks``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.attacks.grpc_attacks import GRPC_ATTACKS
+from benchmarks.attacks.http_attacks import HTTP_ATTACKS
+from benchmarks.attacks.probes import Prober
+from benchmarks.attacks.server import AttackedServer
+from benchmarks.attacks.sockets import Address
+from benchmarks.load.arguments import amount
+from benchmarks.soak.process_stats import StatsSampler, read_stats
+from serving.cli.command import positive
+
+MOST_MB = 100.0
+MOST_S = 1.0
+MOST_LINES = 100
+
+Attack = Callable[[Address, float], None]
+
+
+def nothing(_address: Address, deadline: float) -> None:
+    """Wait: how long the probes take without an attack, on this machine at this time."""
+    time.sleep(max(0.0, deadline - time.monotonic()))
+
+
+ATTACKS: dict[str, tuple[str, Attack]] = {
+    "nothing": ("http", nothing),
+    **{f"http {attack.__name__}": ("http", attack) for attack in HTTP_ATTACKS},
+    **{f"grpc {attack.__name__}": ("grpc", attack) for attack in GRPC_ATTACKS},
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A server under one attack.
+
+    Attributes:
+        attack: Its name.
+        more_mb: Most memory beyond that at rest, in 10^6 bytes.
+        http_s: Longest time of ``/readyz``.
+        grpc_s: Longest time of gRPC's health service.
+        http_failed: Answers of ``/readyz`` that were none, or another than that the server is ready.
+        grpc_failed: The same of gRPC's health service.
+        lines: Lines of the log.
+        alive: Whether the process still runs.
+    """
+
+    attack: str
+    more_mb: float
+    http_s: float
+    grpc_s: float
+    http_failed: int
+    grpc_failed: int
+    lines: int
+    alive: bool
+
+    @property
+    def passed(self) -> bool:
+        """True if every figure is within its limit."""
+        prompt = max(self.http_s, self.grpc_s) <= MOST_S and not self.http_failed + self.grpc_failed
+        return self.alive and prompt and self.more_mb <= MOST_MB and self.lines <= MOST_LINES
+
+
+def measure(name: str, options: argparse.Namespace) -> Outcome:
+    """Attack a fresh server."""
+    port, attack = ATTACKS[name]
+    with (
+        tempfile.TemporaryDirectory(prefix="trtnode-attack-") as folder,
+        AttackedServer(pathlib.Path(folder), options.descriptors, options.workers) as server,
+    ):
+        with Prober(server.http, server.grpc):
+            time.sleep(2)  # first answers take memory that the server keeps
+        idle_mb, lines = read_stats(server.pid).rss_mb, len(server.log_lines())
+        attacker = multiprocessing.get_context("spawn").Process(
+            target=attack, args=(getattr(server, port), time.monotonic() + options.seconds + 1), daemon=True
+        )
+        with StatsSampler(server.pid, 0.1) as sampler, Prober(server.http, server.grpc) as prober:
+            attacker.start()
+            attacker.join(options.seconds + 5)
+            attacker.kill()
+            attacker.join()
+        return Outcome(
+            attack=name,
+            more_mb=max(sample.rss_mb for sample in sampler.samples) - idle_mb,
+            http_s=prober.http.worst_s,
+            grpc_s=prober.grpc.worst_s,
+            http_failed=prober.http.failed,
+            grpc_failed=prober.grpc.failed,
+            lines=len(server.log_lines()) - lines,
+            alive=server.alive,
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Run the attacks; return 0 if the server withstood all, else 1."""
+    options = _parser().parse_args(arguments)
+    names = [name for name in ATTACKS if not options.only or any(word in name for word in options.only)]
+    table = Table("attack", "MB over idle", "/readyz s", "gRPC health s", "failed", "log lines", "passed")
+    outcomes = []
+    for name in names:
+        outcome = measure(name, options)
+        outcomes.append(outcome)
+        print(outcome, file=sys.stderr)
+        table.add_row(
+            name,
+            f"{outcome.more_mb:.0f}",
+            f"{outcome.http_s:.2f}",
+            f"{outcome.grpc_s:.2f}",
+            f"{outcome.http_failed}, {outcome.grpc_failed}",
+            str(outcome.lines),
+            "yes" if outcome.passed else "NO",
+        )
+    Console(width=120).print(table)
+    if options.json:
+        options.json.write_text(json.dumps([dataclasses.asdict(one) for one in outcomes], indent=2), encoding="utf-8")
+    return 0 if all(one.passed for one in outcomes) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
+    parser.add_argument("--seconds", type=amount, default=20.0, help="of each attack (default: 20)")
+    parser.add_argument("--descriptors", type=positive, default=256, help="that the server may open (default: 256)")
+    parser.add_argument("--workers", type=positive, default=1, help="processes of the server (default: 1)")
+    parser.add_argument("--only", nargs="+", default=[], help="attacks whose names hold one of these words")
+    parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,65 @@
+"""The server under attack, as a process with a bound on its descriptors."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+
+import grpc
+
+from benchmarks.server_process import free_port, wait_until_ready
+
+MODEL = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+class AttackedServer:
+    """A process of ``trtnode serve`` with its default limits; the end of the context kills it.
+
+    Attributes:
+        grpc: Address of the gRPC port.
+        http: Address of the HTTP port.
+        pid: Identifier of the process.
+    """
+
+    def __init__(self, folder: pathlib.Path, descriptors: int, workers: int) -> None:
+        self.grpc, self.http = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
+        content = {
+            "server": {
+                "grpc": {"port": self.grpc[1], "workers": workers},
+                "http": {"port": self.http[1]},
+                "log": {"level": "info"},
+            },
+            "cache": {"dir": str(folder / "cache")},
+            "models": [{"name": "digits", "path": str(MODEL), "engine": "native"}],
+        }
+        config = folder / "servable.yaml"
+        config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
+        self._log = folder / "server.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)],
+                stderr=log,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
+            )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> AttackedServer:
+        with grpc.insecure_channel(f"{self.grpc[0]}:{self.grpc[1]}") as channel:
+            wait_until_ready(channel, self._process)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def alive(self) -> bool:
+        """True while it runs."""
+        return self._process.poll() is None
+
+    def log_lines(self) -> list[str]:
+        """Return its log."""
+        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()

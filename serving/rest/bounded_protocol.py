@@ -1,0 +1,307 @@
+"""A connection of the HTTP port that takes no more of the server than it may.
+
+uvicorn with httptools bounds neither a header nor the time for it, and resets a connection whose client still sends
+when the answer is there: the client then never reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+import logging
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from serving.rest.body import CLIENT_TIMEOUT_S
+from serving.rest.bounds import Bounds
+from serving.rest.connection_table import ConnectionTable, Phase
+from serving.telemetry.logs import OneASecond
+
+logger = logging.getLogger(__name__)
+logger.addFilter(OneASecond())
+
+UNWANTED_BYTES = 128 << 20
+"""What a client may go on to send once its answer is there. It is read and thrown away, for at most as long as a client
+may let the server wait; beyond that, the connection is reset."""
+PIPELINED = 64
+"""Requests that may wait on one connection. What they send beyond is read in one piece, so reading can't bound them."""
+READER_TIMEOUT_S = 60
+"""The longest time that a client may take nothing of an answer. The system shows progress in steps of megabytes."""
+
+
+class _Reading(enum.Enum):
+    """What the next byte belongs to."""
+
+    NOTHING = enum.auto()
+    HEADER = enum.auto()
+    BODY = enum.auto()
+
+
+class _BoundReachedError(Exception):
+    """Ends the parsing of a request."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection.
+
+    Attributes:
+        connecting: The task that makes it, which may be shaking hands.
+        probes_only: Whether it may only ask the probes, and once.
+    """
+
+    def __init__(self, bounds: Bounds, table: ConnectionTable, *, probes_only: bool, **uvicorn_arguments: Any) -> None:
+        super().__init__(**uvicorn_arguments)
+        self.connecting: asyncio.Task[object] | None = None
+        self.probes_only = probes_only
+        self._bounds = bounds
+        self._table = table
+        self._reading = _Reading.HEADER
+        self._is_ending = False
+        self._fault: tuple[int, str] = (400, "")
+        self._header_bytes = self._fields = self._bytes_without_body = self._unwanted_bytes = 0
+        self._client_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for a header."""
+        self._wire = transport
+        super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]  # uvicorn uses what is there
+        self._begin_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._table.remove(self)
+        self._set_client_timer(None)
+        self._stop_watching_reader()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, unless the connection is about to end."""
+        if self._is_unwanted:
+            self._unwanted_bytes += len(data)
+            if self._unwanted_bytes > UNWANTED_BYTES:
+                self.abort()
+                return
+        if self._is_ending or self.transport.is_closing():
+            return
+        if self._reading is _Reading.NOTHING:
+            self._begin_header()
+        self._bytes_without_body += len(data)
+        super().data_received(data)
+        if self._bytes_without_body > self._bounds.header_bytes:
+            self._refuse(431, f"more than {self._bounds.header_bytes} bytes without an end (http_header_bytes)")
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        super().on_message_begin()
+        self._reading = _Reading.HEADER
+        self._header_bytes = self._fields = self._unwanted_bytes = 0
+        self._unset_keepalive_if_required()
+        if self._client_timer is None:  # the header begins in one piece with the end of the request before
+            self._set_client_timer(self._bounds.header_timeout_s)
+
+    def on_url(self, url: bytes) -> None:
+        """Count a part of the first line, and keep it."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a field, which may also follow a body in chunks, and keep it."""
+        self._fields += 1
+        self._count(len(name) + len(value) + len(b": \r\n"))
+        if self._fields > self._bounds.header_fields:
+            self._fail(431, f"more than {self._bounds.header_fields} header fields")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin the request."""
+        if len(self.pipeline) >= PIPELINED:
+            self._fail(429, f"more than {PIPELINED} requests at a time on one connection")
+        self._reading = _Reading.BODY
+        self._bytes_without_body = 0
+        self._set_client_timer(None)
+        super().on_headers_complete()
+        if self.probes_only:
+            self.cycle.keep_alive = False
+        self._settle()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body."""
+        self._bytes_without_body = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request; its answer may be there already."""
+        self._reading = _Reading.NOTHING
+        self._bytes_without_body = 0
+        super().on_message_complete()
+        if self._answered:
+            self._wait_for_request()
+        self._settle()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; what still comes of this one isn't wanted."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._is_unwanted:
+            self._unset_keepalive_if_required()
+            self._set_client_timer(CLIENT_TIMEOUT_S)
+        self._settle()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that can't be parsed, or has reached a bound."""
+        status, text = self._fault
+        self._refuse(status, text or msg)
+
+    def end(self) -> None:
+        """Close the connection such that the client can read what was written.
+
+        A socket that is closed with unread bytes is reset, and the client loses the answer. So they are read, up to a
+        bound.
+        """
+        if self._wire.is_closing() or self._is_ending:
+            return
+        if self._reading is _Reading.NOTHING:
+            self._wire.close()
+            return
+        self._is_ending = True
+        if self._wire.can_write_eof():
+            self._wire.write_eof()
+        self.flow.resume_reading()
+        self._set_client_timer(CLIENT_TIMEOUT_S)
+        self._settle()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing more may be written."""
+        return self._is_ending
+
+    def shutdown(self) -> None:
+        """Close once what is written has left, and after the answer if a request runs."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._wire.close()
+        else:
+            super().shutdown()
+
+    def pause_writing(self) -> None:
+        """Watch the client take its answer."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self._stop_watching_reader()
+        super().resume_writing()
+
+    @property
+    def _answered(self) -> bool:
+        """Whether every request whose header is here has its answer."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _is_unwanted(self) -> bool:
+        """Whether what comes belongs to a request that has its answer."""
+        return self._is_ending or (self._reading is _Reading.BODY and self._answered)
+
+    def _begin_header(self) -> None:
+        self._reading = _Reading.HEADER
+        self._bytes_without_body = self._unwanted_bytes = 0
+        self._set_client_timer(self._bounds.header_timeout_s)
+        self._settle()
+
+    def _wait_for_request(self) -> None:
+        self._set_client_timer(None)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _settle(self) -> None:
+        """Tell the table what the connection waits for now."""
+        if self._wire.is_closing():
+            return
+        if self._is_unwanted or self._reading is _Reading.HEADER:
+            phase = Phase.HEADER
+        elif self._reading is _Reading.BODY:
+            phase = Phase.BODY
+        else:
+            phase = Phase.NEXT_REQUEST if self._answered else Phase.ANSWER
+        self._table.put(self, phase)
+
+    def _set_client_timer(self, seconds: float | None) -> None:
+        if self._client_timer is not None:
+            self._client_timer.cancel()
+        self._client_timer = None if seconds is None else self.loop.call_later(seconds, self._client_is_late)
+
+    def _client_is_late(self) -> None:
+        if self._is_unwanted:
+            self.abort()
+        elif self._bytes_without_body:
+            self._refuse(408, f"no whole header within {self._bounds.header_timeout_s:g} s (http_header_timeout_s)")
+        else:
+            self._wire.close()
+
+    def _count(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > self._bounds.header_bytes:
+            self._fail(431, f"a header of more than {self._bounds.header_bytes} bytes (http_header_bytes)")
+
+    def _fail(self, status: int, text: str) -> None:
+        """End the parsing; ``send_400_response`` then gives the reason."""
+        self._fault = status, text
+        raise _BoundReachedError
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer outside of a request, and end the connection."""
+        if self.transport.is_closing():
+            return
+        logger.info("Closed the HTTP connection of %s:%s: %s", *(self.client or ("unknown", 0)), text)
+        if not self._answered or self._is_unwanted:  # the client would take this for the answer to another request
+            self.abort()
+            return
+        body = json.dumps({"error": text}).encode()
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.end()
+
+    def _watch_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(READER_TIMEOUT_S, self._check_reader, left)
+
+    def _check_reader(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() >= before:
+            logger.info("Closed an HTTP connection whose client took nothing of its answer for %d s", READER_TIMEOUT_S)
+            self.abort()
+        else:
+            self._watch_reader()
+
+    def _stop_watching_reader(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
+
+class _Transport:
+    """asyncio's transport, but for the end of the connection."""
+
+    def __init__(self, wire: asyncio.Transport, connection: BoundedProtocol) -> None:
+        self._wire = wire
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+    def close(self) -> None:
+        """Close the connection such that the client can read what was written."""
+        self._connection.end()
+
+    def is_closing(self) -> bool:
+        """Return whether nothing more may be written."""
+        return self._connection.is_ending or self._wire.is_closing()

@@ -1,0 +1,75 @@
+"""The open connections of the HTTP port, and which of them gives way when there are too many."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+FRESH_S = 1.0
+"""A header that has been incomplete for less may be on its way: other connections give way before it."""
+
+
+class Phase(enum.IntEnum):
+    """What a connection waits for. Connections give way in this order; those of the last phase never do."""
+
+    HEADER = 0
+    """For the rest of a header, or the client has its answer and sends on."""
+    NEXT_REQUEST = 1
+    BODY = 2
+    ANSWER = 3
+    """For the server."""
+
+
+class Closable(Protocol):
+    """A connection."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class ConnectionTable:
+    """The connections by phase, each phase in the order in which they came to it. Only the event loop uses it."""
+
+    def __init__(self) -> None:
+        self._phases: dict[Closable, Phase] = {}
+        self._since: dict[Phase, dict[Closable, float]] = {phase: {} for phase in Phase}
+
+    def __len__(self) -> int:
+        return len(self._phases)
+
+    def put(self, connection: Closable, phase: Phase) -> None:
+        """Add a connection, or move it to the end of another phase; in the phase where it is, it keeps its place."""
+        before = self._phases.get(connection)
+        if before is phase:
+            return
+        if before is not None:
+            del self._since[before][connection]
+        self._phases[connection] = phase
+        self._since[phase][connection] = time.monotonic()
+
+    def remove(self, connection: Closable) -> None:
+        """Forget a connection that is closed; again does no harm."""
+        phase = self._phases.pop(connection, None)
+        if phase is not None:
+            del self._since[phase][connection]
+
+    def make_room(self) -> bool:
+        """Close the connection that has let the server wait longest; return False if none lets it wait."""
+        for connection in self._candidates():
+            self.remove(connection)
+            connection.abort()
+            return True
+        return False
+
+    def _candidates(self) -> Iterator[Closable]:
+        """Yield the first connection of each phase, in the order in which they give way."""
+        fresh = time.monotonic() - FRESH_S
+        yield from (one for one, since in self._first(Phase.HEADER) if since < fresh)
+        for phase in (Phase.NEXT_REQUEST, Phase.BODY, Phase.HEADER):
+            yield from (one for one, _ in self._first(phase))
+
+    def _first(self, phase: Phase) -> list[tuple[Closable, float]]:
+        return list(itertools.islice(self._since[phase].items(), 1))
