@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from partitioner.errors import ModelFileError
 from partitioner.model import protobuf_walk
+from partitioner.model.declared_sizes import check_declared_sizes
 from partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
 from partitioner.model.values import DECLARED_TYPE, holds_map, read_values
 
@@ -69,7 +70,7 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
 
 
 def read_proto(path: pathlib.Path) -> onnx.ModelProto:
-    """Read an ONNX file as protobuf. External data is checked but not loaded.
+    """Read an ONNX file as protobuf. Sizes and external data are checked; external data is not loaded.
 
     Raises:
         ModelFileError: As ``load_model``.
@@ -87,6 +88,7 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
             path, "not an ONNX file, or cut short.", "Copy or export it again and compare the file sizes."
         ) from None
     _check_header(path, proto)
+    check_declared_sizes(path, proto)
     check_external_data(path, proto)
     return proto
 
