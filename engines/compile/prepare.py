@@ -30,6 +30,7 @@ from partitioner.compiled.stripping import strip_engines
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
+from partitioner.passes.computed_sizes import check_computed_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def load_executable(
         ModelLoadError: ONNX Runtime refuses the model.
     """
     return open_executable(
-        load_model(path, check=check_checksum),
+        _checked(path),
         path,
         folder=path.parent,
         threads=threads,
@@ -94,7 +95,7 @@ def prepare_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    model = load_model(path, check=check_checksum)
+    model = _checked(path)
     engine = resolve_engine(options.engine, options.build)
     check_engine(engine, options)
     idle = only_builds_reason(engine, options.build)
@@ -117,6 +118,13 @@ def prepare_model(
     executable = open_model(view_model(compiled.model, path) if compiled and has_engines else model)
     executable.description["precision"]["asked"] = options.precision.asked
     return _described(executable, model, compiled)
+
+
+def _checked(path: pathlib.Path) -> ir.Model:
+    """Load a model whose constants ONNX Runtime may compute."""
+    model = load_model(path, check=check_checksum)
+    check_computed_sizes(model, path)
+    return model
 
 
 def _open_compiled(

@@ -11,6 +11,7 @@ from engines.errors import AlreadyCompiledError
 from engines.inputs.shape_profiles import check_profiles, fix_shapes
 from partitioner import Graph, clean_up, is_compiled, load_model
 from partitioner.graph.view import specs
+from partitioner.passes.computed_sizes import check_computed_sizes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, as_if_fixed: boo
         PartitionError: It can't be loaded.
     """
     model = load_model(source)
+    check_computed_sizes(model, source)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
     if as_if_fixed:
         fix_shapes(model, shapes)
