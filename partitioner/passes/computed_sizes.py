@@ -9,14 +9,14 @@ import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from partitioner.errors import ModelFileError
-from partitioner.graph.extraction import empty_model
 from partitioner.model.declared_sizes import size_bytes
 from partitioner.model.values import is_constant, read_values, serialize_value, subgraphs
-from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, lift_constants
+from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
 from partitioner.passes.constant_folding import fold_constants
 from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
 
@@ -43,16 +43,19 @@ def check_computed_sizes(model: ir.Model, path: pathlib.Path) -> None:
     if is_old or model.functions or any(True for op in model.graph for _ in subgraphs(op)):
         model = model.clone()
         lift_constants(model)
-        common.InlinePass()(model)
+        apart = functions_apart(model)
+        common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
+        common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
         _name_apart(model)
-    ops = list(_constant_nodes(model.graph, set()))
-    computing = [op for op in ops if not _is_weight(op)]
-    if not computing:
+    graphs = (model.graph, *(function.graph for function in model.functions.values()))
+    constants = {graph: list(_constant_nodes(graph, set())) for graph in graphs}
+    parts = [_part_of(graph, ops) for graph, ops in constants.items()]
+    if not any(len(part.graph) for part in parts):
         return
-    part = _part_of(model, computing)
-    limit = max(MAX_COMPUTED_BYTES, MAX_GROWTH * _weight_bytes(model.graph, ops))
+    weights = sum(_weight_bytes(graph, ops) for graph, ops in constants.items())
+    limit = max(MAX_COMPUTED_BYTES, MAX_GROWTH * weights)
     total = 0
-    for op in part.graph:
+    for op in itertools.chain.from_iterable(part.graph for part in parts):
         for value in op.outputs:
             total += _size_bytes(value)
             if total > limit:
@@ -70,9 +73,11 @@ def _constant_nodes(graph: ir.Graph, constant: set[ir.Value]) -> Iterator[ir.Nod
                 yield from _constant_nodes(subgraph, constant)
 
 
-def _part_of(model: ir.Model, ops: Sequence[ir.Node]) -> ir.Model:
-    """Copy nodes into a model of their own and infer its shapes. Of large constants, only the types are copied."""
-    proto = empty_model(model)
+def _part_of(source: ir.Graph, constants: Sequence[ir.Node]) -> ir.Model:
+    """Copy the nodes that compute constants into a model, and infer its shapes. Of large weights, types are copied."""
+    ops = [op for op in constants if not _is_weight(op)]
+    proto = onnx.ModelProto(ir_version=FIRST_IR_WITH_DEFAULTS)
+    proto.opset_import.extend(onnx.helper.make_opsetid(d, version) for d, version in source.opset_imports.items())
     graph = proto.graph
     graph.name = "constants"
     graph.node.extend(ir.serde.serialize_node(op) for op in ops)
@@ -95,10 +100,12 @@ def _part_of(model: ir.Model, ops: Sequence[ir.Node]) -> ir.Model:
 
 def _name_apart(model: ir.Model) -> None:
     """Give constants of different subgraphs different names."""
-    names = (f"c{number}" for number in itertools.count())
-    for op in model.graph.all_nodes():
-        for value in (*op.outputs, *(v for graph in subgraphs(op) for v in graph.initializers.values())):
-            value.name = next(names)
+    ops = list(itertools.chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values())))
+    graphs = (model.graph, *(graph for op in ops for graph in subgraphs(op)))
+    outputs = (v for op in ops for v in op.outputs)
+    initializers = [v for graph in graphs for v in graph.initializers.values()]
+    for number, value in enumerate((*outputs, *initializers)):
+        value.name = f"constant:{number}"
 
 
 def _is_weight(op: ir.Node) -> bool:
