@@ -102,6 +102,13 @@ class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
 
 
+class OutOfMemoryError(WorkerError):
+    """The child process may use no more memory."""
+
+    def __init__(self) -> None:
+        super().__init__("It takes more memory than its process may use.")
+
+
 class MetricError(EngineError):
     """A user's own measure of accuracy can't be used."""
 

@@ -95,6 +95,91 @@ def prepare_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
+    return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """What a process has made of a model file for another one that opens it.
+
+    Attributes:
+        compiled: The compiled file; None where the model's own file is opened.
+        use_engines: False if all nodes run natively.
+        facts: Of the executable's description: what the files don't say.
+    """
+
+    compiled: pathlib.Path | None
+    use_engines: bool
+    facts: dict[str, Any]
+
+
+def prepare_file(
+    path: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    folder: pathlib.Path,
+    *,
+    threads: int | None,
+    shares_cores: bool,
+) -> PreparedModel:
+    """Do the same and write the compiled file to a folder, after the executable has been open once.
+
+    Raises:
+        PartitionError: As ``prepare_model``.
+        EngineError: As ``prepare_model``.
+    """
+    executable, compiled = _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)
+    executable.close()
+    facts = {key: executable.description[key] for key in ("engines_built", "report")}
+    if compiled is not None:
+        facts["rejected"] = executable.description["rejected"]
+        compiled.save(folder / path.name)
+    return PreparedModel(
+        compiled=None if compiled is None else folder / path.name,
+        use_engines=resolve_engine(options.engine, options.build) != NATIVE,
+        facts={**facts, "asked": executable.description["precision"]["asked"]},
+    )
+
+
+def open_prepared(
+    path: pathlib.Path,
+    prepared: PreparedModel,
+    cache: EngineCache | None,
+    *,
+    threads: int | None = None,
+    shares_cores: bool = True,
+) -> Executable:
+    """Open a model that ``prepare_file`` has prepared, without compiling anything.
+
+    Raises:
+        PartitionError: The file has changed since, and is no model any more.
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    file = prepared.compiled or path
+    executable = open_executable(
+        load_model(file),
+        path,
+        folder=file.parent,
+        threads=threads,
+        shares_cores=shares_cores,
+        use_engines=prepared.use_engines,
+        trust=None if prepared.compiled else (cache.trust if cache else Trust()),
+    )
+    asked = prepared.facts["asked"]
+    executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
+    executable.description["precision"]["asked"] = asked
+    return executable
+
+
+def _prepare(
+    path: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    *,
+    threads: int | None,
+    shares_cores: bool,
+) -> tuple[Executable, CompiledModel | None]:
+    """Return the executable, and the model that was compiled for it, if its engines are used."""
     model = _checked(path)
     engine = resolve_engine(options.engine, options.build)
     check_engine(engine, options)
@@ -114,10 +199,10 @@ def prepare_model(
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
     compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
-    has_engines = compiled is not None and compiled.engine != NATIVE
-    executable = open_model(view_model(compiled.model, path) if compiled and has_engines else model)
+    used = compiled if compiled is not None and compiled.engine != NATIVE else None
+    executable = open_model(view_model(used.model, path) if used else model)
     executable.description["precision"]["asked"] = options.precision.asked
-    return _described(executable, model, compiled)
+    return _described(executable, model, compiled), used
 
 
 def _checked(path: pathlib.Path) -> ir.Model:
@@ -129,7 +214,7 @@ def _checked(path: pathlib.Path) -> ir.Model:
 
 def _open_compiled(
     model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, open_model: OpenModel
-) -> Executable:
+) -> tuple[Executable, CompiledModel | None]:
     """Open a compiled model, with new engines where its own may not run here."""
     executable = open_model(model, trust=cache.trust if cache else Trust())
     rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
@@ -139,7 +224,7 @@ def _open_compiled(
         executable.close()
         executable = open_model(view_model(compiled.model, path))
         executable.description["rejected"] = rejected
-    return _described(executable, model, compiled)
+    return _described(executable, model, compiled), compiled
 
 
 def _described(executable: Executable, model: ir.Model, compiled: CompiledModel | None) -> Executable:
