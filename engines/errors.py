@@ -109,6 +109,13 @@ class OutOfMemoryError(WorkerError):
         super().__init__("It takes more memory than its process may use.")
 
 
+class WorkerTimeoutError(WorkerError):
+    """The child process did not finish in time, and was killed."""
+
+    def __init__(self, work: str, timeout_s: float) -> None:
+        super().__init__(f"{work} took longer than {timeout_s:g} s and was stopped.")
+
+
 class MetricError(EngineError):
     """A user's own measure of accuracy can't be used."""
 

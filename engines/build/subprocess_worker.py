@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from engines.backends.progress import Progress, listening, report
 from engines.build.interpreter import start_interpreter
-from engines.errors import EngineError, OutOfMemoryError, WorkerError
+from engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 from partitioner import PartitionError
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class SubprocessWorker:
                 answer: tuple[bool, Any] = message
                 return answer
         self._kill()
-        raise WorkerError(f"{name} took longer than {timeout_s:g} s and was stopped.")
+        raise WorkerTimeoutError(name, timeout_s)
 
     def cancel(self) -> None:
         """Kill the child, so that a call under way ends with an error, and refuse further calls."""

@@ -83,6 +83,10 @@ class LimitsConfig(Section):
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
     shared_memory_mb: PositiveInt = 1024
     """Shared memory that clients may register, in MiB."""
+    load_memory_mb: PositiveInt | None = None
+    """Memory of each process that reads, checks and builds a new model, in MiB; null for half of the machine's."""
+    load_timeout_s: PositiveFloat = 1800
+    """Time that loading one new model may take, engines included, in seconds."""
 
 
 class LogConfig(Section):
