@@ -33,6 +33,9 @@ R = TypeVar("R")
 
 STOP_SECONDS = 5.0
 
+PACKAGES = ("partitioner", "engines", "serving")
+"""Those whose log a child hands on."""
+
 CHILD = (
     "import resource, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "limit = {memory_bytes}; limit and resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); "
@@ -119,7 +122,7 @@ class SubprocessWorker:
             if isinstance(message, Progress):
                 report(message)
             elif isinstance(message, Logged):
-                logging.getLogger(message.logger).log(message.level, "%s", message.text)
+                logging.getLogger(message.name).log(message.level, "%s", message.text)
             else:
                 answer: tuple[bool, Any] = message
                 return answer
@@ -147,8 +150,7 @@ class SubprocessWorker:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
             return self._connection
         stdout = sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL
-        level = logging.getLogger("engines").getEffectiveLevel()
-        code = CHILD.format(memory_bytes=self._memory_bytes, log_level=level)
+        code = CHILD.format(memory_bytes=self._memory_bytes, log_level=_lowest_level())
         self._process, self._connection = start_interpreter(code, stdout=stdout)
         if self._cancelled:
             self._process.kill()
@@ -169,7 +171,7 @@ class SubprocessWorker:
 class Logged:
     """A line of the child's log."""
 
-    logger: str
+    name: str
     level: int
     text: str
 
@@ -194,7 +196,10 @@ def serve(descriptor: int, log_level: int) -> None:
         with sending:
             connection.send(message)
 
-    logging.basicConfig(handlers=[_Forwarding(send)], level=log_level)
+    for name in PACKAGES:
+        package = logging.getLogger(name)
+        package.addHandler(_Forwarding(send))
+        package.setLevel(log_level)
     with listening(send):
         _answer_calls(connection, send)
 
@@ -228,6 +233,12 @@ def _answer_calls(connection: Connection, send: Callable[[object], None]) -> Non
             return
         except Exception as error:  # nothing has been sent: an object is pickled as a whole first
             send((False, f"its result can't be sent ({error})"))
+
+
+def _lowest_level() -> int:
+    """Return the lowest level that any logger of this program has here; what a logger has not is dropped here."""
+    ours = (name for name in logging.root.manager.loggerDict if name.split(".")[0] in PACKAGES)
+    return min((logging.getLogger(name).getEffectiveLevel() for name in ours), default=logging.root.level)
 
 
 def _has_descriptor(stream: Any) -> bool:

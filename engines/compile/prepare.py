@@ -117,12 +117,14 @@ def prepare_file(
     path: pathlib.Path,
     options: CompileOptions,
     cache: EngineCache | None,
-    folder: pathlib.Path,
+    folder: pathlib.Path | None,
     *,
     threads: int | None,
     shares_cores: bool,
 ) -> PreparedModel:
-    """Do the same and write the compiled file to a folder, after the executable has been open once.
+    """Do as ``prepare_model`` and write the compiled file to a folder, after the executable has been open once.
+
+    Where there is no folder, or no room in it, all nodes are to run natively.
 
     Raises:
         PartitionError: As ``prepare_model``.
@@ -130,15 +132,24 @@ def prepare_file(
     """
     executable, compiled = _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)
     executable.close()
+    file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
     facts = {key: executable.description[key] for key in ("engines_built", "report")}
-    if compiled is not None:
+    if file is not None:
         facts["rejected"] = executable.description["rejected"]
-        compiled.save(folder / path.name)
     return PreparedModel(
-        compiled=None if compiled is None else folder / path.name,
+        compiled=file,
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         facts={**facts, "asked": executable.description["precision"]["asked"]},
     )
+
+
+def _saved(compiled: CompiledModel, file: pathlib.Path) -> pathlib.Path | None:
+    try:
+        compiled.save(file)
+    except OutputFileError as error:
+        logger.warning("%s runs natively, since its compiled form can't be written: %s", file.name, error)
+        return None
+    return file
 
 
 def open_prepared(

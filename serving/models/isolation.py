@@ -85,8 +85,8 @@ class IsolatedLoading:
         key = None if chained else self._key(job)
         if key is not None and _is_known(key, job):
             return prepare_model(path, job.options, cache, threads=job.threads, shares_cores=True)
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-load-"))
-        remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+        folder = _new_folder(needed=chained)
+        remove = functools.partial(shutil.rmtree, folder or "", ignore_errors=True)
         try:
             outcome = self._prepare(job, folder)
             source = _chained(job, folder) if chained else path
@@ -108,7 +108,7 @@ class IsolatedLoading:
         parts = {"builder": builder_version(), "native": native_version(), "memory": str(self._memory_mb)}
         return engine_key(kind="loaded", model=digest, options=repr(job.options), **parts)
 
-    def _prepare(self, job: LoadJob, folder: pathlib.Path) -> Outcome:
+    def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         worker = self._take()
         cancel = _Cancellation(worker)
         when_caller_leaves(cancel.cancel)
@@ -177,7 +177,7 @@ class _Cancellation:
             self._worker = None
 
 
-def prepare(job: LoadJob, folder: pathlib.Path) -> Outcome:
+def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
     """Prepare a model in this process, which is a worker; results go to a folder.
 
     Raises:
@@ -193,9 +193,20 @@ def prepare(job: LoadJob, folder: pathlib.Path) -> Outcome:
     return Outcome(prepared=prepared, outside=hashes_outside(path))
 
 
-def _chained(job: LoadJob, folder: pathlib.Path) -> pathlib.Path:
+def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:
     """Return the place of a model chained with its pipeline."""
+    assert folder is not None
     return folder / "chained" / job.config.path.name
+
+
+def _new_folder(*, needed: bool) -> pathlib.Path | None:
+    """Return a temporary folder; None where none can be made and a model can do without."""
+    try:
+        return pathlib.Path(tempfile.mkdtemp(prefix="trtnode-load-"))
+    except OSError:
+        if needed:
+            raise
+        return None
 
 
 def _is_known(key: str, job: LoadJob) -> bool:
