@@ -79,6 +79,13 @@ class ExecutionError(EngineError):
     """A run failed although its inputs fit the model's declared types."""
 
 
+class MemoryLimitError(ExecutionError):
+    """A run asks for more memory than models may use."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The request asks for more memory than models may use here: {reason.rstrip('.')}.")
+
+
 class OutOfRangeError(ExecutionError):
     """An engine can't compute with these values; the native path can.
 

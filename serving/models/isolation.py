@@ -65,7 +65,7 @@ class IsolatedLoading:
 
     def __init__(self, limits: LimitsConfig) -> None:
         """Start no process yet."""
-        self._memory_mb = limits.load_memory_mb or _physical_bytes() // 2 // MIB
+        self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
         self._idle: Worker | None = None
         self._lock = threading.Lock()
@@ -94,7 +94,10 @@ class IsolatedLoading:
         except BaseException:
             remove()
             raise
-        weakref.finalize(executable, remove)  # it may open the files later
+        if chained or _has_sidecars(folder):
+            weakref.finalize(executable, remove)  # it may open them later
+        else:
+            remove()
         if key is not None:
             cache.put_record(key, {"outside": dict(outcome.outside)})
         return executable
@@ -199,6 +202,10 @@ def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:
     return folder / "chained" / job.config.path.name
 
 
+def _has_sidecars(folder: pathlib.Path | None) -> bool:
+    return folder is not None and sum(1 for _ in folder.iterdir()) > 1
+
+
 def _new_folder(*, needed: bool) -> pathlib.Path | None:
     """Return a temporary folder; None where none can be made and a model can do without."""
     try:
@@ -222,5 +229,6 @@ def _is_known(key: str, job: LoadJob) -> bool:
         return False
 
 
-def _physical_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def half_of_memory_mb() -> int:
+    """Return half of the machine's memory, in MiB."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB

@@ -19,8 +19,9 @@ from engines import (
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import build_options_of, resolve_engine
 from engines.backends.shape_range import Profile, ShapeRange
+from engines.onnxruntime.memory_limit import limit_memory
 from partitioner import PartitionOptions
-from serving.models.isolation import IsolatedLoading, LoadJob
+from serving.models.isolation import MIB, IsolatedLoading, LoadJob, half_of_memory_mb
 from serving.models.servable import Loader
 from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
 from serving.schema.server import ServableConfig
@@ -35,6 +36,7 @@ def engine_loader(config: ServableConfig) -> Loader:
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
     loading = IsolatedLoading(config.server.limits)
+    limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 
     def load(model: ModelConfig) -> Executable:
         threads = model.threads or usual_threads

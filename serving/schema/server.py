@@ -87,6 +87,8 @@ class LimitsConfig(Section):
     """Memory of each process that reads, checks and builds a new model, in MiB; null for half of the machine's."""
     load_timeout_s: PositiveFloat = 1800
     """Time that loading one new model may take, engines included, in seconds."""
+    model_memory_mb: PositiveInt | None = None
+    """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's."""
 
 
 class LogConfig(Section):
