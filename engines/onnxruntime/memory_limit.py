@@ -11,7 +11,14 @@ import onnxruntime
 SHARED_ARENA = "session.use_env_allocators"
 """Session option: take memory from the arena of the process."""
 
-REFUSALS = ("Available memory of", "bad allocation", "bad_alloc", "Failed to allocate memory", "overflow")
+REFUSALS = (
+    "Available memory of",
+    "bad allocation",
+    "bad_alloc",
+    "Failed to allocate memory",
+    "overflow",
+    "exceeds the supported maximum",
+)
 """Parts of ONNX Runtime's messages on allocations that fail, and on sizes beyond 64 bits."""
 
 _limits: list[int] = []
