@@ -115,18 +115,21 @@ class IsolatedLoading:
         worker = self._take()
         cancel = _Cancellation(worker)
         when_caller_leaves(cancel.cancel)
+        failed = False
         try:
-            outcome = worker.call(prepare, self._timeout_s, job, folder)
+            return worker.call(prepare, self._timeout_s, job, folder)
         except (EngineError, PartitionError) as error:
-            worker.close()  # nobody knows what is left in it
+            failed = isinstance(error, WorkerError)
             problem = self._problem(error, left=cancel.cancelled)
             if problem is None:
                 raise
             raise ModelLimitError(job.config.path, problem) from error
         finally:
             cancel.end()
-        self._give_back(worker)
-        return outcome
+            if failed or cancel.cancelled:
+                worker.close()
+            else:
+                self._give_back(worker)
 
     def _problem(self, error: Exception, *, left: bool) -> str | None:
         """Return what a load takes that it may not; None if it failed by itself."""
@@ -172,7 +175,7 @@ class _Cancellation:
     def cancel(self) -> None:
         with self._lock:
             if self._worker is not None:
-                self.cancelled = True
+                self.cancelled = True  # its call fails, or has just ended
                 self._worker.cancel()
 
     def end(self) -> None:
