@@ -95,6 +95,13 @@ class ExecutionError(EngineError):
     """A run failed although its inputs fit the model's declared types."""
 
 
+class MemoryLimitError(ExecutionError):
+    """A run asks for more memory than models may use."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The request asks for more memory than models may use here: {reason.rstrip('.')}.")
+
+
 class OutOfRangeError(ExecutionError):
     """An engine can't compute with these values; the native path can.
 
@@ -116,6 +123,20 @@ class DeviceLostError(ExecutionError):
 
 class WorkerError(EngineError):
     """The child process that builds and checks engines crashed or did not finish in time."""
+
+
+class OutOfMemoryError(WorkerError):
+    """The child process may use no more memory."""
+
+    def __init__(self) -> None:
+        super().__init__("It takes more memory than its process may use.")
+
+
+class WorkerTimeoutError(WorkerError):
+    """The child process did not finish in time, and was killed."""
+
+    def __init__(self, work: str, timeout_s: float) -> None:
+        super().__init__(f"{work} took longer than {timeout_s:g} s and was stopped.")
 
 
 class MetricError(EngineError):

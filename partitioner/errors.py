@@ -9,6 +9,17 @@ from collections.abc import Sequence
 class PartitionError(Exception):
     """Base of every error of this package. Its text is complete and meant for the user."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross to another process without calling ``__init__``, which takes facts instead of the finished text."""
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(kind: type[PartitionError], args: tuple[object, ...], fields: dict[str, object]) -> PartitionError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
 
 class ModelFileError(PartitionError):
     """A model file can't be read, is not ONNX, or needs something that doesn't exist."""

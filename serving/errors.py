@@ -80,6 +80,13 @@ class ModelLoadFailedError(ServingError):
         self.model = model
 
 
+class ModelLimitError(ServingError):
+    """Loading a model takes more than it may."""
+
+    def __init__(self, path: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{path}: loading it takes {problem}.")
+
+
 class ModelChangeError(ServingError):
     """A model can't be loaded as a request asks for. What was loaded before goes on."""
 

@@ -86,12 +86,23 @@ def sha256_of_model(path: pathlib.Path) -> str:
         ModelFileError: It can't be read.
         ExternalDataError: A file beside it is missing.
     """
+    outside = hashes_outside(path)
+    if not outside:
+        return sha256_of_file(path)
+    digests = [sha256_of_file(path), *(digest for _, digest in sorted(outside.items()))]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def hashes_outside(path: pathlib.Path) -> dict[str, str]:
+    """Hash the files that hold external data of an ONNX file, by their place beside it.
+
+    Raises:
+        ModelFileError: It can't be read.
+        ExternalDataError: A file beside it is missing.
+    """
     outside = filter(onnx.external_data_helper.uses_external_data, protobuf_walk.tensors(read_proto(path)))
     places = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
-    if not places:
-        return sha256_of_file(path)
-    digests = [sha256_of_file(file) for file in (path, *(path.parent / place for place in sorted(places)))]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
+    return {place: sha256_of_file(path.parent / place) for place in places}
 
 
 def _content_bytes(model: onnx.ModelProto) -> int:

@@ -7,6 +7,7 @@ thus leaves no build behind, which could take another hour. Progress comes throu
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import select
@@ -22,7 +23,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from engines.backends.progress import Progress, listening, report
 from engines.build.interpreter import start_interpreter
-from engines.errors import EngineError, WorkerError
+from engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from partitioner import PartitionError
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +33,36 @@ R = TypeVar("R")
 
 STOP_SECONDS = 5.0
 
+PACKAGES = ("partitioner", "engines", "serving")
+"""Those whose log a child hands on."""
+
 CHILD = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
-    "from engines.build.subprocess_worker import serve; serve(int(sys.argv[1]))"
+    "import resource, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "limit = {memory_bytes}; limit and resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); "
+    "from engines.build.subprocess_worker import serve; serve(int(sys.argv[1]), {log_level})"
 )
-"""Ctrl-C in a terminal reaches the child as well, which then ends without a traceback."""
+"""Ctrl-C in a terminal reaches the child as well, which then ends without a traceback.
+
+RLIMIT_DATA counts private memory that a process may write, so an allocation beyond it fails, and addresses that
+libraries only reserve count for nothing. RLIMIT_AS would count them.
+"""
 
 
 class SubprocessWorker:
     """Runs functions in a child process, which is started on first use and again after a crash.
 
-    The child is a fresh interpreter, see ``engines.build.interpreter``. Only this process talks to it.
+    The child is a fresh interpreter, see ``engines.build.interpreter``. Only this process talks to it. What it logs is
+    logged here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, memory_bytes: int | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            memory_bytes: Limit of the memory of the child, and of each process that it starts; None for no limit.
+        """
+        self._memory_bytes = memory_bytes
+        self._cancelled = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -67,11 +85,15 @@ class SubprocessWorker:
             **kwargs: Arguments of the function.
 
         Raises:
-            WorkerError: The child crashed, or was killed because it took too long.
+            WorkerError: The child crashed, or was killed because it took too long or was cancelled.
+            OutOfMemoryError: An allocation of the function failed.
             KeyboardInterrupt: Ctrl-C ended the child.
             EngineError: The function raised it, or a subclass.
+            PartitionError: Likewise.
         """
         with self._lock:
+            if self._cancelled:
+                raise WorkerError(f"{function.__name__} was cancelled.")
             connection = self._start()
             try:
                 connection.send((function, args, kwargs))
@@ -80,26 +102,39 @@ class SubprocessWorker:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
                 if code == -signal.SIGINT and threading.current_thread() is threading.main_thread():
                     raise KeyboardInterrupt from error  # it reached the child first
-                raise WorkerError(f"The process that ran {function.__name__} crashed (exit code {code}).") from error
+                end = "was cancelled" if self._cancelled else f"crashed (exit code {code})"
+                raise WorkerError(f"The process that ran {function.__name__} {end}.") from error
             except KeyboardInterrupt:
                 self._kill()  # its answer would be taken for the next call's
                 raise
         if succeeded:
             answer: R = result
             return answer
-        raise result if isinstance(result, EngineError) else WorkerError(f"{function.__name__} failed: {result}")
+        if isinstance(result, EngineError | PartitionError):
+            raise result
+        raise WorkerError(f"{function.__name__} failed: {result}")
 
     def _answer(self, connection: Connection, name: str, timeout_s: float) -> tuple[bool, Any]:
         """Wait for the outcome of a call, and pass its progress on."""
         deadline = time.monotonic() + timeout_s
         while connection.poll(max(0.0, deadline - time.monotonic())):
             message = connection.recv()
-            if not isinstance(message, Progress):
+            if isinstance(message, Progress):
+                report(message)
+            elif isinstance(message, Logged):
+                logging.getLogger(message.name).log(message.level, "%s", message.text)
+            else:
                 answer: tuple[bool, Any] = message
                 return answer
-            report(message)
         self._kill()
-        raise WorkerError(f"{name} took longer than {timeout_s:g} s and was stopped.")
+        raise WorkerTimeoutError(name, timeout_s)
+
+    def cancel(self) -> None:
+        """Kill the child, so that a call under way ends with an error, and refuse further calls."""
+        self._cancelled = True
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """Stop the child, if there is one."""
@@ -115,7 +150,10 @@ class SubprocessWorker:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
             return self._connection
         stdout = sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL
-        self._process, self._connection = start_interpreter(CHILD, stdout=stdout)
+        code = CHILD.format(memory_bytes=self._memory_bytes, log_level=_lowest_level())
+        self._process, self._connection = start_interpreter(code, stdout=stdout)
+        if self._cancelled:
+            self._process.kill()
         logger.debug("Started worker process %d", self._process.pid)
         return self._connection
 
@@ -129,7 +167,26 @@ class SubprocessWorker:
         return process.wait()
 
 
-def serve(descriptor: int) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Logged:
+    """A line of the child's log."""
+
+    name: str
+    level: int
+    text: str
+
+
+class _Forwarding(logging.Handler):
+    def __init__(self, send: Callable[[object], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            self._send(Logged(record.name, record.levelno, record.getMessage()))
+
+
+def serve(descriptor: int, log_level: int) -> None:
     """Answer calls until the parent closes the pipe, and exit at once if it does so during a call."""
     connection = Connection(descriptor)
     threading.Thread(target=_end_with_parent, args=(descriptor,), daemon=True).start()
@@ -139,6 +196,10 @@ def serve(descriptor: int) -> None:
         with sending:
             connection.send(message)
 
+    for name in PACKAGES:
+        package = logging.getLogger(name)
+        package.addHandler(_Forwarding(send))
+        package.setLevel(log_level)
     with listening(send):
         _answer_calls(connection, send)
 
@@ -159,8 +220,10 @@ def _answer_calls(connection: Connection, send: Callable[[object], None]) -> Non
             return
         try:
             answer: tuple[bool, Any] = (True, function(*args, **kwargs))
-        except EngineError as error:
+        except (EngineError, PartitionError) as error:
             answer = (False, error)
+        except MemoryError:
+            answer = (False, OutOfMemoryError())
         except Exception as error:
             logger.debug("%s failed", function.__name__, exc_info=True)
             answer = (False, f"{type(error).__name__}: {error}")
@@ -170,6 +233,12 @@ def _answer_calls(connection: Connection, send: Callable[[object], None]) -> Non
             return
         except Exception as error:  # nothing has been sent: an object is pickled as a whole first
             send((False, f"its result can't be sent ({error})"))
+
+
+def _lowest_level() -> int:
+    """Return the lowest level that any logger of this program has here; what a logger has not is dropped here."""
+    ours = (name for name in logging.root.manager.loggerDict if name.split(".")[0] in PACKAGES)
+    return min((logging.getLogger(name).getEffectiveLevel() for name in ours), default=logging.root.level)
 
 
 def _has_descriptor(stream: Any) -> bool:

@@ -32,6 +32,7 @@ from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
 from partitioner.passes.clean_up import freeze_initializers
+from partitioner.passes.computed_sizes import check_computed_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def load_executable(
         ModelLoadError: ONNX Runtime refuses the model.
     """
     return open_executable(
-        load_model(path, check=check_checksum),
+        _checked(path),
         path,
         folder=path.parent,
         threads=threads,
@@ -99,7 +100,110 @@ def prepare_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    model = load_model(path, check=check_checksum)
+    return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """What a process has made of a model file for another one that opens it.
+
+    Attributes:
+        compiled: The compiled file; None where the model's own file is opened.
+        use_engines: False if all nodes run natively.
+        freeze: True if initializers that are inputs are constants.
+        facts: Of the executable's description: what the files don't say.
+    """
+
+    compiled: pathlib.Path | None
+    use_engines: bool
+    freeze: bool
+    facts: dict[str, Any]
+
+
+def prepare_file(
+    path: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    folder: pathlib.Path | None,
+    *,
+    threads: int | None,
+    shares_cores: bool,
+) -> PreparedModel:
+    """Do as ``prepare_model`` and write the compiled file to a folder, after the executable has been open once.
+
+    Where there is no folder, or no room in it, all nodes are to run natively.
+
+    Raises:
+        PartitionError: As ``prepare_model``.
+        EngineError: As ``prepare_model``.
+    """
+    executable, compiled = _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)
+    executable.close()
+    file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
+    facts = {key: executable.description[key] for key in ("engines_built", "report")}
+    if file is not None:
+        facts["rejected"] = executable.description["rejected"]
+    return PreparedModel(
+        compiled=file,
+        use_engines=resolve_engine(options.engine, options.build) != NATIVE,
+        freeze=options.partition.freeze_initializers,
+        facts={**facts, "asked": executable.description["precision"]["asked"]},
+    )
+
+
+def _saved(compiled: CompiledModel, file: pathlib.Path) -> pathlib.Path | None:
+    try:
+        compiled.save(file)
+    except OutputFileError as error:
+        logger.warning("%s runs natively, since its compiled form can't be written: %s", file.name, error)
+        return None
+    return file
+
+
+def open_prepared(
+    path: pathlib.Path,
+    prepared: PreparedModel,
+    cache: EngineCache | None,
+    *,
+    threads: int | None = None,
+    shares_cores: bool = True,
+) -> Executable:
+    """Open a model that ``prepare_file`` has prepared, without compiling anything.
+
+    Raises:
+        PartitionError: The file has changed since, and is no model any more.
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    file = prepared.compiled or path
+    model = load_model(file)
+    if prepared.freeze:
+        freeze_initializers(model)
+    executable = open_executable(
+        model,
+        path,
+        folder=file.parent,
+        threads=threads,
+        shares_cores=shares_cores,
+        use_engines=prepared.use_engines,
+        trust=None if prepared.compiled else (cache.trust if cache else Trust()),
+        known=KnownEngines(path, cache),
+    )
+    asked = prepared.facts["asked"]
+    executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
+    executable.description["precision"]["asked"] = asked
+    return executable
+
+
+def _prepare(
+    path: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    *,
+    threads: int | None,
+    shares_cores: bool,
+) -> tuple[Executable, CompiledModel | None]:
+    """Return the executable, and the model that was compiled for it, if its engines are used."""
+    model = _checked(path)
     if options.partition.freeze_initializers:
         freeze_initializers(model)
     engine = resolve_engine(options.engine, options.build)
@@ -120,15 +224,22 @@ def prepare_model(
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
     compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
-    has_engines = compiled is not None and compiled.engine != NATIVE
-    executable = open_model(view_model(compiled.model, path) if compiled and has_engines else model)
+    used = compiled if compiled is not None and compiled.engine != NATIVE else None
+    executable = open_model(view_model(used.model, path) if used else model)
     executable.description["precision"]["asked"] = options.precision.asked
-    return _described(executable, model, compiled)
+    return _described(executable, model, compiled), used
+
+
+def _checked(path: pathlib.Path) -> ir.Model:
+    """Load a model whose constants ONNX Runtime may compute."""
+    model = load_model(path, check=check_checksum)
+    check_computed_sizes(model, path)
+    return model
 
 
 def _open_compiled(
     model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, open_model: OpenModel
-) -> Executable:
+) -> tuple[Executable, CompiledModel | None]:
     """Open a compiled model, with new engines where its own may not run here."""
     executable = open_model(model, trust=cache.trust if cache else Trust(), known=KnownEngines(path, cache))
     rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
@@ -138,7 +249,7 @@ def _open_compiled(
         executable.close()
         executable = open_model(view_model(compiled.model, path))
         executable.description["rejected"] = rejected
-    return _described(executable, model, compiled)
+    return _described(executable, model, compiled), compiled
 
 
 def _described(executable: Executable, model: ir.Model, compiled: CompiledModel | None) -> Executable:

@@ -12,6 +12,7 @@ from engines.inputs.shape_profiles import check_profiles, fix_shapes, mark_sizes
 from partitioner import Graph, clean_up, is_compiled, load_model
 from partitioner.graph.view import specs
 from partitioner.passes.clean_up import freeze_initializers
+from partitioner.passes.computed_sizes import check_computed_sizes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ def cleaned(
         PartitionError: It can't be loaded.
     """
     model = load_model(source)
+    check_computed_sizes(model, source)
     if freeze:
         freeze_initializers(model)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)

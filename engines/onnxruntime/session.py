@@ -22,8 +22,9 @@ import onnx_ir as ir
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
 
-from engines.errors import ExecutionError, ModelLoadError
+from engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
 from engines.onnxruntime.installation import warn_of_overlay
+from engines.onnxruntime.memory_limit import is_refusal, session_options
 from partitioner import TensorSpec
 
 TensorValue = Any
@@ -67,6 +68,8 @@ class NativeSession:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if shares_cores:
             options.add_session_config_entry("session.force_spinning_stop", "1")
+        for key, value in session_options().items():
+            options.add_session_config_entry(key, value)
         if profile_to is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
@@ -97,7 +100,7 @@ class NativeSession:
                 return self._run_small_floats(feeds, wanted)
             result: list[Any] = self._raw.run(wanted, feeds, None)
         except Exception as error:
-            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+            raise _failure(error) from error
         return result
 
     def run_objects(self, feeds: Mapping[str, Any]) -> list[Any]:
@@ -114,7 +117,7 @@ class NativeSession:
         try:
             return list(self._raw.run_with_ort_values(values, self.outputs, None))
         except Exception as error:
-            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+            raise _failure(error) from error
 
     def _run_small_floats(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """Run on bfloat16 and 8-bit floats, whose numpy types the binding's own ``run`` doesn't know."""
@@ -162,7 +165,7 @@ class BoundSession:
         try:
             self._raw.run_with_iobinding(self._raw_binding, None)
         except Exception as error:
-            raise ExecutionError(f"onnxruntime: {clean_message(error)}") from error
+            raise _failure(error) from error
 
     def _bind(self, bind: Callable[..., None], name: str, buffer: np.ndarray) -> None:
         bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
@@ -200,6 +203,12 @@ def as_array(value: TensorValue) -> np.ndarray:
 def runs_as_array(spec: TensorSpec) -> bool:
     """Return whether ONNX Runtime's Python binding can share a value's memory with numpy."""
     return spec.dtype is not None and spec.dtype in _NUMERIC
+
+
+def _failure(error: Exception) -> ExecutionError:
+    """Return the error of a run that failed."""
+    text = f"onnxruntime: {clean_message(error)}"
+    return MemoryLimitError(text) if is_refusal(str(error)) else ExecutionError(text)
 
 
 def clean_message(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Iterable
 
@@ -12,6 +11,7 @@ import onnx_ir as ir
 
 from partitioner.errors import ExternalDataError
 from partitioner.model import protobuf_walk
+from partitioner.model.declared_sizes import size_bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +75,9 @@ def _find(path: pathlib.Path, tensor: onnx.TensorProto) -> _Place:
     offset, length = info.get("offset", "0"), info.get("length", "0")
     if not (offset.isdecimal() and length.isdecimal()):
         raise ExternalDataError(path, tensor.name, location, f"offset {offset!r} or length {length!r} is no number")
-    place = _Place(file=file, offset=int(offset), size_bytes=_size_bytes(tensor))
+    place = _Place(file=file, offset=int(offset), size_bytes=size_bytes(tensor.data_type, tensor.dims))
     needed = place.offset + max(int(length), place.size_bytes)
     if file.stat().st_size < needed:
         problem = f"that file has {file.stat().st_size} bytes of the {needed} that are needed"
         raise ExternalDataError(path, tensor.name, location, problem)
     return place
-
-
-def _size_bytes(tensor: onnx.TensorProto) -> int:
-    """Return the size of a tensor's data; 0 for types without a size, which can't be external."""
-    try:
-        bits = ir.DataType(tensor.data_type).bitwidth
-    except (TypeError, ValueError):
-        return 0
-    return max(0, math.ceil(math.prod(tensor.dims) * bits / 8))

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from partitioner.errors import ModelFileError
 from partitioner.model import protobuf_walk
+from partitioner.model.declared_sizes import EXPORT, check_declared_sizes
 from partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
 from partitioner.model.values import DECLARED_TYPE, holds_map, read_values
 
@@ -60,8 +61,10 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
         _make_dense(proto)
         model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir lets exceptions of any type out
-        raise ModelFileError(path, f"not a valid ONNX model: {_root(error)}", "Export it again.") from error
+        raise ModelFileError(path, f"not a valid ONNX model: {_root(error)}", EXPORT) from error
     _sort(path, model.graph)
+    for function in model.functions.values():
+        _sort_function(path, function)
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.name in declared:
             value.meta[DECLARED_TYPE] = declared[value.name]
@@ -69,7 +72,7 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
 
 
 def read_proto(path: pathlib.Path) -> onnx.ModelProto:
-    """Read an ONNX file as protobuf. External data is checked but not loaded.
+    """Read an ONNX file as protobuf. Sizes and external data are checked; external data is not loaded.
 
     Raises:
         ModelFileError: As ``load_model``.
@@ -87,6 +90,7 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
             path, "not an ONNX file, or cut short.", "Copy or export it again and compare the file sizes."
         ) from None
     _check_header(path, proto)
+    check_declared_sizes(path, proto)
     check_external_data(path, proto)
     return proto
 
@@ -97,14 +101,21 @@ def _sort(path: pathlib.Path, graph: ir.Graph) -> None:
         for value in read_values(op):
             if not _is_defined(value):
                 problem = f"node {op.name or op.op_type!r} reads {value.name!r}, which nothing produces."
-                raise ModelFileError(path, problem, "Export it again.")
+                raise ModelFileError(path, problem, EXPORT)
     for value in graph.outputs:
         if not _is_defined(value):
-            raise ModelFileError(path, f"nothing produces the output {value.name!r}.", "Export it again.")
+            raise ModelFileError(path, f"nothing produces the output {value.name!r}.", EXPORT)
     try:
         graph.sort()
     except ValueError:
-        raise ModelFileError(path, "its nodes form a cycle.", "Export it again.") from None
+        raise ModelFileError(path, "its nodes form a cycle.", EXPORT) from None
+
+
+def _sort_function(path: pathlib.Path, function: ir.Function) -> None:
+    try:
+        function.sort()
+    except ValueError:
+        raise ModelFileError(path, f"the nodes of function {function.name!r} form a cycle.", EXPORT) from None
 
 
 def _is_defined(value: ir.Value) -> bool:
@@ -154,9 +165,9 @@ def _take_type(value: onnx.ValueInfoProto) -> onnx.TypeProto:
 
 def _check_header(path: pathlib.Path, proto: onnx.ModelProto) -> None:
     if not proto.HasField("graph") or not proto.ir_version:
-        raise ModelFileError(path, "not an ONNX model: it has no graph.", "Export it again.")
+        raise ModelFileError(path, "not an ONNX model: it has no graph.", EXPORT)
     if not proto.opset_import and proto.ir_version >= 3:
-        raise ModelFileError(path, "names no operator set (opset_import is empty).", "Export it again.")
+        raise ModelFileError(path, "names no operator set (opset_import is empty).", EXPORT)
     newest = onnx.defs.onnx_opset_version()
     for opset in proto.opset_import:
         if opset.domain in ("", "ai.onnx") and opset.version > newest:

@@ -22,17 +22,34 @@ def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from function.node
 
 
+def nodes_within(holder: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, then those of their subgraphs."""
+    listed = list(holder)
+    yield from listed
+    for subgraph in _subgraphs(listed):
+        yield from subgraph.node
+
+
+def attributes(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.AttributeProto]]:
+    """Yield every attribute of a model with its place, defaults of functions included."""
+    for node in nodes(proto):
+        for attribute in node.attribute:
+            yield f"attribute {attribute.name!r} of node {node.name or node.op_type!r}", attribute
+    for function in proto.functions:
+        for attribute in function.attribute_proto:
+            yield f"attribute {attribute.name!r} of function {function.name!r}", attribute
+
+
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor of a model, the initializers of its graph first."""
     for graph in graphs(proto):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
             yield from (sparse.values, sparse.indices)
-    for node in nodes(proto):
-        for attribute in node.attribute:
-            yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
-            if attribute.HasField("sparse_tensor"):
-                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+    for _, attribute in attributes(proto):
+        yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+        if attribute.HasField("sparse_tensor"):
+            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
 
 
 def _subgraphs(holder: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:

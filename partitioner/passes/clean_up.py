@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -25,19 +25,19 @@ MEAN_VARIANCE_AXES = (0, 2, 3)
 
 def inline_functions(model: ir.Model) -> None:
     """Replace calls of model-local functions by the functions' nodes, if those mean the same in the model."""
-    apart = _functions_apart(model)
+    apart = functions_apart(model, {TRTNODE_DOMAIN})
     if len(apart) < len(model.functions):
         common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
         common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
         _end_shadowing(model.graph, set())
 
 
-def _functions_apart(model: ir.Model) -> set[ir.OperatorIdentifier]:
-    """Return the functions of TrtNodes, those that import other versions than the rest, and all that these call."""
+def functions_apart(model: ir.Model, domains: Collection[str] = ()) -> set[ir.OperatorIdentifier]:
+    """Return the functions of some domains, those that import other versions than the rest, and all that these call."""
     imports = dict(model.opset_imports)
     waiting = []
     for function in model.functions.values():
-        if function.domain != TRTNODE_DOMAIN and all(imports.get(d, v) == v for d, v in function.opset_imports.items()):
+        if function.domain not in domains and all(imports.get(d, v) == v for d, v in function.opset_imports.items()):
             imports.update(function.opset_imports)
         else:
             waiting.append(function.identifier())

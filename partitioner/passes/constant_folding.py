@@ -7,6 +7,7 @@ For ``x`` of shape ``[N, 3, 8, 8]``, ``Shape(x)`` is ``[?, 3, 8, 8]``, and ``Gat
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -31,6 +32,11 @@ EXACT_OPS = frozenset(
     " Max Min Mod Mul Neg Not Or Reshape Shape Size Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
 )
 """Operators with one right answer for each input, so that folding can't differ from computing at run time."""
+
+BROADCASTING_OPS = frozenset(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Sub Where".split()
+)
+"""Those whose inputs' shapes are joined to a larger one."""
 
 EXACT_INTEGER_OPS = frozenset("Range ReduceMax ReduceMin ReduceProd ReduceSum".split())
 """The same for integers only. On floats, runtimes differ in the order of additions and in NaN."""
@@ -78,12 +84,30 @@ def _whole(op: ir.Node, elements: Elements | None) -> np.ndarray | None:
 
 def _grows(op: ir.Node) -> bool:
     """Return whether small inputs give a large result, which must not even be computed."""
-    if op.op_type in ("ConstantOfShape", "Expand"):
-        return bool(math.prod(_array(op.inputs[-1]).tolist()) > MAX_ELEMENTS)
+    try:
+        return _most_elements(op) > MAX_ELEMENTS
+    except (ValueError, IndexError, TypeError):  # an ill-formed node stays as it is
+        return True
+
+
+def _most_elements(op: ir.Node) -> float:
+    """Return a bound of the result's elements; 0 where they are about as many as those of the inputs."""
+    arrays = [_array(v) for v in op.inputs if v is not None]
     if op.op_type == "Range":
-        start, limit, delta = (_array(v).item() for v in op.inputs)
-        return bool(delta == 0 or (limit - start) / delta > MAX_ELEMENTS)
-    return False
+        start, limit, delta = (array.item() for array in arrays)
+        return float((limit - start) / delta) if delta else math.inf
+    if op.op_type == "ConstantOfShape":
+        return int(math.prod(arrays[0].tolist()))
+    if op.op_type == "Concat":
+        return sum(array.size for array in arrays)
+    if op.op_type == "Expand":
+        return _joined_elements([arrays[0].shape, arrays[1].reshape(-1).tolist()])
+    return _joined_elements([array.shape for array in arrays]) if op.op_type in BROADCASTING_OPS else 0
+
+
+def _joined_elements(shapes: Sequence[Sequence[int]]) -> int:
+    aligned = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    return math.prod(max(sizes) for sizes in aligned)
 
 
 def _evaluate(op: ir.Node) -> np.ndarray | None:
@@ -149,12 +173,15 @@ def _gather(op: ir.Node, inputs: Inputs) -> Elements | None:
     data, indices = inputs
     if data is None or indices is None or op.attributes.get_int("axis", 0) != 0:
         return None
+    if indices.size * math.prod(data.shape[1:]) > MAX_ELEMENTS:
+        return None
     return np.asarray(np.take(data, indices.astype(np.int64), axis=0), dtype=object)
 
 
 def _concat(_: ir.Node, inputs: Inputs) -> Elements | None:
     parts = [part for part in inputs if part is not None and part.ndim == 1]
-    return np.concatenate(parts) if len(parts) == len(inputs) else None
+    small = sum(part.size for part in parts) <= MAX_ELEMENTS
+    return np.concatenate(parts) if small and len(parts) == len(inputs) else None
 
 
 def _slice(_: ir.Node, inputs: Inputs) -> Elements | None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
 
 from partitioner.graph.extraction import serialize_constant
-from partitioner.model.values import holds_map, serialize_value
+from partitioner.model.values import SHAPE_DTYPES, holds_map, serialize_value
 
 logger = logging.getLogger(__name__)
 
 SMALL_INITIALIZER_ELEMENTS = 1024
 """Limit of initializers whose data inference sees. Larger ones hold no shapes, and weights are never copied."""
+
+MAX_PROPAGATED_ELEMENTS = 2**20
+"""Limit of the elements of shapes that inference computes with. A few bytes of nodes can ask for any number."""
+
+LIKELY_RANK = 16
+"""Taken for tensors of unknown rank."""
 
 
 def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
@@ -31,7 +39,12 @@ def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
         constants = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
         del proto.graph.initializer[:]
         proto.graph.initializer.extend(constants)
-    _write_types(_infer(proto).graph, model.graph)
+    propagate = propagates_little(model)
+    if not propagate:  # types tell which values hold no shapes
+        _write_types(_infer(proto, propagate=False).graph, model.graph)
+        propagate = propagates_little(model)
+    if propagate:
+        _write_types(_infer(proto, propagate=True).graph, model.graph)
 
 
 def _write_types(inferred: onnx.GraphProto, graph: ir.Graph) -> None:
@@ -46,18 +59,39 @@ def _write_types(inferred: onnx.GraphProto, graph: ir.Graph) -> None:
                 _write_types(by_name[name].g, attribute.as_graph())
 
 
-def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _infer(proto: onnx.ModelProto, *, propagate: bool) -> onnx.ModelProto:
     """Infer shapes. If the file's own ``value_info`` contradicts ONNX's rules, drop it."""
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return onnx.shape_inference.infer_shapes(proto, data_prop=propagate)
     except onnx.shape_inference.InferenceError as error:
         logger.info("Shapes stored in the model are wrong (%s); they are inferred anew", error)
     del proto.graph.value_info[:]
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return onnx.shape_inference.infer_shapes(proto, data_prop=propagate)
     except onnx.shape_inference.InferenceError as error:
         logger.info("Shapes can't be inferred: %s", error)
         return proto
+
+
+def propagates_little(model: ir.Model) -> bool:
+    """Return whether inference, which propagates values without a limit of its own, will compute few elements."""
+    lengths: dict[ir.Value, int] = {}
+    for op in itertools.chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values())):
+        inputs = [_held_elements(v, lengths) for v in op.inputs if v is not None]
+        length = sum(inputs) if op.op_type in ("Concat", "Unsqueeze") else max(inputs, default=1)
+        if op.op_type == "Shape" and op.inputs and op.inputs[0] is not None:
+            length = max(length, LIKELY_RANK if op.inputs[0].shape is None else len(op.inputs[0].shape))
+        lengths.update(dict.fromkeys(op.outputs, min(length, MAX_PROPAGATED_ELEMENTS + 1)))
+    return sum(_held_elements(value, lengths) for value in lengths) <= MAX_PROPAGATED_ELEMENTS
+
+
+def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
+    """Return a bound of the elements that inference holds of a value: next to none of what is surely no shape."""
+    if value.dtype not in (None, *SHAPE_DTYPES) or (value.shape is not None and len(value.shape) > 1):
+        return 1
+    if value.const_value is not None:
+        return min(value.const_value.size, SMALL_INITIALIZER_ELEMENTS)
+    return lengths.get(value, 1)
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:

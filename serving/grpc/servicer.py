@@ -20,6 +20,7 @@ from serving.service.request_context import RequestContext
 from serving.service.rpc_handler import Handler, rpc_handler
 from serving.service.rpc_table import INFER_RPC, STREAM_RPC
 from serving.service.unary_rpcs import Method
+from serving.threads.caller import answering
 
 
 class GrpcExchange:
@@ -98,10 +99,11 @@ class GrpcServicer:
         return _finished(answer)
 
 
-def _answer_unary(rpc: str, method: Method, request: Any, _context: grpc.ServicerContext) -> Any:
+def _answer_unary(rpc: str, method: Method, request: Any, context: grpc.ServicerContext) -> Any:
     if request is UNREADABLE:
         raise UnreadableMessageError(rpc)
-    return method(request)
+    with answering(context):
+        return method(request)
 
 
 def _abort(code: grpc.StatusCode, details: str, _request: Any, context: grpc.ServicerContext) -> Any:

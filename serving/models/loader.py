@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import pathlib
-import shutil
-import tempfile
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from engines import (
     AccuracyBudget,
@@ -20,14 +15,13 @@ from engines import (
     PrecisionOptions,
     PrecisionRule,
     Trust,
-    prepare_model,
 )
-from engines.artifact.files import write_model
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import build_options_of, resolve_engine
 from engines.backends.shape_range import Profile
+from engines.onnxruntime.memory_limit import limit_memory
 from partitioner import PartitionOptions
-from serving.models.pipelines import chain_model, has_pipeline
+from serving.models.isolation import MIB, IsolatedLoading, LoadJob, half_of_memory_mb
 from serving.models.servable import Loader
 from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
 from serving.schema.server import ServableConfig
@@ -41,31 +35,14 @@ def engine_loader(config: ServableConfig) -> Loader:
     """
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
-
-    def prepare(model: ModelConfig, path: pathlib.Path) -> Executable:
-        threads = model.threads or usual_threads
-        # The cores are always shared, with the threads that talk to clients if with nothing else.
-        return prepare_model(path, compile_options(model), cache, threads=threads, shares_cores=True)
+    loading = IsolatedLoading(config.server.limits)
+    limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 
     def load(model: ModelConfig) -> Executable:
-        return _load_chained(model, prepare) if has_pipeline(model) else prepare(model, model.path)
+        threads = model.threads or usual_threads
+        return loading.load(LoadJob(config=model, options=compile_options(model), cache=cache, threads=threads))
 
     return load
-
-
-def _load_chained(model: ModelConfig, prepare: Callable[[ModelConfig, pathlib.Path], Executable]) -> Executable:
-    """Load a model with its pipeline, as one file that is there as long as the executable, which may open it later."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
-    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
-    try:
-        chained = folder / model.path.name
-        write_model(chain_model(model), chained)
-        executable = prepare(model, chained)
-    except BaseException:
-        remove()
-        raise
-    weakref.finalize(executable, remove)
-    return executable
 
 
 def threads_a_worker(workers: int, cores: int) -> int | None:

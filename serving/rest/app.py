@@ -5,6 +5,7 @@ Probes need no token, and neither does the status page, which holds nothing unti
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from serving.models.loader import engine_cache
 from serving.pages.served_explanation import Explanations
 from serving.pages.status_page import render_status_page, server_facts
 from serving.rest.body import read_body
-from serving.rest.inference import RestInference, fail, peer_of
+from serving.rest.inference import RestInference, fail, peer_of, unless_gone
 from serving.rest.ops import NOT_STORED, OpsApp, run_in
 from serving.rest.routes import METHODS, MODEL, VERSION, RestMethod
 from serving.schema.server import ServableConfig
@@ -26,6 +27,7 @@ from serving.service.host import ModelHost
 from serving.service.request_context import RequestContext
 from serving.service.rpc_handler import rpc_handler
 from serving.service.rpc_table import INFER_RPC, pool_of
+from serving.threads.caller import answering
 
 PAGES = ("/", "/status")
 """Paths of the status page."""
@@ -73,8 +75,9 @@ class HttpApp(OpsApp):
         rpc = self._rpcs.shared_methods[method.rpc]
         pool = pool_of(method.rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
-        def answer(message: Any, _context: RequestContext) -> Response:
-            status, facts = method.answer(rpc(message))
+        def answer(message: Any, context: RequestContext) -> Response:
+            with answering(context):
+                status, facts = method.answer(rpc(message))
             return JSONResponse(facts, status)
 
         handler = rpc_handler(method.rpc, answer, fail)
@@ -82,7 +85,8 @@ class HttpApp(OpsApp):
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, context = request.path_params, RequestContext(peer_of(request))
-            return await run_in(pool, lambda: handler(method.request(names, body.unpacked()), context))
+            answered = run_in(pool, lambda: handler(method.request(names, body.unpacked()), context))
+            return await unless_gone(asyncio.ensure_future(answered), request.receive, context.leave)
 
         return self.guarded(method.rpc, handle)
 

@@ -90,6 +90,12 @@ class LimitsConfig(Section):
     """Largest header of an HTTP request, in bytes; it has 100 fields at most."""
     http_header_timeout_s: PositiveFloat = 10
     """Longest time for a whole header of an HTTP request, in seconds."""
+    load_memory_mb: PositiveInt | None = None
+    """Memory of each process that reads, checks and builds a new model, in MiB; null for half of the machine's."""
+    load_timeout_s: PositiveFloat = 1800
+    """Time that loading one new model may take, engines included, in seconds."""
+    model_memory_mb: PositiveInt | None = None
+    """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's."""
 
 
 class LogConfig(Section):

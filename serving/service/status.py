@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import grpc
 
 from engines import ExecutionError
+from engines.errors import MemoryLimitError
 from serving.errors import (
     AlreadyExistsError,
     CancelledRequestError,
@@ -38,6 +39,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
+    (MemoryLimitError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
     (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model

@@ -1,0 +1,131 @@
+"""Measures the constants that a model computes from constants, without computing them.
+
+Runtimes compute such constants when they load a model, whatever their size, and a hundred bytes can ask for terabytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from partitioner.errors import ModelFileError
+from partitioner.model.declared_sizes import size_bytes
+from partitioner.model.values import is_constant, read_values, serialize_value, subgraphs
+from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
+from partitioner.passes.constant_folding import fold_constants
+from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
+
+MAX_COMPUTED_BYTES = 2**30
+"""Limit of all constants that a model of small weights computes."""
+
+MAX_GROWTH = 16
+"""The same for large weights, as a multiple of their size. Unpacking and transposing copies them a few times."""
+
+ADVICE = "Compute them from the inputs, or store smaller ones."
+
+
+def check_computed_sizes(model: ir.Model, path: pathlib.Path) -> None:
+    """Refuse a model that asks for constants out of all proportion to its file. The model isn't changed.
+
+    Args:
+        model: The model, its functions included.
+        path: Its file, for the message.
+
+    Raises:
+        ModelFileError: The constants that it computes are too large together.
+    """
+    is_old = model.ir_version < FIRST_IR_WITH_DEFAULTS
+    if is_old or model.functions or any(True for op in model.graph for _ in subgraphs(op)):
+        model = model.clone()
+        lift_constants(model)
+        apart = functions_apart(model)
+        common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
+        common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        _name_apart(model)
+    graphs = (model.graph, *(function.graph for function in model.functions.values()))
+    constants = {graph: list(_constant_nodes(graph, set())) for graph in graphs}
+    parts = [_part_of(graph, ops) for graph, ops in constants.items()]
+    if not any(len(part.graph) for part in parts):
+        return
+    weights = sum(_weight_bytes(graph, ops) for graph, ops in constants.items())
+    limit = max(MAX_COMPUTED_BYTES, MAX_GROWTH * weights)
+    total = 0
+    for op in itertools.chain.from_iterable(part.graph for part in parts):
+        for value in op.outputs:
+            total += _size_bytes(value)
+            if total > limit:
+                raise ModelFileError(path, _problem(op, value, limit), ADVICE)
+
+
+def _constant_nodes(graph: ir.Graph, constant: set[ir.Value]) -> Iterator[ir.Node]:
+    """Yield the nodes of a graph and its subgraphs that read nothing but constants, each after what it reads."""
+    for op in graph:
+        if all(v in constant or is_constant(v) for v in read_values(op)):
+            constant.update(op.outputs)
+            yield op
+        else:
+            for subgraph in subgraphs(op):
+                yield from _constant_nodes(subgraph, constant)
+
+
+def _part_of(source: ir.Graph, constants: Sequence[ir.Node]) -> ir.Model:
+    """Copy the nodes that compute constants into a model, and infer its shapes. Of large weights, types are copied."""
+    ops = [op for op in constants if not _is_weight(op)]
+    proto = onnx.ModelProto(ir_version=FIRST_IR_WITH_DEFAULTS)
+    proto.opset_import.extend(onnx.helper.make_opsetid(d, version) for d, version in source.opset_imports.items())
+    graph = proto.graph
+    graph.name = "constants"
+    graph.node.extend(ir.serde.serialize_node(op) for op in ops)
+    inner = {v for op in ops for v in op.outputs}
+    for value in dict.fromkeys(v for op in ops for v in read_values(op) if v not in inner):
+        producer = value.producer()
+        tensor = value.const_value if producer is None else producer.attributes["value"].as_tensor()
+        assert tensor is not None
+        if tensor.size <= SMALL_INITIALIZER_ELEMENTS:
+            graph.initializer.append(ir.serde.serialize_tensor(tensor))
+            graph.initializer[-1].name = value.name or ""
+        else:
+            kind = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()))
+            graph.input.append(serialize_value(kind))
+    part = ir.from_proto(proto)
+    for run in (lift_constants, infer_shapes, fold_constants, infer_shapes):
+        run(part)
+    return part
+
+
+def _name_apart(model: ir.Model) -> None:
+    """Give constants of different subgraphs different names."""
+    ops = list(itertools.chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values())))
+    graphs = (model.graph, *(graph for op in ops for graph in subgraphs(op)))
+    outputs = (v for op in ops for v in op.outputs)
+    initializers = [v for graph in graphs for v in graph.initializers.values()]
+    for number, value in enumerate((*outputs, *initializers)):
+        value.name = f"constant:{number}"
+
+
+def _is_weight(op: ir.Node) -> bool:
+    return op.op_type == "Constant" and "value" in op.attributes
+
+
+def _weight_bytes(graph: ir.Graph, constants: Iterable[ir.Node]) -> int:
+    tensors = [v.const_value for v in graph.initializers.values()]
+    tensors += [op.attributes["value"].as_tensor() for op in constants if _is_weight(op)]
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _size_bytes(value: ir.Value) -> int:
+    if value.dtype is None or value.shape is None or not value.shape.is_static():
+        return 0
+    return size_bytes(int(value.dtype), value.shape.numpy())
+
+
+def _problem(op: ir.Node, value: ir.Value, limit: int) -> str:
+    shape = f"[{', '.join(map(str, value.shape or ()))}]"
+    name = f"{op.name!r} ({op.op_type})" if op.name else repr(op.op_type)
+    what = f"node {name} computes a constant of shape {shape}"
+    return f"{what}; all constants that this model computes may take {limit} bytes."

@@ -1,0 +1,84 @@
+"""Requests that ask for terabytes, to a server process whose memory is measured."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from bombs import HEADER
+
+TERABYTES = 25 * 10**11
+"""Elements of float32 that take 10 TB."""
+
+MOST_KIB = 300 * 1024
+
+BODY = """b (int64 i, bool d, float[K] u) => (bool e, float[L] z) { e = Identity(d) z = Concat<axis = 0>(u, u) }"""
+
+MODELS = {
+    "expand": "(float[N] x, int64[R] s) => (float[M] y) { e = Expand(x, s) y = Relu(e) }",
+    "tile": "(float[N] x, int64[R] s) => (float[M] y) { e = Tile(x, s) y = Relu(e) }",
+    "fill": "(float[N] x, int64[R] s) => (float[M] y) { e = ConstantOfShape(s) y = Add(x, e) }",
+    "range": """(float[N] x, int64[R] s) => (int64[M] y) { a = Constant<value_int = 0>() d = Constant<value_int = 1>()
+        b = ReduceSum<keepdims = 0>(s) y = Range(a, b, d) }""",
+    "loop": f"""(float[N] x, int64[R] s) => (float[M] y) {{ n = ReduceSum<keepdims = 0>(s)
+        c = Constant<value = bool {{1}}>() y = Loop(n, c, x) <body = {BODY}> }}""",
+}
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path) -> Iterator[tuple[int, triton.InferenceServerClient]]:
+    for name, text in MODELS.items():
+        onnx.save(onnx.parser.parse_model(f"{HEADER} g {text}"), tmp_path / f"{name}.onnx")
+    entries = ", ".join(f"{{name: {name}, path: {name}.onnx}}" for name in MODELS)
+    config = tmp_path / "servable.yaml"
+    config.write_text(
+        f"server: {{grpc: {{port: 0}}, http: {{port: 0}}, limits: {{model_memory_mb: 128}}}}\n"
+        f"cache: {{dir: cache}}\nmodels: [{entries}]\n"
+    )
+    command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stderr is not None
+            found = next(filter(None, (re.search(r"ready on (\S+)", line) for line in child.stderr)))
+            with triton.InferenceServerClient(found[1]) as client:
+                yield child.pid, client
+        finally:
+            child.terminate()
+
+
+def ask(client: triton.InferenceServerClient, model: str, sizes: list[int]) -> list[float]:
+    x, s = triton.InferInput("x", [1], "FP32"), triton.InferInput("s", [len(sizes)], "INT64")
+    x.set_data_from_numpy(np.ones(1, np.float32))
+    s.set_data_from_numpy(np.array(sizes, np.int64))
+    return client.infer(model, [x, s]).as_numpy("y").tolist()
+
+
+def kib(pid: int, field: str) -> int:
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+def test_a_request_for_terabytes_is_refused_and_all_models_answer_on(
+    server: tuple[int, triton.InferenceServerClient],
+) -> None:
+    pid, client = server
+    answers = {model: ask(client, model, [2]) for model in MODELS}
+    idle = kib(pid, "VmRSS")
+
+    for model in MODELS:
+        for sizes in ([TERABYTES], [2**62]):
+            with pytest.raises(InferenceServerException, match="more memory than models may use") as caught:
+                ask(client, model, sizes)
+            assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+
+    assert {model: ask(client, model, [2]) for model in MODELS} == answers
+    assert kib(pid, "VmHWM") - idle < MOST_KIB
