@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import onnxruntime
-
 from benchmarks.latency.openers import OPENVINO_PROVIDER, Opener, open_openvino, open_provider
 from engines import CompileOptions
+from engines.onnxruntime.library import onnxruntime
 from engines.precision.accuracy_budget import AccuracyBudget
 from engines.precision.options import PrecisionOptions
 

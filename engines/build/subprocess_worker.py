@@ -67,6 +67,7 @@ class SubprocessWorker:
             **kwargs: Arguments of the function.
 
         Raises:
+            ProcessStartError: The system starts no child.
             WorkerError: The child crashed, or was killed because it took too long.
             KeyboardInterrupt: Ctrl-C ended the child.
             EngineError: The function raised it, or a subclass.

@@ -14,7 +14,7 @@ from rich.table import Table
 from engines import CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from partitioner import Allowance, PartitionOptions, Report
-from serving.cli.option_values import shapes_from
+from serving.cli.option_values import cache_folder_from, shapes_from
 from serving.pages.explain_page import render_page
 
 CACHE_BYTES = 20 * 10**9
@@ -48,8 +48,12 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def cache_from(arguments: argparse.Namespace) -> EngineCache | None:
-    """The engine cache that command-line arguments name, if any."""
-    return None if arguments.no_cache else EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
+    """The engine cache that command-line arguments name, if any.
+
+    Raises:
+        InvalidOptionError: Its folder begins with the home folder of a user who has none.
+    """
+    return None if arguments.no_cache else EngineCache(cache_folder_from(arguments), CACHE_BYTES)
 
 
 def options_from(arguments: argparse.Namespace) -> CompileOptions:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 
@@ -22,7 +19,9 @@ from engines import (
     Trust,
     prepare_model,
 )
+from engines.artifact.cache_folder import default_cache_folder
 from engines.artifact.files import write_model
+from engines.artifact.temporary_folder import TemporaryFolder, remove_abandoned
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import build_options_of, resolve_engine
 from engines.backends.shape_range import Profile, ShapeRange
@@ -39,6 +38,7 @@ def engine_loader(config: ServableConfig) -> Loader:
     Raises:
         KeyFileError: A file of ``trust.keys`` is no public key any more.
     """
+    remove_abandoned()
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
 
@@ -55,16 +55,15 @@ def engine_loader(config: ServableConfig) -> Loader:
 
 def _load_chained(model: ModelConfig, prepare: Callable[[ModelConfig, pathlib.Path], Executable]) -> Executable:
     """Load a model with its pipeline, as one file that is there as long as the executable, which may open it later."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-pipeline-"))
-    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    folder = TemporaryFolder()
     try:
-        chained = folder / model.path.name
+        chained = folder.path / model.path.name
         write_model(chain_model(model), chained)
         executable = prepare(model, chained)
     except BaseException:
-        remove()
+        folder.close()
         raise
-    weakref.finalize(executable, remove)
+    weakref.finalize(executable, folder.close)
     return executable
 
 
@@ -83,7 +82,7 @@ def engine_cache(config: ServableConfig) -> EngineCache:
         KeyFileError: A file of ``trust.keys`` is no public key any more.
     """
     trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
-    return EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9), trust=trust)
+    return EngineCache(config.cache.dir or default_cache_folder(), int(config.cache.max_gb * 1e9), trust=trust)
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

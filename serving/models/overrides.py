@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pathlib
 import re
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
 
 import pydantic
 
+from engines.artifact.temporary_folder import TemporaryFolder
 from serving.errors import InvalidRequestError, ModelChangeError
 from serving.schema.model import ModelConfig
 from serving.schema.problems import structure_text
@@ -49,8 +46,8 @@ class UploadedFiles:
                     f"the parameter {name[:255]!r} should be 'file:<version>/<path>' with a version from 1 and a plain "
                     "relative path, without '..'"
                 )
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-model-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._folder = TemporaryFolder()
+        self.path = self._folder.path
         for name, content in contents.items():
             file = self.path / name.removeprefix("file:")
             file.parent.mkdir(parents=True, exist_ok=True)

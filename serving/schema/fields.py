@@ -42,7 +42,12 @@ def _resolve_path(value: object, info: pydantic.ValidationInfo) -> object:
     if not str(value) or "\0" in str(value):
         raise ValueError("should be a path")
     folder = (info.context or {}).get("folder", pathlib.Path())
-    return folder / pathlib.Path(value).expanduser()
+    try:
+        return folder / pathlib.Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"should be a path without {pathlib.Path(value).parts[0]}, since there is no such home folder"
+        ) from None
 
 
 _T = TypeVar("_T")
