@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ NO_TELEMETRY_SWITCH = ("CI", "TF_BUILD", "GITHUB_ACTIONS", "ORT_DISABLE_TELEMETR
 
 
 @pytest.fixture
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder that everybody may write to, with a model, inputs for it and a configuration of a server."""
     folder = tmp_path_factory.mktemp("workplace")
     text = "g (float[2] x) => (float[2] y) { a = Relu(x) y = Exp(a) }"
@@ -44,43 +45,31 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path
         (folder / name).mkdir()
     for path in (folder, *folder.iterdir()):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    yield folder
+    return folder
 
 
-def run(
-    workplace: pathlib.Path, *command: str, user: int | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    base = {key: value for key, value in os.environ.items() if key not in (*NO_TELEMETRY_SWITCH, "HOME")}
-    base.pop("XDG_CACHE_HOME", None)
+def run(workplace: pathlib.Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command without HOME and XDG_CACHE_HOME, unless they are given."""
+    dropped = (*NO_TELEMETRY_SWITCH, "HOME", "XDG_CACHE_HOME")
     settings: Mapping[str, str] = {
-        **base,
+        **{key: value for key, value in os.environ.items() if key not in dropped},
         "TMPDIR": str(workplace / "temporary"),
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
         **environment,
     }
-    return subprocess.run(
-        command,
-        cwd=workplace,
-        env=settings,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    return subprocess.run(command, cwd=workplace, env=settings, capture_output=True, text=True, timeout=280)
 
 
 def as_nobody(workplace: pathlib.Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user without an entry and without HOME, whose temporary files others don't share."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become a user without an entry")
-    for folder in workplace.parents[:2]:  # pytest's own, which only root can enter
-        folder.chmod(0o711)
-    if run(workplace, sys.executable, "-c", "import serving", user=NOBODY).returncode:
-        pytest.skip("such a user can't read this checkout")
-    return run(workplace, *command, user=NOBODY)
+    """Run a command as a user without an entry, who may read all files, such as the interpreter."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can become a user without an entry, with setpriv")
+    may_read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *may_read]
+    if run(workplace, *become, sys.executable, "-c", "import serving").returncode:
+        pytest.skip("this machine doesn't let such a user read the interpreter")
+    return run(workplace, *become, *command)
 
 
 def written_in(folder: pathlib.Path) -> list[str]:
