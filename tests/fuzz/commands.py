@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import pathlib
 import resource
@@ -37,6 +38,7 @@ class Commands:
         """Run one case; return what is wrong with how it ended, empty if nothing is."""
         file = self._folder / {"yaml": "servable.yaml", "tokens": "tokens.yaml"}.get(kind, "model.onnx")
         file.write_bytes(data)
+        file.chmod(0o600)
         if self._child is None:
             command = [sys.executable, "-m", "tests.fuzz.commands", str(self._folder)]
             self._child = subprocess.Popen(
@@ -126,6 +128,7 @@ KINDS: dict[str, Callable[[pathlib.Path], str]] = {
 
 def _answer_cases() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    logging.disable()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print to stdout
     for line in sys.stdin:

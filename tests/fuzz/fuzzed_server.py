@@ -57,7 +57,7 @@ class FuzzedServer:
         future = self._channel.unary_unary(SERVICE + rpc.decode()).future(body, timeout=ANSWER_S)
         code, details = future.code(), future.details() or ""
         wrong = "" if code in PLAIN and not UNEXPECTED.search(details) else f"{rpc.decode()}: {code}: {details}"
-        return wrong or self._health()
+        return self._health() or wrong
 
     def post(self, data: bytes) -> str:
         """Send a fuzzed HTTP request; return what is wrong with the answer, empty if nothing is."""
@@ -74,7 +74,7 @@ class FuzzedServer:
         finally:
             connection.close()
         wrong = f"{facts['path']}: {status}: {text[:400]}" if status >= 500 and UNEXPECTED.search(text) else ""
-        return wrong or self._health()
+        return self._health() or wrong
 
     def close(self) -> None:
         """End the server."""

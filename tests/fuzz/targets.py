@@ -46,7 +46,7 @@ TOKENS: list[Any] = [
     {
         "tokens": [
             {"name": "ci", "token": "0123456789abcdef0123456789abcdef", "models": ["*"]},
-            {"name": "b", "token_sha256": "0" * 64, "models": ["m"], "admin": ["repository"]},
+            {"name": "b", "sha256": "0" * 64, "models": ["m"], "admin": ["repository"]},
         ]
     }
 ]
@@ -79,7 +79,7 @@ class Targets:
 
     def __init__(self, folder: pathlib.Path) -> None:
         for name in ("commands", "server"):
-            (folder / name).mkdir()
+            (folder / name).mkdir(mode=0o700)
         self._commands = Commands(folder / "commands")
         self._server = FuzzedServer(folder / "server")
         self._source = folder
