@@ -47,6 +47,8 @@ MODEL_TEXTS = (
 def changed_message(message: Message, seeds: Sequence[int]) -> bytes:
     """Return the bytes of a message with changes: of fields first, then perhaps of bytes."""
     changed = copy.deepcopy(message)
+    if not changed.DESCRIPTOR.fields:
+        return random.Random(seeds[0]).randbytes(seeds[0] % 64)
     *first, last = seeds
     for seed in first:
         mutate_fields(changed, random.Random(seed))
