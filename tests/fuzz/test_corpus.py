@@ -20,7 +20,6 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
     targets.close()
 
 
-@pytest.mark.xdist_group("fuzz")
 @pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(CORPUS)) for case in CASES])
 def test_what_was_found_once_ends_well(targets: Targets, case: pathlib.Path) -> None:
     assert targets.check(case.parent.name, case.read_bytes()) == ""

@@ -252,28 +252,10 @@ def test_a_batch_of_no_rows_is_answered(infer: Infer) -> None:
             id="no-class",
         ),
         pytest.param(
-            {"outputs": [{"name": "sum", "parameters": {"classification": {"string_param": "3"}}}]},
-            "INVALID_ARGUMENT",
-            "the parameter 'classification' should be a number from 0, as int64_param",
-            id="text-as-classification",
-        ),
-        pytest.param(
             {"parameters": {"sequence_start": {"int64_param": 1}}},
             "INVALID_ARGUMENT",
             "the parameter 'sequence_start' should be a bool_param",
             id="number-as-sequence-start",
-        ),
-        pytest.param(
-            {"parameters": {"sequence_id": {"bool_param": True}}},
-            "INVALID_ARGUMENT",
-            "the parameter 'sequence_id' should be an int64_param or a string_param",
-            id="truth-as-sequence-id",
-        ),
-        pytest.param(
-            {"parameters": {"sequence_end": {"bool_param": True}}},
-            "INVALID_ARGUMENT",
-            "the model has no sequences; send the request without the parameter 'sequence_end'",
-            id="sequence-end",
         ),
         pytest.param(
             {"raw_input_contents": [ROW.tobytes()] * 3},
