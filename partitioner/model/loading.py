@@ -53,6 +53,7 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
     try:
         for tensor in protobuf_walk.tensors(proto):
             _check_fields(tensor)
+        _check_attributes(proto)
         _make_dense(proto)
         model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir lets exceptions of any type out
@@ -132,6 +133,25 @@ _FIELDS: Mapping[int, str] = {
 }
 """The field of each type's elements where they are not raw; other types have ``int32_data``."""
 _ALL_FIELDS = sorted({*_FIELDS.values(), "int32_data"})
+
+
+def _check_attributes(proto: onnx.ModelProto) -> None:
+    """Refuse attributes without a value: of no type, or for a function to give, outside of one.
+
+    The first IR version had no types.
+
+    Raises:
+        ValueError: There is one.
+    """
+    for node in protobuf_walk.nodes(proto):
+        for attribute in node.attribute:
+            if not attribute.type and not attribute.ref_attr_name and proto.ir_version > 1:
+                raise ValueError(f"attribute {attribute.name!r} of node {node.name or node.op_type!r} has no type")
+    for node in protobuf_walk.nodes_within(proto.graph.node):
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                place = f"attribute {attribute.name!r} of node {node.name or node.op_type!r}"
+                raise ValueError(f"{place} takes its value from a function, but is in none")
 
 
 def _make_dense(proto: onnx.ModelProto) -> None:

@@ -22,6 +22,14 @@ def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from function.node
 
 
+def nodes_within(holder: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, then those of their subgraphs."""
+    listed = list(holder)
+    yield from listed
+    for subgraph in _subgraphs(listed):
+        yield from subgraph.node
+
+
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor of a model, the initializers of its graph first."""
     for graph in graphs(proto):
