@@ -9,7 +9,7 @@ PYCUDA_SECONDS ?= 1800
 MINUTES ?= 5
 SUITE ?= all
 
-.PHONY: setup serve predict test test-pycuda test-gpu conformance soak attacks bench results lint clean
+.PHONY: setup serve predict test test-pycuda test-gpu conformance soak attacks fuzz bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -49,6 +49,10 @@ soak: setup
 attacks: setup
 	mkdir -p build
 	$(BIN)/python -m benchmarks.attacks --json build/attacks.json
+
+# Damaged and hostile input to every way in. Findings go to build/fuzz/; those mended stay in tests/fuzz/corpus/.
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 bench: setup
 	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz --via process,grpc

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +20,7 @@ from benchmarks.environment import describe_environment
 from benchmarks.latency.interleaving import Latencies, measure
 from engines import CompileOptions, Executable, compile_model, load_executable
 from engines.backends.registry import get_backend
+from engines.onnxruntime.library import onnxruntime
 
 ENGINE_LIMIT_US, NATIVE_LIMIT_US = 15.0, 10.0
 SIZES = (16, 1024, 65_536)

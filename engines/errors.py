@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pathlib
 from collections.abc import Sequence
 
@@ -137,6 +138,23 @@ class WorkerTimeoutError(WorkerError):
 
     def __init__(self, work: str, timeout_s: float) -> None:
         super().__init__(f"{work} took longer than {timeout_s:g} s and was stopped.")
+
+
+class ProcessStartError(EngineError):
+    """The system starts no child process."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        advice = _START_ADVICE.get(error.errno or 0, "Check the limits of this user and of the machine.")
+        super().__init__(f"A process of {program} can't be started ({error.strerror or error}). {advice}")
+
+
+_START_ADVICE = {
+    errno.ENOENT: "The interpreter has gone or was replaced: start this program again.",
+    errno.EACCES: "Check that this user may run it.",
+    errno.EAGAIN: "This user or container has as many processes as it may: raise the limit (ulimit -u, pids.max).",
+    errno.ENOMEM: "The machine or container has no memory left: free some, or raise its limit.",
+    errno.EMFILE: "This process has as many files open as it may: raise the limit (ulimit -n).",
+}
 
 
 class MetricError(EngineError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from engines.artifact.cache_folder import default_cache_folder
 from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
-from serving.cli.arguments import DEFAULT_CACHE
 from serving.cli.command import Command, lazy, positive
 
 VIAS = ("process", "grpc")
@@ -42,7 +42,9 @@ def _configure_networks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fragmented", action="store_true", help="measure the variants with nodes in between that no engine takes"
     )
-    parser.add_argument("--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="keeps the networks")
+    parser.add_argument(
+        "--cache", type=pathlib.Path, default=default_cache_folder(), metavar="DIR", help="keeps the networks"
+    )
     _add_plan(parser)
     _add_reports(parser)
 

@@ -42,7 +42,7 @@ def bench_networks(arguments: argparse.Namespace) -> int:
         EngineError: A network can't be compiled or run, or a file can't be written.
     """
     names = arguments.only or list(NETWORKS)
-    folder = arguments.cache.expanduser() / "networks"
+    folder = (arguments.cache or pathlib.Path("build")).expanduser() / "networks"
     subjects = network_subjects(names, arguments.batch, folder, fragmented=arguments.fragmented)
     return _bench(arguments, subjects, len(names) * len(arguments.batch))
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from engines import BuildOptions, EngineError, Trust, load_executable
 from engines.backends.names import LIBRARY_NAMES
 from engines.backends.registry import get_backend
 from engines.inputs.samples import Feeds
+from engines.onnxruntime.library import onnxruntime
 
 RunModel = Callable[[Feeds], Collection[Any]]
 """Runs a request; returns arrays in the order of the model's outputs, or by name in that order."""

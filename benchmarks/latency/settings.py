@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import onnxruntime
-
 from benchmarks.latency.openers import OPENVINO_PROVIDER, Opener, open_openvino, open_provider
 from engines import CompileOptions
 from engines.backends.names import PRECISION_NAMES
+from engines.onnxruntime.library import onnxruntime
 from engines.precision.accuracy_budget import AccuracyBudget
 from engines.precision.options import PrecisionOptions
 

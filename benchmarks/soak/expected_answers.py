@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.server_process import inference_request
+from engines.onnxruntime.library import onnxruntime
 from protos import ModelInferRequest, ModelInferResponse
 from serving.protocol.wire_signature import BYTES, DATATYPES
 

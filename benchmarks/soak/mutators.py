@@ -173,6 +173,8 @@ def _other(field: FieldDescriptor, value: Any, rng: random.Random) -> Any:
         return mutate_bytes(value or b"", rng)
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return not value
+    if field.enum_type is not None:
+        return rng.choice(field.enum_type.values).number
     if field.cpp_type in _SIGNED_BITS:
         return _wrapped(rng.choice(NUMBERS), _SIGNED_BITS[field.cpp_type], signed=True)
     if field.cpp_type in _UNSIGNED_BITS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -13,6 +14,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from engines.artifact.cache_folder import folder_problem
 from engines.artifact.files import write_atomically
 from engines.artifact.refusal import Refusal
 from engines.artifact.trust import Trust
@@ -56,26 +58,37 @@ def _refusal(fields: Mapping[str, Any]) -> Refusal:
 class EngineCache:
     """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing.
 
+    Without a usable folder it is empty and keeps nothing, which the log says once a process.
+
     Attributes:
         trust: The engines that may run, including those built with this cache.
     """
 
-    def __init__(self, directory: pathlib.Path, max_bytes: int, *, trust: Trust | None = None) -> None:
+    def __init__(self, directory: pathlib.Path | None, max_bytes: int, *, trust: Trust | None = None) -> None:
         """Use a folder, which is made on the first write. The machine's key is in it.
 
         Args:
-            directory: The folder.
+            directory: The folder; None where there is none.
             max_bytes: The least recently used entries are dropped beyond this size.
             trust: The engines that may run, besides those of this machine; None takes the defaults.
         """
-        self.trust = (trust or Trust()).on_machine(directory)
-        self._directory = directory
+        problem = folder_problem(directory)
+        if problem:
+            _warn_once(
+                f"There is no engine cache, so engines are built at each start: {problem}. "
+                "Name a folder with --cache, or with cache.dir in servable.yaml."
+            )
+        self._directory = None if problem else directory
+        self.trust = trust or Trust()
+        if self._directory is not None:
+            self.trust = self.trust.on_machine(self._directory)
         self._max_bytes = max_bytes
+        self._is_warned = False
 
     def get(self, key: str) -> CachedEngine | Refusal | None:
         """Look an engine up. None if it isn't there, or is damaged."""
         fields = self.get_record(key)
-        if fields is None:
+        if fields is None or self._directory is None:
             return None
         try:
             if "refusal" in fields:
@@ -101,7 +114,7 @@ class EngineCache:
         try:
             return None if fields is None else self._content(key, fields)
         except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s: ignoring a damaged cache entry (%s)", self._directory / f"{key}.json", error)
+            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self._directory, key, error)
             return None
 
     def put_kernels(self, key: str, kernels: bytes) -> None:
@@ -116,6 +129,7 @@ class EngineCache:
             ValueError: They are damaged.
             KeyError: The entry has none.
         """
+        assert self._directory is not None, "without a folder there is no entry"
         content = (self._directory / f"{key}.engine").read_bytes()
         if hashlib.sha256(content).hexdigest() != fields["sha256"]:
             raise ValueError("its sha256 differs")
@@ -123,6 +137,8 @@ class EngineCache:
 
     def get_record(self, key: str) -> Mapping[str, Any] | None:
         """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
+        if self._directory is None:
+            return None
         record = self._directory / f"{key}.json"
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
@@ -137,25 +153,31 @@ class EngineCache:
 
     def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | None = None) -> None:
         """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
+        if self._directory is None:
+            return
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if engine is not None:
                 write_atomically(self._directory / f"{key}.engine", engine)
             write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
-            self._evict()
+            self._evict(self._directory)
         except (OSError, OutputFileError) as error:
-            logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+            self._warn_of_write(error)
 
-    def timing_file(self, machine: str) -> pathlib.Path:
-        """Return the file in which builds share what they measured.
+    def timing_file(self, machine: str) -> pathlib.Path | None:
+        """Return the file in which builds share what they measured; None where nothing is kept.
 
         Args:
             machine: The library, its version and the device; measurements hold for no other.
         """
+        if self._directory is None:
+            return None
         return self._directory / f"{hashlib.sha256(machine.encode()).hexdigest()[:32]}.timing"
 
     def verdicts(self, key: str) -> dict[str, str]:
         """Return a library's verdicts on nodes by the hash of their key; empty where it was never asked."""
+        if self._directory is None:
+            return {}
         record = self._directory / f"{key}.json"
         try:
             said = json.loads(record.read_text(encoding="utf-8"))["verdicts"]
@@ -168,16 +190,23 @@ class EngineCache:
 
     def put_verdicts(self, key: str, said: Mapping[str, str]) -> None:
         """Add to a library's verdicts. A cache that can't be written is a warning, not a failure."""
+        if self._directory is None:
+            return
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             fields = {"verdicts": {**self.verdicts(key), **said}}
             write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
         except (OSError, OutputFileError) as error:
-            logger.warning("The engine cache %s can't be written: %s", self._directory, error)
+            self._warn_of_write(error)
 
-    def _evict(self) -> None:
+    def _warn_of_write(self, error: Exception) -> None:
+        level = logging.DEBUG if self._is_warned else logging.WARNING
+        self._is_warned = True
+        logger.log(level, "The engine cache %s can't be written: %s", self._directory, error)
+
+    def _evict(self, directory: pathlib.Path) -> None:
         sizes: dict[pathlib.Path, tuple[float, int]] = {}
-        for record in self._directory.glob("*.json"):
+        for record in directory.glob("*.json"):
             with contextlib.suppress(FileNotFoundError):  # another process may drop it at the same time
                 engine = record.with_suffix(".engine")
                 size = record.stat().st_size + (engine.stat().st_size if engine.exists() else 0)
@@ -189,6 +218,11 @@ class EngineCache:
             if not fits or total > self._max_bytes:
                 record.unlink(missing_ok=True)
                 record.with_suffix(".engine").unlink(missing_ok=True)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    logger.warning("%s", text)
 
 
 def builder_version() -> str:

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
+from engines.errors import ProcessStartError
+
 
 def start_interpreter(
     code: str, *, files: Sequence[int] = (), stdout: int | None = None
@@ -28,9 +30,12 @@ def start_interpreter(
         The process, and this end of the connection to it.
 
     Raises:
-        OSError: The system has no process or no file left.
+        ProcessStartError: The system starts none.
     """
-    ours, theirs = socket.socketpair()
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise ProcessStartError(sys.executable, error) from error
     with theirs:
         inherited = [theirs.fileno(), *files]
         try:
@@ -41,7 +46,7 @@ def start_interpreter(
                 stdout=stdout,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(place or "." for place in sys.path)},
             )
-        except OSError:
+        except OSError as error:
             ours.close()
-            raise
+            raise ProcessStartError(sys.executable, error) from error
     return process, Connection(ours.detach())

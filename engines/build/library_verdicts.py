@@ -10,11 +10,11 @@ import functools
 import hashlib
 import logging
 import pathlib
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
 from engines.artifact.cache import EngineCache, engine_key
 from engines.artifact.files import write_model
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.build_environment import build_environment
 from engines.backends.protocols import Backend
 from engines.build import jobs
@@ -70,8 +70,8 @@ def ask_library(
         if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said.keys() | inside
     }
     if new:
-        with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-            ask = functools.partial(_ask, worker, backend.name, pathlib.Path(folder) / "nodes.onnx")
+        with TemporaryFolder() as folder:
+            ask = functools.partial(_ask, worker, backend.name, folder / "nodes.onnx")
             answers = dict.fromkeys(new, TAKEN) | _refusals(list(new.items()), ask)
         logger.info("%s was asked about %d kinds of nodes", backend.name, len(new))
         said.update(answers)

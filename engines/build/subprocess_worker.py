@@ -85,6 +85,7 @@ class SubprocessWorker:
             **kwargs: Arguments of the function.
 
         Raises:
+            ProcessStartError: The system starts no child.
             WorkerError: The child crashed, or was killed because it took too long or was cancelled.
             OutOfMemoryError: An allocation of the function failed.
             KeyboardInterrupt: Ctrl-C ended the child.

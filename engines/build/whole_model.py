@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import logging
 import pathlib
-import tempfile
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import onnx_ir as ir
 
 from engines.artifact.cache import EngineCache, engine_key
 from engines.artifact.files import write_model
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.build_environment import build_environment
 from engines.backends.protocols import Backend, ModelReader, ModelReading
 from engines.build import jobs
@@ -133,7 +133,7 @@ class WholeModels:
             return known
         inputs = values_read(nodes)
         outputs = [value for value in values_leaving(graph, nodes) if value.type is not None]
-        with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
+        with TemporaryFolder() as folder:
             path = pathlib.Path(folder) / "whole.onnx"
             write_model(extract_model(graph, nodes, inputs=inputs, outputs=outputs), path)
             try:

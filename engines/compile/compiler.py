@@ -7,10 +7,10 @@ import dataclasses
 import functools
 import logging
 import pathlib
-import tempfile
 
 from engines.artifact.cache import EngineCache
 from engines.artifact.compiled_model import CompiledModel
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.names import NATIVE
 from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
 from engines.build import jobs
@@ -76,7 +76,7 @@ def _compile_with(
     try:
         with (
             contextlib.nullcontext(worker) if worker else SubprocessWorker() as child,
-            tempfile.TemporaryDirectory(prefix="trtnode-") as name,
+            TemporaryFolder() as folder,
         ):
             context = CompileContext(
                 source=SourceModel(path=source, origin=source),
@@ -84,7 +84,7 @@ def _compile_with(
                 engine=engine,
                 cache=cache,
                 worker=child,
-                folder=pathlib.Path(name),
+                folder=folder,
             )
             return _compile_in_some_form(context)
     except OSError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import pathlib
-import tempfile
 from collections.abc import Mapping
 
 import onnx_ir as ir
@@ -19,6 +18,7 @@ from engines.artifact.compiled_model import SHAPES
 from engines.artifact.envelope import Envelope
 from engines.artifact.refusal import Refusal
 from engines.artifact.sidecars import engine_bytes
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.protocols import CompilesKernels, Engine
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile, profile_from_json
@@ -84,7 +84,7 @@ class KnownEngines:
         except PartitionError as error:
             return dict.fromkeys(engines, str(error))
         segments = [_segment(graph, native, name) for name in engines]
-        with SubprocessWorker() as worker, tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
+        with SubprocessWorker() as worker, TemporaryFolder() as folder:
             context = CompileContext(
                 source=SourceModel(path=self._model, origin=self._model),
                 options=CompileOptions(shapes=_shapes(graph.model)),

@@ -7,7 +7,6 @@ import functools
 import json
 import logging
 import pathlib
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +16,14 @@ from engines.artifact.cache import EngineCache
 from engines.artifact.checksum import check_checksum
 from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import write_model
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.artifact.trust import Trust
 from engines.backends.names import NATIVE
 from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
-from engines.errors import EngineError, OutputFileError
+from engines.errors import EngineError, OutputFileError, ProcessStartError
 from engines.runtime.executor import Executable, open_executable
 from engines.tuning.precision_stage import check_engine
 from partitioner import PartitionError, is_compiled, load_model
@@ -263,10 +263,10 @@ def _described(executable: Executable, model: ir.Model, compiled: CompiledModel 
 
 
 def _compile(path: pathlib.Path, options: CompileOptions, cache: EngineCache | None) -> CompiledModel | None:
-    """Compile a model; None where the disk is too full for that."""
+    """Compile a model; None where the disk is too full for that, or no process can be started."""
     try:
         return compile_model(path, options, cache=cache)
-    except OutputFileError as error:
+    except (OutputFileError, ProcessStartError) as error:
         logger.warning("%s runs natively, since it can't be compiled: %s", path, error)
         return None
 
@@ -275,8 +275,8 @@ def _build_again(path: pathlib.Path, options: CompileOptions, cache: EngineCache
     """Compile the nodes of a compiled model whose engines may not run here; None where that gives no engine."""
     logger.warning("%s: its engines are built again on this machine, as the configuration says", path)
     try:
-        with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-            source = pathlib.Path(folder) / path.name
+        with TemporaryFolder() as folder:
+            source = folder / path.name
             proto = read_proto(path)
             take_data_inside(path, protobuf_walk.tensors(proto))
             strip_engines(proto)

@@ -6,13 +6,13 @@ import dataclasses
 import logging
 import math
 import pathlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from engines.artifact.envelope import Envelope
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.artifact.trust import Trust
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.diagnostics.observation import Values, run_compiled, run_inside, run_natively
@@ -126,8 +126,7 @@ def align(
         min_sqnr_db = min(_least_sqnr_db(stage) for stage in stages if stage.is_engine)
     makers = {stage.name: _makers(graph, stage) if deep else {} for stage in stages}
     names = {v.name or "" for s in stages for v in s.outputs} | {n for made in makers.values() for n in made}
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
-        folder = pathlib.Path(name)
+    with TemporaryFolder() as folder:
         expected = run_natively(reference, names, feeds, folder)
         actual = run_compiled(model, names, feeds, trust or Trust())
         inside, unobserved = _look_inside(graph, stages if deep else (), {**feeds, **actual}, expected, folder)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import statistics
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.layer_times import LayerTime, ProfiledEngine
 from engines.backends.stage_times import StageTime
 from engines.errors import ExecutionError
@@ -68,13 +68,13 @@ def profile_layers(model: pathlib.Path, feeds: Mapping[str, np.ndarray], threads
     totals = _stage_totals(model, feeds, threads)
     values: dict[str, Any] = {**interface_constants(graph), **feeds}
     timed = []
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as name:
+    with TemporaryFolder() as folder:
         for stage in plan_stages(graph, dict.fromkeys(graph.names, True)):
             if stage.is_engine:
                 engine, results, runs = _run_engine(graph, stage, values, model.parent, threads)
             else:
                 part, engine = native_stage_model(graph, stage), NATIVE
-                results, runs = time_nodes(part, values, RUNS, threads=threads, folder=pathlib.Path(name))
+                results, runs = time_nodes(part, values, RUNS, threads=threads, folder=folder)
             values.update(results)
             layers = _medians(runs[WARM_UP:])
             timed.append(StageLayers(stage=stage.name, engine=engine, layers=layers, stage_us=totals.get(stage.name)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import pathlib
-import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +13,7 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from engines.artifact.files import write_model
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.errors import ModelLoadError
 from engines.onnxruntime.limits import native_limits
 from engines.onnxruntime.session import NativeSession
@@ -45,8 +45,8 @@ def open_native(source: pathlib.Path | onnx.ModelProto, *, name: str, **options:
     try:
         return NativeSession(source, name=name, **options)
     except ModelLoadError as refusal:
-        with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-            path = pathlib.Path(folder) / "native.onnx"
+        with TemporaryFolder() as folder:
+            path = folder / "native.onnx"
             write_native_form(source, path, refusal)
             return NativeSession(path, name=name, **options)
 

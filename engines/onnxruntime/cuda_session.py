@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 import onnx
-import onnxruntime
 
 from engines.errors import ModelLoadError
+from engines.onnxruntime.library import onnxruntime
 from engines.onnxruntime.session import clean_message
 
 CUDA_PROVIDER = "CUDAExecutionProvider"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 import onnx
-import onnxruntime
 
 from engines.errors import ModelLoadError
+from engines.onnxruntime.library import onnxruntime
 from engines.onnxruntime.session import NativeSession
 from partitioner.model.opset_versions import VersionLimits
 

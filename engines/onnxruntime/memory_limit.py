@@ -6,7 +6,7 @@ where ONNX Runtime has packed them anew.
 
 from __future__ import annotations
 
-import onnxruntime
+from engines.onnxruntime.library import onnxruntime
 
 SHARED_ARENA = "session.use_env_allocators"
 """Session option: take memory from the arena of the process."""

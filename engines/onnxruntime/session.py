@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
 
 from engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
 from engines.onnxruntime.installation import warn_of_overlay
+from engines.onnxruntime.library import onnxruntime, ort_c
 from engines.onnxruntime.memory_limit import is_refusal, session_options
 from partitioner import TensorSpec
 

@@ -7,13 +7,13 @@ import importlib.metadata
 import itertools
 import logging
 import pathlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from engines.artifact.files import sha256_of_model, write_model
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.errors import CalibrationDataError, ExecutionError
 from engines.inputs.samples import Feeds
 from engines.inputs.source import cleaned
@@ -101,8 +101,8 @@ def _observed(
     graph: Graph, batches: Iterable[tuple[Feeds, int]], source: str
 ) -> Iterator[tuple[dict[str, np.ndarray], int]]:
     """Run the model on batches; give all of its tensors, and the number of samples, of each."""
-    with tempfile.TemporaryDirectory(prefix="trtnode-") as folder:
-        session = _open_observed(graph, pathlib.Path(folder) / "observed.onnx")
+    with TemporaryFolder() as folder:
+        session = _open_observed(graph, folder / "observed.onnx")
         for batch, count in batches:
             try:
                 values = dict(zip(session.outputs, session.run(batch), strict=True))

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+LARGEST = 2**62
+"""Bytes of a tensor that count; beyond, it is as large as any."""
+
 GRAPH_INPUT = -1
 """Producer of a tensor that no node produces."""
 
@@ -48,7 +51,7 @@ class Topology:
         Args:
             reads: Tensors that each node reads, by node.
             producers: Node that makes a tensor, or ``GRAPH_INPUT``, by tensor.
-            sizes: Bytes of a tensor, by tensor.
+            sizes: Bytes of a tensor, by tensor; declared dimensions may make it any number.
             leaving: True if a tensor is an output of the graph, by tensor.
         """
         pins: list[list[int]] = [[] if producer == GRAPH_INPUT else [producer] for producer in producers]
@@ -75,7 +78,7 @@ class Topology:
             pins=flat,
             pin_starts=np.cumsum([0, *counts], dtype=np.int64),
             pairs=_pairs(flat, np.repeat(np.arange(len(counts)), counts)),
-            sizes=np.array(sizes, dtype=np.int64),
+            sizes=np.array([min(size, LARGEST) for size in sizes], dtype=np.int64),
             leaving=np.array(leaving, dtype=bool),
         )
 

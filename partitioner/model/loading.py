@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
@@ -58,6 +58,9 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
         _forget_negative_sizes(value_info.type.tensor_type)
     declared = {v.name: _take_type(v) for v in (*proto.graph.input, *proto.graph.output) if holds_map(v.type)}
     try:
+        for tensor in protobuf_walk.tensors(proto):
+            _check_fields(tensor)
+        _check_attributes(proto)
         _make_dense(proto)
         model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir lets exceptions of any type out
@@ -120,6 +123,52 @@ def _sort_function(path: pathlib.Path, function: ir.Function) -> None:
 
 def _is_defined(value: ir.Value) -> bool:
     return value.producer() is not None or value.is_graph_input() or value.is_initializer()
+
+
+def _check_fields(tensor: onnx.TensorProto) -> None:
+    """Refuse a tensor with elements in another field than its type's own, which its readers fail on.
+
+    Raises:
+        ValueError: It has some.
+    """
+    own = _FIELDS.get(tensor.data_type, "int32_data")
+    others = [field for field in _ALL_FIELDS if field != own and len(getattr(tensor, field))]
+    if others:
+        name = onnx.TensorProto.DataType.Name(tensor.data_type)
+        raise ValueError(f"tensor {tensor.name!r} of type {name} has elements in {others[0]}")
+
+
+_FIELDS: Mapping[int, str] = {
+    onnx.TensorProto.FLOAT: "float_data",
+    onnx.TensorProto.COMPLEX64: "float_data",
+    onnx.TensorProto.DOUBLE: "double_data",
+    onnx.TensorProto.COMPLEX128: "double_data",
+    onnx.TensorProto.INT64: "int64_data",
+    onnx.TensorProto.UINT32: "uint64_data",
+    onnx.TensorProto.UINT64: "uint64_data",
+    onnx.TensorProto.STRING: "string_data",
+}
+"""The field of each type's elements where they are not raw; other types have ``int32_data``."""
+_ALL_FIELDS = sorted({*_FIELDS.values(), "int32_data"})
+
+
+def _check_attributes(proto: onnx.ModelProto) -> None:
+    """Refuse attributes without a value: of no type, or for a function to give, outside of one.
+
+    The first IR version had no types.
+
+    Raises:
+        ValueError: There is one.
+    """
+    for node in protobuf_walk.nodes(proto):
+        for attribute in node.attribute:
+            if not attribute.type and not attribute.ref_attr_name and proto.ir_version > 1:
+                raise ValueError(f"attribute {attribute.name!r} of node {node.name or node.op_type!r} has no type")
+    for node in protobuf_walk.nodes_within(proto.graph.node):
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                place = f"attribute {attribute.name!r} of node {node.name or node.op_type!r}"
+                raise ValueError(f"{place} takes its value from a function, but is in none")
 
 
 def _make_dense(proto: onnx.ModelProto) -> None:

@@ -22,7 +22,7 @@ from engines import StageTime
 from serving.batching.concatenation import BatchMemory, Feeds, split
 from serving.batching.latency_controller import LatencyController
 from serving.batching.policy import BatchLimits, next_batch
-from serving.batching.queued_request import WaitingRequest, batch_key
+from serving.batching.queued_request import WaitingRequest, batch_key, check_rows
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
 from serving.schema.model import BatchingConfig
@@ -79,9 +79,10 @@ class DynamicBatcher:
             QueueFullError: As many requests wait as may.
             QueueTimeoutError: It waited longer than it may.
             CancelledRequestError: Its client left while it waited.
-            InvalidRequestError: It has more rows than a batch may have.
+            InvalidRequestError: It has no row, more rows than a batch may have, or inputs with different numbers.
             Exception: What the execution raised.
         """
+        check_rows(self._inputs, feeds)
         rows, key = batch_key(self._inputs, feeds, names)
         if rows > self._config.max_batch_size:
             raise InvalidRequestError(

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from serving.batching.concatenation import Feeds
+from serving.errors import InvalidRequestError
 from serving.telemetry.request_stats import Durations
 
 
@@ -65,6 +66,24 @@ class WaitingRequest:
     def is_late(self, now_ns: int) -> bool:
         """Return whether it has waited as long as it may."""
         return self.deadline_ns is not None and now_ns >= self.deadline_ns
+
+
+def check_rows(inputs: Sequence[str], feeds: Feeds) -> None:
+    """Refuse a request that is no batch, even of one.
+
+    Args:
+        inputs: Names of the inputs that every request has; axis 0 of each is that of the batch.
+        feeds: The request's inputs.
+
+    Raises:
+        InvalidRequestError: It has no row, or inputs with different numbers of rows.
+    """
+    rows = {name: len(feeds[name]) for name in inputs}
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
+        raise InvalidRequestError(f"the inputs of a request should have the same number of rows (axis 0), but {listed}")
+    if 0 in rows.values():
+        raise InvalidRequestError("the request has no row (axis 0 is 0), so there is nothing to compute")
 
 
 def batch_key(inputs: Sequence[str], feeds: Feeds, names: Sequence[str] | None) -> tuple[int, Hashable | None]:

@@ -16,7 +16,7 @@ from engines.backends.names import (
 )
 from serving.cli.command import Command, lazy, number, positive
 
-DEFAULT_CACHE = pathlib.Path("~/.cache/trtnode")
+CACHE_HELP = "default: $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode"
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _add_shape_option(parser: argparse.ArgumentParser, *, purpose: str) -> None:
 
 
 def _add_cache_options(parser: argparse.ArgumentParser, *, without: str) -> None:
-    parser.add_argument("--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache")
+    parser.add_argument("--cache", type=pathlib.Path, metavar="DIR", help=f"engine cache; {CACHE_HELP}")
     parser.add_argument("--no-cache", action="store_true", help=without)
 
 
@@ -244,7 +244,7 @@ def _add_trust_options(parser: argparse.ArgumentParser) -> None:
         help="run unsigned engines of this library as well; default without --trust-key: openvino; may be repeated",
     )
     group.add_argument(
-        "--cache", type=pathlib.Path, default=DEFAULT_CACHE, metavar="DIR", help="engine cache, with this machine's key"
+        "--cache", type=pathlib.Path, metavar="DIR", help=f"engine cache, with this machine's key; {CACHE_HELP}"
     )
 
 

@@ -16,7 +16,7 @@ from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
 from partitioner import Allowance, PartitionOptions, Report
 from partitioner.cut.what_if import FrozenWhatIf
-from serving.cli.option_values import CACHE_BYTES, shapes_from
+from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
 from serving.pages.explain_page import render_page
 
 MOST_SPLITS = 10
@@ -48,8 +48,12 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def cache_from(arguments: argparse.Namespace) -> EngineCache | None:
-    """The engine cache that command-line arguments name, if any."""
-    return None if arguments.no_cache else EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
+    """The engine cache that command-line arguments name, if any.
+
+    Raises:
+        InvalidOptionError: Its folder begins with the home folder of a user who has none.
+    """
+    return None if arguments.no_cache else EngineCache(cache_folder_from(arguments), CACHE_BYTES)
 
 
 def options_from(arguments: argparse.Namespace) -> CompileOptions:

@@ -6,6 +6,7 @@ import argparse
 import pathlib
 
 from engines import AccuracyBudget, BuildOptions, Calibration, PrecisionOptions, PrecisionRule
+from engines.artifact.cache_folder import default_cache_folder
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.shape_range import Profile, ShapeRange
 from serving.errors import InvalidOptionError
@@ -15,6 +16,21 @@ CACHE_BYTES = 20 * 10**9
 
 RANGES_SUFFIX = ".json"
 """Of a calibration table; samples are never JSON."""
+
+
+def cache_folder_from(arguments: argparse.Namespace) -> pathlib.Path | None:
+    """Translate ``--cache``; None where it isn't given and this user has no home folder.
+
+    Raises:
+        InvalidOptionError: It begins with the home folder of a user who has none.
+    """
+    if arguments.cache is None:
+        return default_cache_folder()
+    try:
+        given: pathlib.Path = arguments.cache.expanduser()
+    except RuntimeError:
+        raise InvalidOptionError("--cache", f"there is no home folder {arguments.cache.parts[0]} here") from None
+    return given
 
 
 def shapes_from(arguments: argparse.Namespace) -> tuple[Profile, ...]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from engines import EngineCache, load_executable
 from engines.artifact.files import check_output, write_atomically
 from engines.inputs.samples import load_samples, only_inputs
-from serving.cli.option_values import CACHE_BYTES
+from serving.cli.option_values import CACHE_BYTES, cache_folder_from
 from serving.cli.trust import trust_from
 
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     check_output(arguments.outputs, arguments.model, arguments.inputs)
     arrays = load_samples(arguments.inputs)
-    cache = EngineCache(arguments.cache.expanduser(), CACHE_BYTES)
+    cache = EngineCache(cache_folder_from(arguments), CACHE_BYTES)
     executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments), cache=cache)
     feeds = only_inputs(arrays, executable.inputs)
     start = time.perf_counter()

@@ -8,6 +8,7 @@ import json
 from engines import Trust
 from engines.artifact.keys import generate_key
 from engines.artifact.signing import sign_model
+from serving.cli.option_values import cache_folder_from
 
 
 def trust_from(arguments: argparse.Namespace) -> Trust:
@@ -15,8 +16,11 @@ def trust_from(arguments: argparse.Namespace) -> Trust:
 
     Raises:
         KeyFileError: A file is no public key.
+        InvalidOptionError: ``--cache`` begins with the home folder of a user who has none.
     """
-    return Trust.of(arguments.trust_key, arguments.allow_unsigned).on_machine(arguments.cache.expanduser())
+    trust = Trust.of(arguments.trust_key, arguments.allow_unsigned)
+    folder = cache_folder_from(arguments)
+    return trust if folder is None else trust.on_machine(folder)
 
 
 def keys(arguments: argparse.Namespace) -> int:

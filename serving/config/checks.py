@@ -33,7 +33,7 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             yield ("models", index, "tensorrt", key), text
         for place, text in _disordered_shapes(model):
             yield ("models", index, *place), text
-        if model.warmup_inputs is not None and not model.warmup_inputs.is_file():
+        if model.warmup_inputs is not None and not _is_file(model.warmup_inputs):
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
         if problem is not None:
@@ -63,9 +63,9 @@ def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
     tls, auth = server.grpc.tls, server.auth
     if tls is not None:
         for key, path in (("cert", tls.cert), ("key", tls.key), ("client_ca", tls.client_ca)):
-            if path is not None and not path.is_file():
+            if path is not None and not _is_file(path):
                 yield ("server", "grpc", "tls", key), _no_file(path)
-    if auth is not None and not auth.tokens_file.is_file():
+    if auth is not None and not _is_file(auth.tokens_file):
         yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
 
 
@@ -75,6 +75,14 @@ def _unusable_keys(trust: TrustConfig) -> Iterator[tuple[Location, str]]:
             read_public_key(path)
         except KeyFileError as error:
             yield ("trust", "keys", index), str(error).removesuffix(".")
+
+
+def _is_file(path: pathlib.Path) -> bool:
+    """Return whether there is a file that this user can see."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _no_file(path: pathlib.Path) -> str:

@@ -41,7 +41,7 @@ class GrpcExchange:
 
     def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
         """Fill in the response."""
-        cache.write(self._response, request.outputs, arrays, request.windows)
+        cache.write(self._response, request, arrays)
         if self.id:
             self._response.id = self.id
 

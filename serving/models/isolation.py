@@ -6,12 +6,10 @@ engine cache remembers it by its hash.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import os
 import pathlib
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from collections.abc import Mapping
 from engines import CompileOptions, EngineCache, EngineError, Executable, Worker, prepare_model
 from engines.artifact.cache import builder_version, engine_key
 from engines.artifact.files import hashes_outside, sha256_of_file, write_model
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.compile.prepare import PreparedModel, open_prepared, prepare_file
 from engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
 from engines.onnxruntime.limits import native_version
@@ -86,18 +85,15 @@ class IsolatedLoading:
         if key is not None and _is_known(key, job):
             return prepare_model(path, job.options, cache, threads=job.threads, shares_cores=True)
         folder = _new_folder(needed=chained)
-        remove = functools.partial(shutil.rmtree, folder or "", ignore_errors=True)
-        try:
-            outcome = self._prepare(job, folder)
-            source = _chained(job, folder) if chained else path
+        place = None if folder is None else folder.path
+        with contextlib.ExitStack() as cleaning:
+            if folder is not None:
+                cleaning.callback(folder.close)
+            outcome = self._prepare(job, place)
+            source = _chained(job, place) if chained else path
             executable = open_prepared(source, outcome.prepared, cache, threads=job.threads, shares_cores=True)
-        except BaseException:
-            remove()
-            raise
-        if chained or _has_sidecars(folder):
-            weakref.finalize(executable, remove)  # it may open them later
-        else:
-            remove()
+            if folder is not None and (chained or _has_sidecars(place)):
+                weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
         if key is not None:
             cache.put_record(key, {"outside": dict(outcome.outside)})
         return executable
@@ -209,10 +205,10 @@ def _has_sidecars(folder: pathlib.Path | None) -> bool:
     return folder is not None and sum(1 for _ in folder.iterdir()) > 1
 
 
-def _new_folder(*, needed: bool) -> pathlib.Path | None:
+def _new_folder(*, needed: bool) -> TemporaryFolder | None:
     """Return a temporary folder; None where none can be made and a model can do without."""
     try:
-        return pathlib.Path(tempfile.mkdtemp(prefix="trtnode-load-"))
+        return TemporaryFolder()
     except OSError:
         if needed:
             raise

@@ -16,6 +16,8 @@ from engines import (
     PrecisionRule,
     Trust,
 )
+from engines.artifact.cache_folder import default_cache_folder
+from engines.artifact.temporary_folder import remove_abandoned
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import build_options_of, resolve_engine
 from engines.backends.shape_range import Profile
@@ -33,6 +35,7 @@ def engine_loader(config: ServableConfig) -> Loader:
     Raises:
         KeyFileError: A file of ``trust.keys`` is no public key any more.
     """
+    remove_abandoned()
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
     loading = IsolatedLoading(config.server.limits)
@@ -60,7 +63,7 @@ def engine_cache(config: ServableConfig) -> EngineCache:
         KeyFileError: A file of ``trust.keys`` is no public key any more.
     """
     trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
-    return EngineCache(config.cache.dir, int(config.cache.max_gb * 1e9), trust=trust)
+    return EngineCache(config.cache.dir or default_cache_folder(), int(config.cache.max_gb * 1e9), trust=trust)
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

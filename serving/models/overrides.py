@@ -6,13 +6,11 @@ import dataclasses
 import json
 import pathlib
 import re
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
 
 import pydantic
 
+from engines.artifact.temporary_folder import TemporaryFolder
 from serving.errors import InvalidRequestError, ModelChangeError
 from serving.schema.model import ModelConfig
 from serving.schema.problems import structure_text
@@ -49,8 +47,8 @@ class UploadedFiles:
                     f"the parameter {name[:255]!r} should be 'file:<version>/<path>' with a version from 1 and a plain "
                     "relative path, without '..'"
                 )
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix="trtnode-model-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._folder = TemporaryFolder()
+        self.path = self._folder.path
         for name, content in contents.items():
             file = self.path / name.removeprefix("file:")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -70,6 +68,20 @@ class Override:
     files: UploadedFiles | None = None
 
 
+def added_model(name: str) -> ModelConfig:
+    """Return the configuration of a model that servable.yaml doesn't have; its files come with a request.
+
+    Raises:
+        InvalidRequestError: No model can have this name.
+    """
+    try:
+        return ModelConfig.model_validate({"name": name, "path": pathlib.Path(), "required": False})
+    except pydantic.ValidationError as error:
+        raise InvalidRequestError(
+            f"no model can be called {name[:255]!r}: {structure_text(error.errors()[0])}"
+        ) from None
+
+
 def read_override(config: ModelConfig, settings: str, contents: Mapping[str, bytes]) -> Override:
     """Apply what a request to load a model brings along.
 
@@ -79,8 +91,8 @@ def read_override(config: ModelConfig, settings: str, contents: Mapping[str, byt
         contents: Bytes by ``file:<version>/<path>``; if there are any, they are all that is served.
 
     Raises:
-        ModelChangeError: The settings can't be used, or the files can't be written.
-        InvalidRequestError: The name of a file is at fault.
+        ModelChangeError: The files can't be written.
+        InvalidRequestError: The settings or the name of a file are at fault.
     """
     changed = config.model_copy(update=_settings(config, settings))
     if not contents:
@@ -96,20 +108,20 @@ def _settings(config: ModelConfig, text: str) -> dict[str, object]:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ModelChangeError(config.name, f"the parameter 'config' is no JSON ({error})") from None
+        raise InvalidRequestError(f"the parameter 'config' is no JSON ({error})") from None
     if not isinstance(given, dict):
-        raise ModelChangeError(config.name, "the parameter 'config' should be a JSON object")
+        raise InvalidRequestError("the parameter 'config' should be a JSON object")
     refused = sorted(set(given) - set(OVERRIDABLE))
     if refused:
         known = ", ".join(OVERRIDABLE)
-        raise ModelChangeError(config.name, f"config: {refused[0][:255]} can't be set by a request; {known} can")
+        raise InvalidRequestError(f"config: {refused[0][:255]} can't be set by a request; {known} can")
     try:
         read = ModelConfig.model_validate({"name": config.name, "path": config.path, **given})
     except pydantic.ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(map(str, fault["loc"]))
         located = {**fault, "loc": ("models", 0, *fault["loc"])}
-        raise ModelChangeError(config.name, f"config: {place}: {structure_text(located)}") from None  # type: ignore[arg-type]
+        raise InvalidRequestError(f"config: {place}: {structure_text(located)}") from None  # type: ignore[arg-type]
     for key, text in read.batching.problems() if read.batching else ():
-        raise ModelChangeError(config.name, f"config: batching.{key}: {text}")
+        raise InvalidRequestError(f"config: batching.{key}: {text}")
     return {key: getattr(read, key) for key in given}

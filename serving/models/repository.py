@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
-from serving.models.overrides import read_override
+from serving.models.overrides import Override, added_model, read_override
 from serving.models.servable import Loader, Servable
 from serving.models.served_model import ServedModel
 from serving.models.watcher import Watcher
 from serving.schema.model import ModelConfig
 from serving.telemetry.prometheus import Metrics
+
+MOST_ADDED = 256
+"""Models from requests that servable.yaml doesn't have, with those that are unloaded again: counts of each are kept."""
 
 
 class ModelRepository:
@@ -28,10 +31,13 @@ class ModelRepository:
         startup: Literal["wait", "native"] = "wait",
     ) -> None:
         self._startup = startup
+        self._loader = loader
+        self._metrics = metrics
         self._on_change: Callable[[], None] = lambda: None
         self._table: Mapping[tuple[str, str], Servable] = {}
         self._models: Mapping[str, ServedModel] = {}
         self._models = {model.name: ServedModel(model, loader, metrics, self._changed) for model in models}
+        self._configured = frozenset(self._models)
         self._watcher = Watcher([model for model in self._models.values() if model.config.watch], self._update)
         self._starting: threading.Thread | None = None
         self._closing = threading.Event()
@@ -97,21 +103,44 @@ class ModelRepository:
     def load(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
         """Load a model anew and let it take the place of what is loaded; wait for the end.
 
+        A model that isn't configured can be loaded from files that come with the request, and only from these.
+
         Args:
             name: The model's.
             settings: JSON with settings that differ from the configured ones; None for none.
             contents: Files to serve instead of those on disk, by ``file:<version>/<path>``.
 
         Raises:
-            InvalidRequestError: The name of a file is at fault.
-            ModelChangeError: There is no such model, or it can't be loaded.
+            InvalidRequestError: The settings, the name of a file or that of a new model are at fault.
+            ModelChangeError: There is no such model and no file of it, or it can't be loaded.
             UnavailableError: The server is stopping.
         """
-        if name not in self._models:
+        if name not in self._configured and not contents:
             raise ModelChangeError(name, self._no_model(name))
-        model = self._models[name]
-        override = None if settings is None else read_override(model.config, settings, contents)
-        self._with_turn(functools.partial(model.load, override))
+        config = self._models[name].config if name in self._models else added_model(name)
+        override = None if settings is None else read_override(config, settings, contents)
+        if name in self._configured:
+            self._with_turn(functools.partial(self._models[name].load, override))
+        elif override is not None:
+            self._with_turn(functools.partial(self._load_added, override))
+
+    def _load_added(self, override: Override) -> None:
+        """Load a model that servable.yaml doesn't have. One that never could be loaded leaves no trace."""
+        name = override.config.name
+        if name in self._models:
+            self._models[name].load(override)
+            return
+        if len(self._models) - len(self._configured) >= MOST_ADDED:
+            raise ModelChangeError(name, f"{MOST_ADDED} models that servable.yaml doesn't have are the most")
+        model = ServedModel(override.config, self._loader, self._metrics, self._changed)
+        self._models = {**self._models, name: model}
+        try:
+            model.load(override)
+        except BaseException:
+            self._models = {key: one for key, one in self._models.items() if one is not model}
+            self._metrics.remove_model(name)
+            self._changed()
+            raise
 
     def unload(self, name: str) -> None:
         """Serve a model no longer, without waiting for requests under way; an unknown one isn't served anyway."""

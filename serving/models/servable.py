@@ -259,6 +259,7 @@ class Servable:
     def _open(self, executable: Executable) -> None:
         try:
             signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
+            self._tell_of_untold(executable, signature)
             self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
             self._runner = self._open_runner(executable, signature)
             warm_up(executable, signature, self._config, self.batching)
@@ -273,7 +274,23 @@ class Servable:
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = signature.outputs
         self._executable, self._facts = executable, executable.description
-        self._cache = RequestCache(signature.taking_images(self._images), self.version)
+        self._cache = RequestCache(
+            signature.taking_images(self._images), self.version, is_batched=self.batching is not None
+        )
+
+    def _tell_of_untold(self, executable: Executable, signature: WireSignature) -> None:
+        """Log which inputs and outputs of the model clients can't learn of."""
+        inputs = [one.name for one in executable.inputs if one.name not in signature.inputs]
+        outputs = [one.name for one in executable.outputs if one.name not in signature.output_names]
+        for kind, names in (("inputs", inputs), ("outputs", outputs)):
+            if names:
+                logger.warning(
+                    "Model %r: the protocol has no form for its %s %s, so metadata doesn't list them and requests "
+                    "can't name them",
+                    self.name,
+                    kind,
+                    ", ".join(map(repr, names)),
+                )
 
     def _open_runner(self, executable: Executable, signature: WireSignature) -> RequestRunner:
         # Requests fit the signature once they are read; only what images were decoded to is checked again.

@@ -65,8 +65,11 @@ def choose_versions(config: ModelConfig, found: Mapping[int, VersionFile]) -> di
 def source_problem(config: ModelConfig) -> tuple[str, str] | None:
     """Return the key and the fault if there is nothing to serve where the configuration says, else None."""
     path, versions = config.path, config.versions
-    if not path.exists():
-        return "path", f"there is no file {path}; correct the path"
+    try:
+        if not path.exists():
+            return "path", f"there is no file {path}; correct the path"
+    except OSError as error:
+        return "path", f"{path} can't be looked at ({error.strerror}); correct the path, or its folders' permissions"
     if not path.is_dir():
         if versions != LatestVersions():
             return "versions", f"{path} is a single file; leave the key out, or name a folder of version folders"

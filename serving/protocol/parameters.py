@@ -1,7 +1,7 @@
 """Parameters of requests and tensors: the settings that the protocol leaves open.
 
 Unknown ones are meant for the model and ignored, as Triton does. What asks for a part of the protocol that this server
-doesn't have is refused.
+doesn't have, such as sequences, is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protos import InferParameter
-from serving.errors import InvalidRequestError, UnsupportedError
+from serving.errors import InvalidRequestError
 from serving.protocol.shared_memory import Place
 
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
@@ -17,11 +17,15 @@ EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 it has no effect; perf_analyzer sets it on every request."""
 
 
+SEQUENCE_FLAGS = ("sequence_start", "sequence_end")
+
+
 def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
     """Return a request's priority and timeout in microseconds, each 0 where it has none.
 
     Raises:
-        InvalidRequestError: A name is reserved for the server, or a value isn't of its type.
+        InvalidRequestError: A name is reserved for the server, a value isn't of its type, or the request is a part of a
+            sequence: no model here keeps a state from one request to the next.
     """
     priority = timeout_us = 0
     for key in parameters:
@@ -30,8 +34,9 @@ def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
         elif key == "timeout":
             timeout_us = _count(key, parameters[key], "int64_param")
         elif key == EMPTY_FINAL_RESPONSE:
-            if not parameters[key].HasField("bool_param"):
-                raise InvalidRequestError(f"the parameter {key!r} should be a bool_param")
+            _flag(key, parameters[key])
+        elif key == "sequence_id" or key in SEQUENCE_FLAGS:
+            _check_no_sequence(key, parameters[key])
         elif key.startswith("triton_"):
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
     return priority, timeout_us
@@ -42,10 +47,7 @@ def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place |
 
     Raises:
         InvalidRequestError: A parameter about shared memory is missing or of another type.
-        UnsupportedError: A classification is asked for.
     """
-    if "classification" in parameters:
-        raise UnsupportedError(f"output {name!r} asks for a classification, which this server doesn't do")
     if not any(key.startswith("shared_memory_") for key in parameters):
         return None
     region = parameters.get("shared_memory_region")
@@ -59,6 +61,39 @@ def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place |
         _optional_count(parameters, "shared_memory_offset"),
         _optional_count(parameters, "shared_memory_byte_size"),
     )
+
+
+def class_count(name: str, parameters: Mapping[str, InferParameter]) -> int:
+    """Return how many of its best classes an output is asked for; 0 if it is asked for as it is.
+
+    Raises:
+        InvalidRequestError: The number is of another type or not above 0, or the classes should go to shared memory.
+    """
+    if "classification" not in parameters:
+        return 0
+    count = _count("classification", parameters["classification"], "int64_param")
+    if not count:
+        raise InvalidRequestError(f"the parameter 'classification' of output {name!r} should be a number from 1")
+    if "shared_memory_region" in parameters:
+        raise InvalidRequestError(f"output {name!r} can't be a classification and in shared memory; leave one out")
+    return count
+
+
+def _check_no_sequence(key: str, parameter: InferParameter) -> None:
+    if key in SEQUENCE_FLAGS:
+        asked = _flag(key, parameter)
+    elif parameter.WhichOneof("parameter_choice") in ("int64_param", "string_param"):
+        asked = bool(parameter.int64_param or parameter.string_param)
+    else:
+        raise InvalidRequestError(f"the parameter {key!r} should be an int64_param or a string_param")
+    if asked:
+        raise InvalidRequestError(f"the model has no sequences; send the request without the parameter {key!r}")
+
+
+def _flag(key: str, parameter: InferParameter) -> bool:
+    if not parameter.HasField("bool_param"):
+        raise InvalidRequestError(f"the parameter {key!r} should be a bool_param")
+    return bool(parameter.bool_param)
 
 
 def _optional_count(parameters: Mapping[str, InferParameter], key: str) -> int:

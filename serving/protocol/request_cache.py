@@ -14,6 +14,7 @@ import numpy as np
 
 from protos import ModelInferRequest, ModelInferResponse
 from serving.protocol import tensors
+from serving.protocol.classification import classified
 from serving.protocol.parameters import queue_wishes
 from serving.protocol.shared_memory import SharedMemory, Window
 from serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
@@ -35,6 +36,7 @@ class ParsedRequest(NamedTuple):
         windows: The shared memory of the outputs that go there, by name.
         priority: See ``RequestOptions``.
         timeout_us: See ``RequestOptions``.
+        classes: How many classes are wanted of each output that is wanted as a classification, by name.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -42,6 +44,7 @@ class ParsedRequest(NamedTuple):
     windows: Mapping[str, Window]
     priority: int
     timeout_us: int
+    classes: Mapping[str, int] = {}
 
 
 class RawInput(NamedTuple):
@@ -79,13 +82,15 @@ class RequestCache:
     Attributes:
         signature: The model's.
         version: The model's, decimal.
+        is_batched: Whether its requests are joined along axis 0.
     """
 
-    __slots__ = ("_heads", "_templates", "signature", "version")
+    __slots__ = ("_heads", "_templates", "is_batched", "signature", "version")
 
-    def __init__(self, signature: WireSignature, version: str) -> None:
+    def __init__(self, signature: WireSignature, version: str, *, is_batched: bool = False) -> None:
         self.signature = signature
         self.version = version
+        self.is_batched = is_batched
         self._templates: dict[bytes, RequestTemplate] = {}
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
@@ -94,9 +99,9 @@ class RequestCache:
 
         Raises:
             InvalidRequestError: An input is unknown, twice there or missing, its type, shape or data don't fit, an
-                output is unknown or twice there, or a parameter is not what it should be.
+                output is unknown, or a parameter is not what it should be.
             NotFoundError: A region of shared memory isn't registered.
-            UnsupportedError: It asks for something that this server doesn't have, or that is off.
+            UnsupportedError: It asks for shared memory, which is off.
         """
         raw = request.raw_input_contents[:]
         if not raw:
@@ -114,29 +119,25 @@ class RequestCache:
                 self._remember(key, parsed)
         return parsed
 
-    def write(
-        self,
-        response: ModelInferResponse,
-        outputs: tuple[WireTensor, ...],
-        arrays: Sequence[np.ndarray],
-        windows: Mapping[str, Window],
-    ) -> None:
+    def write(self, response: ModelInferResponse, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
         """Fill in all of an empty response but its id.
 
         Args:
             response: To a request.
-            outputs: Those that the request asks for.
-            arrays: Of each output.
-            windows: The shared memory of the outputs that go there, by name.
+            request: The request.
+            arrays: Of each output that it asks for.
 
         Raises:
             InvalidOutputError: An array isn't of its tensor's type.
             SharedMemoryError: An array is larger than its window.
-            InvalidRequestError: The object of a window has shrunk since the request began.
+            InvalidRequestError: The object of a window has shrunk since the request began, or an output can't be a
+                classification.
         """
-        if windows:
+        outputs = request.outputs
+        if request.windows or request.classes:
+            given, arrays = classified(outputs, arrays, request.classes, is_batched=self.is_batched)
             response.model_name, response.model_version = self.signature.model, self.version
-            tensors.write_outputs(response, outputs, arrays, windows)
+            tensors.write_outputs(response, given, arrays, request.windows)
             return
         key = (outputs, *[array.shape for array in arrays])
         head = self._heads.get(key)
@@ -152,7 +153,7 @@ class RequestCache:
         wishes = [(output.name, output.parameters) for output in request.outputs[:]]
         windows = tensors.output_windows(wishes, memory)
         outputs = self.signature.select([name for name, _ in wishes])
-        return ParsedRequest(feeds, outputs, windows, priority, timeout_us)
+        return ParsedRequest(feeds, outputs, windows, priority, timeout_us, tensors.class_counts(wishes))
 
     def _is_plain(self, request: ModelInferRequest) -> bool:
         """Return whether nothing but sizes is to be checked of the next request of this template."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
 from serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
-from serving.protocol.parameters import tensor_place
+from serving.protocol.parameters import class_count, tensor_place
 from serving.protocol.shared_memory import SharedMemory, Window
 from serving.protocol.wire_signature import BOOL, BYTES, WireSignature, WireTensor
 
@@ -35,7 +35,8 @@ def read_inputs(
         memory: The regions that inputs may be in.
 
     Raises:
-        InvalidRequestError: An input is unknown, twice there or missing, or its type, shape or data don't fit.
+        InvalidRequestError: An input is unknown, twice there or missing, its type, shape or data don't fit, or there is
+            data for more inputs.
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
@@ -58,6 +59,8 @@ def read_inputs(
             count = f"{len(raw)} items for {len(request.inputs)} inputs"
             raise InvalidRequestError(f"{tensor.label} has no data: raw_input_contents has {count}")
     signature.check_present(feeds)
+    if used < len(raw):
+        raise InvalidRequestError(f"raw_input_contents has {len(raw)} items, but {used} inputs take one")
     return feeds
 
 
@@ -99,7 +102,7 @@ def output_windows(
     Raises:
         InvalidRequestError: A place isn't inside its region, or its parameters are of another type.
         NotFoundError: A region isn't registered.
-        UnsupportedError: Shared memory is off, or an output is wanted in a way that this server doesn't have.
+        UnsupportedError: Shared memory is off.
     """
     windows = {}
     for name, parameters in wishes:
@@ -107,6 +110,19 @@ def output_windows(
         if place is not None:
             windows[name] = memory.open(place)
     return windows
+
+
+def class_counts(wishes: Iterable[tuple[str, Mapping[str, InferParameter]]]) -> dict[str, int]:
+    """Return how many classes are wanted of each output that is wanted as a classification.
+
+    Args:
+        wishes: Name and parameters of each output that the request names.
+
+    Raises:
+        InvalidRequestError: A number isn't one from 1, or the classes should go to shared memory.
+    """
+    counts = {name: class_count(name, parameters) for name, parameters in wishes if parameters}
+    return {name: count for name, count in counts.items() if count}
 
 
 def write_outputs(

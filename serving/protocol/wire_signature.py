@@ -155,26 +155,20 @@ class WireSignature:
         return InvalidRequestError(f"model {self.model!r} has no input {name!r}; it has {_listed(self.inputs)}")
 
     def select(self, names: Sequence[str]) -> tuple[WireTensor, ...]:
-        """Return the requested outputs, all of them if ``names`` is empty, in the model's order.
+        """Return the requested outputs, all of them if ``names`` is empty, each once, in the model's order.
 
         Raises:
-            InvalidRequestError: A name is unknown or stands twice.
+            InvalidRequestError: A name is unknown.
         """
         if not names or names == self.output_names:
             return self.outputs
         wanted = set(names)
         chosen = tuple(tensor for tensor in self.outputs if tensor.name in wanted)
-        if len(chosen) != len(names):
-            self._refuse_selection(names)
+        if len(chosen) != len(wanted):
+            known = self.output_names
+            unknown = next(name for name in names if name not in known)
+            raise InvalidRequestError(f"model {self.model!r} has no output {unknown!r}; it has {_listed(known)}")
         return chosen
-
-    def _refuse_selection(self, names: Sequence[str]) -> None:
-        known = [tensor.name for tensor in self.outputs]
-        for index, name in enumerate(names):
-            if name not in known:
-                raise InvalidRequestError(f"model {self.model!r} has no output {name!r}; it has {_listed(known)}")
-            if name in names[:index]:
-                raise InvalidRequestError(f"output {name!r} of model {self.model!r} is requested twice")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from serving.protocol.classification import classified
 from serving.protocol.parameters import queue_wishes
 from serving.protocol.request_cache import ParsedRequest, RequestCache
 from serving.protocol.shared_memory import SharedMemory
@@ -58,12 +59,13 @@ class RestExchange:
         feeds = read_inputs(request, binary, cache.signature, memory)
         outputs = cache.signature.select(request.output_names)
         self._formats = formats = OutputFormats.of(request, outputs, memory)
-        return ParsedRequest(feeds, outputs, formats.windows, priority, timeout_us)
+        return ParsedRequest(feeds, outputs, formats.windows, priority, timeout_us, formats.classes)
 
     def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
         """Make the answer."""
         assert self._formats is not None, "a request is read before its response is written"
-        outputs, raw = write_outputs(request.outputs, arrays, self._formats)
+        given, arrays = classified(request.outputs, arrays, request.classes, is_batched=cache.is_batched)
+        outputs, raw = write_outputs(given, arrays, self._formats)
         facts: dict[str, Any] = {"model_name": self.model_name, "model_version": cache.version}
         if self.id:
             facts["id"] = self.id

@@ -20,6 +20,7 @@ from serving.protocol.parameters import tensor_place
 from serving.protocol.shared_memory import SharedMemory, Window
 from serving.protocol.tensors import (
     check_count,
+    class_counts,
     declared_input,
     from_raw,
     output_windows,
@@ -134,10 +135,12 @@ class OutputFormats:
     Attributes:
         windows: Shared memory of those that go there, by name.
         raw: Names of those that follow the JSON.
+        classes: How many classes are wanted of those that are wanted as classifications, by name.
     """
 
     windows: Mapping[str, Window]
     raw: frozenset[str]
+    classes: Mapping[str, int]
 
     @classmethod
     def of(cls, request: RestRequest, outputs: Sequence[WireTensor], memory: SharedMemory) -> OutputFormats:
@@ -151,20 +154,20 @@ class OutputFormats:
         Raises:
             InvalidRequestError: An output can't be had in the form asked for.
             NotFoundError: A region of shared memory isn't registered.
-            UnsupportedError: Shared memory is off, or an output is wanted in a way that this server doesn't have.
+            UnsupportedError: Shared memory is off.
         """
         wishes = {output.name: infer_parameters(output.parameters) for output in request.outputs}
         default = _flag(request.parameters, "binary_data_output", default=False)
         asked = {one.name: _flag(one.parameters, "binary_data", default=default) for one in request.outputs}
-        windows = output_windows(wishes.items(), memory)
+        windows, classes = output_windows(wishes.items(), memory), class_counts(wishes.items())
         raw = frozenset(one.name for one in outputs if one.name not in windows and asked.get(one.name, default))
         for tensor in outputs:
-            if tensor.datatype.contents is None and tensor.name not in (raw | windows.keys()):
+            if tensor.datatype.contents is None and tensor.name not in (raw | windows.keys() | classes.keys()):
                 raise InvalidRequestError(
                     f"{tensor.label} has type {tensor.datatype.name}, which JSON can't carry; ask for it with the "
                     "parameter 'binary_data'"
                 )
-        return cls(windows, raw)
+        return cls(windows, raw, classes)
 
 
 def write_outputs(

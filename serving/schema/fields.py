@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import typing
@@ -11,6 +12,9 @@ from typing import Annotated, TypeVar
 import pydantic
 
 from serving.schema.yaml_reader import Expanded
+
+LONGEST_PATH, LONGEST_NAME = 4096, 255
+"""Bytes; the first has its end mark with it."""
 
 
 class Section(pydantic.BaseModel):
@@ -39,10 +43,25 @@ def _holds_number(annotation: object) -> bool:
 def _resolve_path(value: object, info: pydantic.ValidationInfo) -> object:
     if not isinstance(value, str | pathlib.Path):
         return value
-    if not str(value) or "\0" in str(value):
+    if not str(value) or "\0" in str(value) or _is_too_long(str(value)):
         raise ValueError("should be a path")
     folder = (info.context or {}).get("folder", pathlib.Path())
-    return folder / pathlib.Path(value).expanduser()
+    try:
+        return folder / pathlib.Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"should be a path without {pathlib.Path(value).parts[0]}, since there is no such home folder"
+        ) from None
+
+
+def _is_too_long(path: str) -> bool:
+    """Return whether the system refuses a path, or a name in it, for its length or its characters."""
+    try:
+        return len(os.fsencode(path)) >= LONGEST_PATH or any(
+            len(os.fsencode(n)) > LONGEST_NAME for n in path.split("/")
+        )
+    except UnicodeEncodeError:
+        return True
 
 
 _T = TypeVar("_T")

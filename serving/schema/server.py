@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -140,8 +139,8 @@ class ServerConfig(Section):
 class CacheConfig(Section):
     """Built engines on disk."""
 
-    dir: ConfigPath = Field(default=pathlib.Path("~/.cache/trtnode"), validate_default=True)
-    """Their folder."""
+    dir: ConfigPath | None = None
+    """Their folder; null for $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode."""
     max_gb: PositiveFloat = 20
     """Size at which the least recently used ones are deleted, in GB."""
 

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 SERVER_NAME = "trtnode"
 STOPPING = "the server is stopping"
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "statistics",
+)
 """Parts of the protocol beyond its base that this server always has."""
 OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
 """Those that a key of ``server.admin`` turns on."""

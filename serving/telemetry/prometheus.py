@@ -35,6 +35,10 @@ class Metrics(Collector):
         self._models = [*self._models, counts]
         return counts
 
+    def remove_model(self, model: str) -> None:
+        """Forget the counts of all versions of a model."""
+        self._models = [counts for counts in self._models if counts.labels["model"] != model]
+
     def add_refusal(self, reason: str) -> None:
         """Count a call that was refused for want of a right."""
         with self._lock:

@@ -15,6 +15,8 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+from engines.artifact.temporary_folder import TemporaryFolder
+from engines.errors import ProcessStartError
 from serving.errors import ServingError, WorkerGoneError
 from serving.rest.server import HttpServer
 from serving.schema.server import ServableConfig
@@ -70,7 +72,7 @@ class Supervisor:
         self._broadcaster = Broadcaster(lambda: list(self._workers.values()))
         self._metrics = MergedMetrics(self._collect, lambda: len(self._joined()))
         self._lock_file = tempfile.TemporaryFile()  # noqa: SIM115  (until the end)
-        self._sockets = tempfile.TemporaryDirectory(prefix="trtnode-")
+        self._sockets = TemporaryFolder()
         self._reserved: socket.socket | None = None
         app = HttpProxy(
             authorizer,
@@ -95,7 +97,7 @@ class Supervisor:
 
     @property
     def _folder(self) -> pathlib.Path:
-        return pathlib.Path(self._sockets.name)
+        return self._sockets.path
 
     def start(self) -> None:
         """Take both ports, then start the workers in the background. Until they can answer, the server isn't ready.
@@ -151,7 +153,7 @@ class Supervisor:
         if self._reserved is not None:
             self._reserved.close()
         self._lock_file.close()
-        self._sockets.cleanup()
+        self._sockets.close()
         self.at_rest = True
         return all(outcomes)
 
@@ -162,9 +164,9 @@ class Supervisor:
             started = time.monotonic()
             try:
                 worker = self._start(number, config)
-            except OSError as error:  # no memory or no files are left for a process
+            except ProcessStartError as error:
                 ends += 1
-                logger.error("Worker %d can't be started (%s); it is tried again", number, error)
+                logger.error("Worker %d isn't there, which is tried again: %s", number, error)
                 self._stopping.wait(_pause_s(ends + 1))
                 continue
             reason, how = self._look_after(worker, at_once=at_once)

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import errno
 import os
+import pathlib
 import subprocess
+import sys
 import tempfile
 
+import pytest
+
+from engines import compile_model
 from engines.build.interpreter import start_interpreter
+from engines.build.options import CompileOptions
+from engines.compile.prepare import prepare_model
+from engines.errors import ProcessStartError
 
 ECHO = """
 import sys
@@ -39,3 +48,38 @@ def test_the_other_end_closes_with_its_process() -> None:
     with connection:
         assert connection.poll(60)
     assert process.wait(60) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        pytest.param(errno.EAGAIN, "(Resource temporarily unavailable). This user or container has as many", id="pids"),
+        pytest.param(errno.ENOMEM, "(Cannot allocate memory). The machine or container has no memory", id="memory"),
+        pytest.param(errno.ENOENT, "(No such file or directory). The interpreter has gone", id="gone"),
+        pytest.param(errno.EIO, "(Input/output error). Check the limits", id="other"),
+    ],
+)
+def test_a_process_that_can_not_be_started_is_told_with_its_reason(
+    number: int, told: str, model: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), sys.executable)
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+
+    with pytest.raises(ProcessStartError) as error:
+        compile_model(model, CompileOptions(engine="openvino"))
+
+    assert str(error.value).startswith(f"A process of {sys.executable} can't be started {told}")
+
+
+def test_a_served_model_runs_natively_where_no_process_can_be_started(
+    model: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(model.with_name("gone")))
+
+    executable = prepare_model(model, CompileOptions(engine="openvino"))
+
+    assert executable.description["engine"] == "native"
+    assert "can't be started (No such file or directory)" in caplog.text
+    executable.close()

@@ -43,7 +43,7 @@ def test_everything_but_name_and_path_has_a_default(write: Callable[[str | bytes
 
     assert config.server.grpc.port == 8001
     assert config.server.http.port == 8002
-    assert config.cache.dir == pathlib.Path("~/.cache/trtnode").expanduser()
+    assert config.cache.dir is None  # the user's own
     model = config.models[0]
     assert (model.engine, model.precision, model.required, model.instances) == ("auto", "fp32", True, 1)
 

@@ -225,12 +225,6 @@ def test_a_batch_of_no_rows_is_answered(infer: Infer) -> None:
             id="unknown-output",
         ),
         pytest.param(
-            {"outputs": [{"name": "sum"}, {"name": "sum"}]},
-            "INVALID_ARGUMENT",
-            "output 'sum' of model 'two' is requested twice",
-            id="duplicate-output",
-        ),
-        pytest.param(
             {"parameters": {"triton_magic": {"bool_param": True}}},
             "INVALID_ARGUMENT",
             "the parameter 'triton_magic' is reserved",
@@ -252,10 +246,22 @@ def test_a_batch_of_no_rows_is_answered(infer: Infer) -> None:
             id="input-in-shared-memory",
         ),
         pytest.param(
-            {"outputs": [{"name": "sum", "parameters": {"classification": {"int64_param": 2}}}]},
-            "UNIMPLEMENTED",
-            "output 'sum' asks for a classification",
-            id="classification",
+            {"outputs": [{"name": "sum", "parameters": {"classification": {"int64_param": 0}}}]},
+            "INVALID_ARGUMENT",
+            "the parameter 'classification' of output 'sum' should be a number from 1",
+            id="no-class",
+        ),
+        pytest.param(
+            {"parameters": {"sequence_start": {"int64_param": 1}}},
+            "INVALID_ARGUMENT",
+            "the parameter 'sequence_start' should be a bool_param",
+            id="number-as-sequence-start",
+        ),
+        pytest.param(
+            {"raw_input_contents": [ROW.tobytes()] * 3},
+            "INVALID_ARGUMENT",
+            "raw_input_contents has 3 items, but 2 inputs take one",
+            id="surplus-raw-contents",
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import textwrap
+from collections.abc import Callable
 
 import numpy as np
 import onnx

@@ -159,7 +159,7 @@ def test_a_model_leaves_no_file_behind(
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     running = start(entry(PIPELINE), server="admin: {repository: true}")
-    loaded = list(folder.glob("trtnode-load-*"))
+    loaded = list(folder.glob("trtnode-tmp-*"))
     fails = "warmup_inputs: labels.txt\n" + batching + textwrap.dedent(PIPELINE)
 
     running.client.unload_model("m")
@@ -168,7 +168,7 @@ def test_a_model_leaves_no_file_behind(
     gc.collect()
 
     assert len(loaded) == 1
-    assert list(folder.glob("trtnode-load-*")) == []
+    assert list(folder.glob("trtnode-tmp-*")) == []
 
 
 def test_warm_up_inputs_are_what_the_pipeline_takes_decoded(

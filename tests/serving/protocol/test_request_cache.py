@@ -121,8 +121,8 @@ def test_clients_that_never_repeat_themselves_fill_no_memory() -> None:
     for size in range(2 * request_cache.MAX_ENTRIES):
         request = request_of([bytes(4 * size)], ("a", "FP32", [size]))
         request.parameters["mine"].string_param = "x" * size
-        array = cache.read(request, NO_MEMORY).feeds["a"]
-        cache.write(ModelInferResponse(), cache.signature.outputs, [array], {})
+        parsed = cache.read(request, NO_MEMORY)
+        cache.write(ModelInferResponse(), parsed, [parsed.feeds["a"]])
 
     assert 0 < len(cache._templates) <= request_cache.MAX_ENTRIES
     assert 0 < len(cache._heads) <= request_cache.MAX_ENTRIES
@@ -135,7 +135,7 @@ def test_responses_of_every_shape_are_what_writing_each_anew_gives() -> None:
     for size in (1, 3, 1, 0):
         array = np.arange(size, dtype=np.float32)
         response, anew = ModelInferResponse(), ModelInferResponse(model_name="m", model_version="7")
-        cache.write(response, cache.signature.outputs, [array], {})
+        cache.write(response, cache.read(request_of([b""], ("a", "FP32", [0])), NO_MEMORY), [array])
         tensors.write_outputs(anew, cache.signature.outputs, [array], {})
         assert response == anew
 

@@ -253,12 +253,13 @@ def test_a_request_becomes_arrays_by_name() -> None:
     assert feeds["a"].tolist() == [[1, 1, 1]]
 
 
-def test_surplus_raw_contents_are_ignored_as_triton_does() -> None:
+def test_surplus_raw_contents_are_refused() -> None:
     signature = WireSignature.of("m", [spec("a", onnx_ir.DataType.BOOL, ())], [spec("y", onnx_ir.DataType.FLOAT)])
     request = ModelInferRequest(raw_input_contents=[b"\1", b"surplus"])
     request.inputs.add(name="a", datatype="BOOL")
 
-    assert tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)["a"].item() is True
+    with pytest.raises(InvalidRequestError, match="raw_input_contents has 2 items, but 1 inputs take one"):
+        tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)
 
 
 def test_outputs_are_written_raw_and_in_order() -> None:

@@ -300,13 +300,15 @@ def test_names_of_models_are_never_paths(running: Running, name: str) -> None:
         ('{"batching": {"adaptive": true}}', "config: batching.adaptive: needs a target"),
     ],
 )
-def test_a_bad_config_is_internal_and_one_sentence(running: Running, adders: Adders, config: str, text: str) -> None:
+def test_a_bad_config_is_an_invalid_argument_and_one_sentence(
+    running: Running, adders: Adders, config: str, text: str
+) -> None:
     request = RepositoryModelLoadRequest(model_name="m")
     request.parameters["config"].string_param = config
 
     code, details = raw_status(running, "RepositoryModelLoad", request)
 
-    assert code == "INTERNAL"
+    assert code == "INVALID_ARGUMENT"
     assert text in details
     assert adders.ask(running.client) == 1
 
