@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import socket
 from collections.abc import Iterable, Iterator
@@ -32,6 +33,14 @@ def answer_of(connection: socket.socket) -> bytes:
     except ConnectionError:
         pass
     return b"".join(parts)
+
+
+def status_of(connection: socket.socket) -> int:
+    """Read one answer, and return its status."""
+    with http.client.HTTPResponse(connection) as answer:
+        answer.begin()
+        answer.read()
+        return answer.status
 
 
 def sent_until_closed(connection: socket.socket, pieces: Iterable[bytes]) -> int:
@@ -238,11 +247,11 @@ def test_a_client_that_sends_on_after_its_answer_is_cut_off(
 def test_a_connection_serves_on_once_an_unwanted_body_has_ended(shared: Running) -> None:
     with connect(shared) as client:
         client.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n")
-        assert client.recv(1000).startswith(b"HTTP/1.1 404 ")
+        assert status_of(client) == 404
 
         client.sendall(bytes(300_000) + GET + b"\r\n")
 
-        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert status_of(client) == 200
 
 
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
