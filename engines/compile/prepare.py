@@ -168,7 +168,7 @@ def open_prepared(
     """
     file = prepared.compiled or path
     executable = open_executable(
-        load_model(file),
+        load_model(file, check=check_checksum),
         path,
         folder=file.parent,
         threads=threads,

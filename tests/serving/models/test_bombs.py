@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import textwrap
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -119,7 +120,7 @@ def test_a_load_that_takes_too_long_is_ended(
     assert ask(running.client) == [0, 1]
 
 
-def short(call):
+def short(call: Callable[..., object]) -> Callable[..., object]:
     return lambda worker, function, _timeout_s, *arguments: call(worker, function, 0.5, *arguments)
 
 
