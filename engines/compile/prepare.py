@@ -175,7 +175,7 @@ def open_prepared(
         ModelLoadError: ONNX Runtime refuses the model.
     """
     file = prepared.compiled or path
-    model = load_model(file)
+    model = load_model(file, check=check_checksum)
     if prepared.freeze:
         freeze_initializers(model)
     executable = open_executable(
