@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.attacks.grpc_attacks import GRPC_ATTACKS
-from benchmarks.attacks.http_attacks import HTTP_ATTACKS
+from benchmarks.attacks.http_attacks import HTTP_ATTACKS, nothing
 from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.attacks.sockets import Address
@@ -31,13 +31,8 @@ MOST_LINES = 100
 Attack = Callable[[Address, float], None]
 
 
-def nothing(_address: Address, deadline: float) -> None:
-    """Wait: how long the probes take without an attack, on this machine at this time."""
-    time.sleep(max(0.0, deadline - time.monotonic()))
-
-
 ATTACKS: dict[str, tuple[str, Attack]] = {
-    "nothing": ("http", nothing),
+    "nothing": ("http", nothing),  # how long the probes take on this machine at this time
     **{f"http {attack.__name__}": ("http", attack) for attack in HTTP_ATTACKS},
     **{f"grpc {attack.__name__}": ("grpc", attack) for attack in GRPC_ATTACKS},
 }

@@ -15,6 +15,11 @@ GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\n"
 
 
+def nothing(_address: Address, deadline: float) -> None:
+    """Wait."""
+    time.sleep(max(0.0, deadline - time.monotonic()))
+
+
 def many_fields(address: Address, deadline: float) -> None:
     """Ten million small header fields on one connection, then again on others."""
     while time.monotonic() < deadline:
