@@ -28,6 +28,7 @@ from engines import (
     load_executable,
     prepare_model,
 )
+from engines.artifact.checksum import stamp_checksum
 from engines.artifact.envelope import Envelope
 from engines.artifact.trust import Trust
 from engines.backends.build_options import TensorRtOptions
@@ -175,6 +176,7 @@ def replace_engine(compiled: pathlib.Path, engine: bytes) -> None:
     attributes["envelope"].s = envelope.to_json().encode()
     attributes["engine"].t.raw_data = engine
     attributes["engine"].t.dims[:] = [len(engine)]
+    stamp_checksum(proto, compiled)
     onnx.save(proto, compiled)
 
 
