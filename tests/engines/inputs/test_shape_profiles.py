@@ -24,8 +24,12 @@ from partitioner import (
 )
 from workshop import Workshop
 
-NET = """g (float[N,3,H,W] x) => (float[N,K] y) <float[8,3,3,3] w = {0}>
+ZEROS = ", ".join("0" * (8 * 3 * 3 * 3))
+NET = (
+    f"g (float[N,3,H,W] x) => (float[N,K] y) <float[8,3,3,3] w = {{{ZEROS}}}>"
+    """
 { c = Conv<strides = [2,2], pads = [1,1,1,1]>(x, w) a = Relu(c) b = Softsign(a) y = Flatten(b) }"""
+)
 
 
 def one(*sizes: int) -> ShapeRange:

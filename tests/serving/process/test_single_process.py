@@ -44,6 +44,7 @@ def test_server_metadata_announces_only_what_is_there(shared: Running) -> None:
     assert metadata.version
     assert list(metadata.extensions) == [
         "binary_tensor_data",
+        "classification",
         "model_configuration",
         "model_repository",
         "schedule_policy",
