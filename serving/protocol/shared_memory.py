@@ -195,6 +195,11 @@ class SharedMemory:
             raise NotFoundError(f"there is no shared memory region {name[:MAX_NAME]!r}; register it first") from None
 
     def _check_room(self, byte_size: int) -> None:
+        if byte_size > self._max_bytes:
+            raise InvalidRequestError(
+                f"{byte_size} bytes of shared memory are more than the {self._max_bytes} that clients may register; "
+                "ask for less, or raise server.limits.shared_memory_mb"
+            )
         used = sum(region.byte_size for region in self._regions.values())
         if used + byte_size > self._max_bytes:
             raise UnavailableError(

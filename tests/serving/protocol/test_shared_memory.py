@@ -204,7 +204,7 @@ def test_unregistering_forgets_one_region_or_all(client: triton.InferenceServerC
         pytest.param("r", None, 0, 4097, "INVALID_ARGUMENT", "has 4096 bytes", id="beyond-the-object"),
         pytest.param("r", None, 4096, 1, "INVALID_ARGUMENT", "has 4096 bytes", id="offset-beyond-the-object"),
         pytest.param("r", None, 2**64 - 1, 10, "INVALID_ARGUMENT", "has 4096 bytes", id="huge-offset"),
-        pytest.param("r", None, 0, 2**64 - 1, "UNAVAILABLE", "server.limits.shared_memory_mb", id="huge-size"),
+        pytest.param("r", None, 0, 2**64 - 1, "INVALID_ARGUMENT", "server.limits.shared_memory_mb", id="huge-size"),
         pytest.param("r", "", 0, 10, "INVALID_ARGUMENT", "no key", id="no-key"),
         pytest.param("r", "/", 0, 10, "INVALID_ARGUMENT", "no key", id="slash"),
         pytest.param("r", "..", 0, 10, "INVALID_ARGUMENT", "no key", id="parent"),
