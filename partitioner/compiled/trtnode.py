@@ -75,8 +75,8 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     interface = Interface.of(graph.model.graph)
     compiled.input.extend(serialize_value(v) for v in interface.inputs)
     compiled.output.extend(interface.outputs)
-    defaults = {v.name: v for v in interface.inputs if v.const_value is not None}
-    initializers = {**defaults, **graph.model.graph.initializers}
+    defaults = {v.name or "": v for v in interface.inputs if v.const_value is not None}
+    initializers = defaults | dict(graph.model.graph.initializers)
     compiled.initializer.extend(serialize_constant(v) for v in initializers.values())
     compiled.node.extend(_ordered_nodes(graph, segments, engines))
     compiled.value_info.extend(_boundary_types(graph, segments))
