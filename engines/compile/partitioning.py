@@ -76,11 +76,13 @@ def _partition_for(
     seconds = time.perf_counter() - start
     _warn_of_idle_globs(graph, wishes)
     what_if_frozen = None
-    has_defaults = bool(inputs_with_defaults(graph.model.graph))
+    replaceable = {value.name for value in inputs_with_defaults(graph.model.graph)}
     with SubprocessWorker() as worker:
         graph = with_defaults_as_constants(graph, without=_given(options))
         partition = _partition_cleaned(graph, engine, options, cache, worker)
-        if has_defaults:
+        if replaceable:
+            shapes = tuple({n: s for n, s in one.items() if n not in replaceable} for one in options.shapes)
+            options = dataclasses.replace(options, shapes=shapes if any(shapes) else ())
             frozen = cleaned(source, options.shapes, freeze=True, as_if_fixed=True)
             what_if_frozen = partition.what_if_frozen(_partition_cleaned(frozen, engine, options, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})

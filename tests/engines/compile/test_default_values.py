@@ -110,13 +110,17 @@ def test_the_default_itself_may_be_sent_and_is_answered_by_the_engine(
     assert reasons == []
 
 
-@pytest.mark.parametrize("native", [(), ("Exp",), ("Neg",), ("Reshape",), ("Shape",), ("Relu", "ReduceProd")])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("shape", [(8,), (2, 2, 2), (1, 8)])
+@pytest.mark.parametrize(
+    ("engine", "native"),
+    [
+        *(("openvino", native) for native in [(), ("Exp",), ("Reshape",), ("Shape",), ("Relu", "ReduceProd")]),
+        ("reference", ("Neg",)),
+        ("tensorrt-rtx", ("Exp",)),
+    ],
+)
 def test_a_default_that_sizes_tensors_may_be_replaced_by_any_shape(
     engine: str,
     native: tuple[str, ...],
-    shape: tuple[int, ...],
     shared_workshop: Workshop,
     in_process: InProcessWorker,
     plain: RunPlainly,
@@ -129,8 +133,10 @@ def test_a_default_that_sizes_tensors_may_be_replaced_by_any_shape(
 
     assert "TrtNode" in operators(path)
     executable, reasons = counted(path)
-    for feeds in (X, {**X, "s": np.array(shape, np.int64)}):
-        assert reasons == []
+    same(executable.run(X), plain(source, X))
+    assert reasons == []
+    for shape in ([4, 2], [8], [2, 2, 2], [1, 8]):
+        feeds = {**X, "s": np.array(shape, np.int64)}
         same(plain(path, feeds), plain(source, feeds))
         same(executable.run(feeds), plain(source, feeds))
 
@@ -152,7 +158,7 @@ def test_without_native_fallback_another_value_is_refused(workshop: Workshop, pl
     executable = load_executable(path)
 
     assert np.allclose(executable.run(X)["y"], plain(source, X)["y"])
-    with pytest.raises(InvalidInputError, match="default of input 'w' as a constant.* leave the input out"):
+    with pytest.raises(InvalidInputError, match=r"default of input 'w' as a constant.* leave the input out"):
         executable.run({**X, "w": np.zeros(4, np.float32)})
 
 
