@@ -1,7 +1,7 @@
 """The TrtNode: an ONNX node that carries an engine, and a function that holds the nodes it replaced.
 
 The node has domain ``ai.trtnode`` and its segment's name as ``overload``.
-Its inputs are the segment's run-time inputs, then the initializers that the segment reads.
+Its inputs are the segment's run-time inputs, then the initializers that the segment reads, defaults of inputs included.
 The function of the same domain, name and overload makes the model complete without engines.
 A runtime without TrtNodes runs the function's nodes.
 """
