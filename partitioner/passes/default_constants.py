@@ -15,8 +15,8 @@ from partitioner.passes.shape_inference import infer_shapes
 def with_defaults_as_constants(graph: Graph, *, without: Collection[str] = ()) -> Graph:
     """View a cleaned graph with the defaults of its inputs as constants, and infer the shapes that follow.
 
-    Nothing is folded with them. Models with control flow stay as they are: the types in subgraphs would hold for the
-    defaults only.
+    Nothing is folded with them. Two kinds of models stay as they are. With control flow, the types in subgraphs would
+    hold for the defaults only. Where all inputs have defaults, some of them are a request's own data.
 
     Args:
         graph: The cleaned graph. Its model is changed in place.
@@ -24,7 +24,7 @@ def with_defaults_as_constants(graph: Graph, *, without: Collection[str] = ()) -
     """
     own = graph.model.graph
     values = [value for value in inputs_with_defaults(own) if value.name not in without and value.uses()]
-    if not values or any(True for node in graph.nodes for _ in subgraphs(node.op)):
+    if not values or len(values) == len(own.inputs) or any(True for node in graph.nodes for _ in subgraphs(node.op)):
         return graph
     hold_defaults(own, values)
     infer_shapes(graph.model)

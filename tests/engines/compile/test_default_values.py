@@ -177,6 +177,25 @@ def test_an_input_whose_shape_is_given_is_sent_and_its_nodes_stay_native(
     assert reasons == []
 
 
+def test_inputs_that_all_have_defaults_are_data_of_requests(
+    workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    source = workshop.write("""g (float[4] x, float[4] w) => (float[4] y)
+        <float[4] x = {1, 2, 3, 4}, float[4] w = {4, 3, 2, 1}> {
+        a = Add(x, w)
+        b = Exp(a)
+        y = Neg(b)
+    }""")
+
+    path = compiled(source, workshop.worker)
+
+    assert operators(path) == ["Add", "TrtNode"]
+    executable, reasons = counted(path)
+    for feeds in ({}, {"x": np.zeros(4, np.float32)}):
+        same(executable.run(feeds), plain(source, feeds))
+    assert reasons == []
+
+
 def test_models_with_control_flow_keep_nodes_that_read_defaults_native(
     workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:
