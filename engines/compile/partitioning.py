@@ -36,7 +36,9 @@ from partitioner import (
     partition_graph,
 )
 from partitioner.graph.view import subgraph_nodes
+from partitioner.model.default_values import inputs_with_defaults
 from partitioner.model.opset_versions import is_too_new
+from partitioner.passes.default_constants import keep_shapes_of_any_value, with_defaults_as_constants
 from partitioner.passes.shape_sources import complete_shapes, lacks_types
 
 logger = logging.getLogger(__name__)
@@ -74,9 +76,13 @@ def _partition_for(
     seconds = time.perf_counter() - start
     _warn_of_idle_globs(graph, wishes)
     what_if_frozen = None
+    replaceable = {value.name for value in inputs_with_defaults(graph.model.graph)}
     with SubprocessWorker() as worker:
+        graph = with_defaults_as_constants(graph, without=_given(options))
         partition = _partition_cleaned(graph, engine, options, cache, worker)
-        if any(value.is_initializer() for value in graph.inputs):
+        if replaceable:
+            shapes = tuple({n: s for n, s in one.items() if n not in replaceable} for one in options.shapes)
+            options = dataclasses.replace(options, shapes=shapes if any(shapes) else ())
             frozen = cleaned(source, options.shapes, freeze=True, as_if_fixed=True)
             what_if_frozen = partition.what_if_frozen(_partition_cleaned(frozen, engine, options, cache, worker))
     partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -105,10 +111,18 @@ def partition_source(context: CompileContext) -> Partition:
         ask(context.source.path)  # refused before anything is built
     if lacks_types(graph):
         graph = complete_shapes(graph, native_types(ask, context.folder), native=True)
+    if context.source.runs_natively:  # else nothing could answer a request that replaces a default
+        graph = with_defaults_as_constants(graph, without=_given(options))
     seconds = time.perf_counter() - start
     _warn_of_idle_globs(graph, options.partition)
     partition = _partition_cleaned(graph, context.engine, options, context.cache, context.worker)
+    keep_shapes_of_any_value(partition.graph)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
+
+
+def _given(options: CompileOptions) -> set[str]:
+    """Return the inputs that the user gives shapes for, because requests will send them."""
+    return {name for profile in options.shapes for name in profile}
 
 
 def _partition_cleaned(

@@ -22,6 +22,7 @@ from engines.precision.accuracy_budget import AccuracyBudget, Comparison
 from engines.runtime.executor import signature_of
 from engines.runtime.plan import PlanStage, plan_stages
 from partitioner import Graph, embedded_engine, load_model
+from partitioner.compiled.trtnode import view_with_engines
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +117,9 @@ def align(
         InvalidInputError: The inputs do not fit the model.
         EngineError: The reference is compiled, the model isn't, or one of them does not run on these inputs.
     """
-    graph = Graph.of(load_model(model))
-    signature = signature_of(graph)
+    compiled = load_model(model)
+    signature = signature_of(Graph.of(compiled))
+    graph = view_with_engines(compiled)
     feeds = signature.check(only_inputs(feeds, signature.inputs), None)
     stages = plan_stages(graph, dict.fromkeys(graph.names, True))
     if not any(stage.is_engine for stage in stages):

@@ -24,6 +24,7 @@ from engines.runtime.engine_loading import open_engine
 from engines.runtime.executor import interface_constants, open_executable
 from engines.runtime.plan import PlanStage, native_stage_model, plan_stages
 from partitioner import Graph, load_model
+from partitioner.compiled.trtnode import view_with_engines
 from partitioner.graph.view import specs
 
 RUNS = 11
@@ -64,7 +65,7 @@ def profile_layers(model: pathlib.Path, feeds: Mapping[str, np.ndarray], threads
         PartitionError: The file is no model.
         EngineError: A stage does not run on these feeds, or its library tells no times of layers.
     """
-    graph = Graph.of(load_model(model))
+    graph = view_with_engines(load_model(model))
     totals = _stage_totals(model, feeds, threads)
     values: dict[str, Any] = {**interface_constants(graph), **feeds}
     timed = []

@@ -25,6 +25,7 @@ from engines.errors import (
     EngineError,
     EngineRejectedError,
     ExecutionError,
+    InvalidInputError,
     ModelLoadError,
     NoFallbackError,
     OutOfRangeError,
@@ -46,8 +47,10 @@ from partitioner import (
     PartitionError,
     is_trtnode,
 )
+from partitioner.compiled.trtnode import view_with_engines
 from partitioner.graph.view import specs, subgraph_nodes
 from partitioner.model import protobuf_walk
+from partitioner.model.default_values import held_defaults
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto
 from partitioner.model.values import subgraphs
@@ -118,10 +121,15 @@ class Executable:
 
         Raises:
             ExecutionError: The run failed natively as well.
+            InvalidInputError: Another value replaces a default that only engines hold.
         """
         plan = self._plan
         if plan is None:
             return self._run_natively(feeds, outputs)
+        if plan.held_defaults and not plan.held_defaults.keys().isdisjoint(feeds):
+            if (replaced := _replaced(plan.held_defaults, feeds)) is not None:
+                return self._answer_replaced(replaced, feeds, outputs)
+            feeds = {name: value for name, value in feeds.items() if name not in plan.held_defaults}
         try:
             context = self._idle.pop()
         except IndexError:
@@ -143,6 +151,12 @@ class Executable:
         self._native = None
         if plan is not None and plan.gpu_programs is not None:
             plan.gpu_programs.close()
+
+    def _answer_replaced(self, name: str, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+        problem = f"Its engines hold the default of input {name!r} as a constant, and the request gives another value."
+        if not self.description["native_fallback"]:
+            raise InvalidInputError(f"{problem} There is no native path to answer instead; leave the input out.")
+        return self._fall_back(OutOfRangeError("replaced_initializer", problem), feeds, outputs)
 
     def _fall_back(
         self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
@@ -186,7 +200,7 @@ def open_executable(
     """Load a compiled model, or one without any TrtNode.
 
     Args:
-        model: The model; its TrtNodes' engines are loaded from it.
+        model: The model; its TrtNodes' engines are loaded from it. Defaults of inputs that these read become constants.
         native: A file that gives the same answers in ONNX Runtime, without engines.
         folder: Where sidecars are.
         threads: Threads of each engine and session; None leaves it to the libraries.
@@ -205,6 +219,8 @@ def open_executable(
     """
     graph = Graph.of(model)
     signature = signature_of(graph)
+    if use_engines:
+        graph = view_with_engines(model)
     load = functools.partial(_load_engines, graph, folder=folder, threads=threads, only=only, trust=trust, known=known)
     engines, envelopes, rejected = load() if use_engines else ({}, {}, [])
     keep = functools.partial(_keep_kernels, known, envelopes, engines) if known else lambda: None
@@ -339,13 +355,15 @@ def _load_plan(graph: Graph, signature: Signature, engines: Mapping[str, Engine]
     native = {s.name: native_stage_model(graph, s) for s in stages if not s.is_engine}
     for model in native.values():
         move_weights_inside(model)
+    held = _arrays(held_defaults(graph.model.graph))
     plan = LoadedPlan(
         stages=tuple(stages),
         engines=engines,
         sessions={name: NativeSession(model, threads=threads, name=name) for name, model in native.items()},
-        inputs=signature.inputs,
+        inputs=tuple(spec for spec in signature.inputs if spec.name not in held),
         outputs=signature.outputs,
         constants=interface_constants(graph),
+        held_defaults=held,
         boundary_types=boundary_types(stages, engines, (*signature.inputs, *signature.outputs)),
     )
     return dataclasses.replace(plan, gpu_programs=open_gpu_plan(plan, native))
@@ -353,8 +371,20 @@ def _load_plan(graph: Graph, signature: Signature, engines: Mapping[str, Engine]
 
 def interface_constants(graph: Graph) -> dict[str, np.ndarray]:
     """Return the values of outputs, and the defaults of inputs, that are initializers."""
-    values = (v for v in (*graph.inputs, *graph.outputs) if v.is_initializer())
+    return _arrays(v for v in (*graph.inputs, *graph.outputs) if v.is_initializer())
+
+
+def _arrays(values: Iterable[ir.Value]) -> dict[str, np.ndarray]:
     return {v.name or "": v.const_value.numpy() for v in values if v.const_value is not None}
+
+
+def _replaced(defaults: Mapping[str, np.ndarray], feeds: Mapping[str, Any]) -> str | None:
+    """Return the name of an input whose default a request replaces by another value, bit by bit; None if none."""
+    for name in defaults.keys() & feeds.keys():
+        default, given = defaults[name], feeds[name]
+        if (default.dtype, default.shape) != (given.dtype, given.shape) or default.tobytes() != given.tobytes():
+            return name
+    return None
 
 
 def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[str]) -> dict[str, Any]:

@@ -23,9 +23,10 @@ class LoadedPlan:
         stages: In order.
         engines: The engine of each engine stage, by stage name.
         sessions: The session of each native stage, by stage name.
-        inputs: Of the model.
+        inputs: Of the model, without those whose defaults are constants in the engines.
         outputs: Of the model.
         constants: Values of outputs that no stage computes, and defaults of inputs.
+        held_defaults: Defaults that are constants in the engines, by name of the model's input.
         boundary_types: Element types of boundary tensors that differ from those that the model declares.
         gpu_programs: The whole of it on a GPU's streams; None where its stages are handed arrays of the host.
     """
@@ -36,5 +37,6 @@ class LoadedPlan:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     constants: Mapping[str, np.ndarray]
+    held_defaults: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     boundary_types: Types = dataclasses.field(default_factory=dict)
     gpu_programs: GpuPrograms | None = None

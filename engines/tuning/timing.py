@@ -21,7 +21,8 @@ from engines.runtime.buffers import input_buffer
 from engines.runtime.engine_loading import load_engine_file, open_engine
 from engines.runtime.executor import Executable, interface_constants, open_executable
 from engines.runtime.plan import native_stage_model, plan_stages
-from partitioner import Graph, TensorSpec, load_model
+from partitioner import TensorSpec, load_model
+from partitioner.compiled.trtnode import view_with_engines
 
 ROUNDS = 41
 """Turns that each call gets. They are many and short, so that neighbours meet the same load of the machine."""
@@ -76,7 +77,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
     feeds = _first_sample(subject)
     if feeds is None:
         return None
-    graph = Graph.of(load_model(subject.compiled))
+    graph = view_with_engines(load_model(subject.compiled))
     stages = plan_stages(graph, {node.name: True for node in graph.nodes})
     share = seconds / sum(stage.is_engine for stage in stages)
     values = {**interface_constants(graph), **feeds}

@@ -1,7 +1,7 @@
 """The TrtNode: an ONNX node that carries an engine, and a function that holds the nodes it replaced.
 
 The node has domain ``ai.trtnode`` and its segment's name as ``overload``.
-Its inputs are the segment's run-time inputs, then the initializers that the segment reads.
+Its inputs are the segment's run-time inputs, then the initializers that the segment reads, defaults of inputs included.
 The function of the same domain, name and overload makes the model complete without engines.
 A runtime without TrtNodes runs the function's nodes.
 """
@@ -19,6 +19,7 @@ from partitioner.cut.segments import Segment
 from partitioner.errors import CompiledModelError
 from partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
+from partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
 from partitioner.model.values import is_constant, names_of, serialize_inferred, serialize_value
 
 DOMAIN_VERSION = 1
@@ -71,9 +72,12 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     compiled.name = graph.model.graph.name or "graph"
     if graph.model.graph.doc_string:
         compiled.doc_string = graph.model.graph.doc_string
-    compiled.input.extend(serialize_value(v) for v in graph.inputs)
-    compiled.output.extend(serialize_value(v) for v in graph.outputs)
-    compiled.initializer.extend(serialize_constant(v) for v in graph.model.graph.initializers.values())
+    interface = Interface.of(graph.model.graph)
+    compiled.input.extend(serialize_value(v) for v in interface.inputs)
+    compiled.output.extend(interface.outputs)
+    defaults = {v.name or "": v for v in interface.inputs if v.const_value is not None}
+    initializers = defaults | dict(graph.model.graph.initializers)
+    compiled.initializer.extend(serialize_constant(v) for v in initializers.values())
     compiled.node.extend(_ordered_nodes(graph, segments, engines))
     compiled.value_info.extend(_boundary_types(graph, segments))
     proto.metadata_props.extend(
@@ -105,6 +109,13 @@ def embedded_engine(op: ir.Node) -> EmbeddedEngine:
     return EmbeddedEngine(
         envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
     )
+
+
+def view_with_engines(model: ir.Model) -> Graph:
+    """View a compiled model as its engines were built, in place: the defaults that TrtNodes read are constants."""
+    read = {value for op in model.graph if is_trtnode(op) for value in op.inputs}
+    hold_defaults(model.graph, [value for value in inputs_with_defaults(model.graph) if value in read])
+    return Graph.of(model)
 
 
 def replaced_model(model: ir.Model, op: ir.Node, *, outputs: Sequence[ir.Value]) -> onnx.ModelProto:
@@ -246,7 +257,7 @@ def _function_proto(
 
 
 def _boundary_types(graph: Graph, segments: Sequence[Segment]) -> list[onnx.ValueInfoProto]:
-    declared = {v.name for v in (*graph.inputs, *graph.outputs)}
+    declared = {v.name for v in (*Interface.of(graph.model.graph).inputs, *graph.outputs)}
     inside = {node.name for segment in segments for node in segment.nodes}
     native = (v for node in graph.nodes if node.name not in inside for v in node.op.outputs)
     boundary = (v for segment in segments for v in segment.outputs)

@@ -1,7 +1,8 @@
 """Labels each node: an engine takes it, or it runs natively for a reason.
 
-From IR version 4, an initializer that is also a graph input is a run-time value and never part of an engine.
-The node that reads it stays native, and the reason names the option that makes it a constant.
+From IR version 4, an initializer that is also a graph input is a run-time value. ``passes.default_constants`` makes
+most of them constants for engines. A node that reads another stays native, and the reason names the option that makes
+it a constant.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from partitioner.cut.labels import ReasonCode, Verdict
 from partitioner.cut.placement import place_nodes
 from partitioner.cut.segments import Segment
 from partitioner.graph.view import Graph, Node
+from partitioner.model.default_values import held_defaults, inputs_with_defaults
+from partitioner.model.values import read_values
 
 MAX_OPERATORS = 12
 """Limit of operators to try, the most frequent ones first."""
@@ -47,7 +49,7 @@ class FrozenWhatIf:
 
     Attributes:
         initializers: Number of these initializers.
-        nodes: Number of nodes that run natively because they read one.
+        nodes: Number of nodes that read one.
         segments: Number of segments with constants instead.
         saved_ms: Estimated saving of time.
     """
@@ -63,6 +65,8 @@ def compare_frozen(
 ) -> FrozenWhatIf | None:
     """Compare a cut graph with the same one after ``freeze_initializers``; None where that gives engines nothing.
 
+    Where engines hold defaults as constants, that may still save segments: more can be folded.
+
     Args:
         graph: The graph.
         segments: Of the graph.
@@ -71,11 +75,14 @@ def compare_frozen(
     """
     inside = {node.index for segment in segments for node in segment.nodes}
     kept_native = sum(node.index not in inside and _reads_replaceable(node) for node in graph.nodes)
-    if not kept_native or not frozen_segments:
+    saves = kept_native or len(frozen_segments) < len(segments)
+    if not saves or not frozen_segments:
         return None
+    own = graph.model.graph
+    replaceable = {*inputs_with_defaults(own), *held_defaults(own)}
     return FrozenWhatIf(
-        initializers=sum(value.is_initializer() for value in graph.inputs),
-        nodes=kept_native,
+        initializers=len(replaceable),
+        nodes=sum(not replaceable.isdisjoint(read_values(node.op)) for node in graph.nodes),
         segments=len(frozen_segments),
         saved_ms=(_total_s(graph, segments) - _total_s(frozen, frozen_segments)) * 1e3,
     )

@@ -12,6 +12,7 @@ from onnx_ir.passes import common
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph
 from partitioner.model.values import subgraphs
 from partitioner.passes.constant_folding import fold_constants
+from partitioner.passes.contrib_operators import replace_contrib_gelu
 from partitioner.passes.shape_inference import infer_shapes
 
 logger = logging.getLogger(__name__)
@@ -113,11 +114,12 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
     remove_identities,
     state_axes,
     infer_shapes,
+    replace_contrib_gelu,
     fold_constants,
     remove_dead_nodes,
     infer_shapes,
 )
-"""The passes in order. Folding makes more shapes static, so shapes are inferred again after it."""
+"""The passes in order. Replacements and folding make more shapes known, so shapes are inferred again after them."""
 
 
 def clean_up(model: ir.Model) -> Graph:

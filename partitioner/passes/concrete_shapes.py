@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from partitioner.graph.view import TensorSpec
+from partitioner.model.default_values import INTERFACE
 from partitioner.passes.constant_folding import INTEGERS, MAX_ELEMENTS, fold_constants
 from partitioner.passes.shape_inference import infer_shapes
 
@@ -26,6 +27,7 @@ def concrete_model(
         values: Elements of integer inputs that the model computes shapes from. They become constants.
     """
     concrete = model.clone()
+    concrete.graph.meta.pop(INTERFACE, None)  # defaults are constants there like others
     _forget_symbols(concrete.graph)
     inputs = {value.name or "": value for value in concrete.graph.inputs}
     for name in inputs.keys() & shapes.keys():

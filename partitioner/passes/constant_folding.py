@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from partitioner.graph.extraction import single_node_model
+from partitioner.model.default_values import held_defaults
 from partitioner.model.values import dimensions, is_constant
 
 MAX_ELEMENTS = 1024
@@ -50,7 +51,10 @@ def fold_constants(model: ir.Model) -> None:
 
     ``PARTIAL_RULES`` propagates single elements of integer tensors through some operators.
     ``onnx.reference`` computes ``EXACT_OPS``, and ``EXACT_INTEGER_OPS`` on integers, if all inputs are constants.
+    A graph that holds defaults stays as it is, because requests may replace them.
     """
+    if held_defaults(model.graph):
+        return
     known: dict[ir.Value, Elements] = {}
     for op in list(model.graph):
         if op.domain or len(op.outputs) != 1:

@@ -64,8 +64,8 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--freeze-initializers",
         action="store_true",
-        help="make constants of initializers that are also graph inputs: more nodes run in engines, and a request that "
-        "sends such an input is refused",
+        help="make constants of initializers that are also graph inputs: more is computed once, and a request that "
+        "sends one is refused instead of answered natively",
     )
     group.add_argument(
         "--connected", action="store_true", help="segments without unrelated branches, though there are more of them"

@@ -20,6 +20,7 @@ from engines import (
     partition_model,
     prepare_model,
 )
+from engines.backends.shape_range import ShapeRange
 from partitioner import PartitionOptions
 from serving.cli.program import main
 from stand_in_workers import InProcessWorker
@@ -34,6 +35,8 @@ GRAPH = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)
     y = Neg(d)
 }"""
 FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+GIVEN = ({name: ShapeRange(low=(4,), best=(4,), high=(4,)) for name in ("w", "v")},)
+"""Shapes of the initializers: requests send them, so that no engine holds their values."""
 FROZEN = PartitionOptions(freeze_initializers=True)
 ENGINES = ["openvino", "reference", "tensorrt-rtx"]
 
@@ -81,8 +84,8 @@ def test_a_served_model_refuses_a_replacement(
         executable.run({**FEEDS, "v": np.zeros(4, np.float32)})
 
 
-def test_an_engine_for_a_replaceable_initializer_is_not_taken_for_one_of_a_constant(
-    source: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
+def test_an_engine_that_holds_a_default_is_the_engine_of_the_same_constant(
+    source: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     cache, worker = EngineCache(tmp_path / "cache", 10**9), InProcessWorker()
 
@@ -91,21 +94,12 @@ def test_an_engine_for_a_replaceable_initializer_is_not_taken_for_one_of_a_const
         model = compile_model(source, wishes, cache=cache, worker=worker)  # type: ignore[arg-type]
         return model.engines_built, model.engines_cached
 
-    assert [build(frozen=frozen) for frozen in (False, True, False, True)] == [(3, 0), (1, 0), (0, 3), (0, 1)]
-
-
-def test_a_replaceable_initializer_still_can_be_replaced_without_the_wish(
-    source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
-) -> None:
-    executable = load_executable(compiled(source, "openvino", workshop.worker))
-    feeds = {**FEEDS, "w": np.zeros(4, np.float32)}
-
-    same(executable.run(feeds), plain(source, feeds))
+    assert [build(frozen=frozen) for frozen in (False, True)] == [(1, 0), (0, 1)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_report_tells_how_many_segments_constants_would_make(engine: str, source: pathlib.Path) -> None:
-    _, report = partition_model(source, CompileOptions(engine=engine))
+    _, report = partition_model(source, CompileOptions(engine=engine, shapes=GIVEN))
 
     assert len(report.segments) == 3
     what_if = report.as_json()["what_if_frozen"]
@@ -116,6 +110,30 @@ def test_the_report_tells_how_many_segments_constants_would_make(engine: str, so
     }
     assert what_if["saved_ms"] > 0
     assert report.what_if == ()  # support for Add and Mul would not help
+
+
+def test_a_model_whose_defaults_are_constants_in_one_engine_has_no_such_what_if(source: pathlib.Path) -> None:
+    _, report = partition_model(source, CompileOptions(engine="openvino"))
+
+    assert len(report.segments) == 1
+    assert report.what_if_frozen is None
+
+
+def test_constants_that_fold_can_save_segments_beyond_defaults_in_engines(workshop: Workshop) -> None:
+    source = workshop.write("""g (float[2,4] x, int64[2] s) => (float[A,B] y) <int64[2] s = {4, 2}> {
+        a = Relu(x)
+        b = Reshape(a, s)
+        c = Exp(b)
+        sizes = Shape(b)
+        y = Reshape(c, sizes)
+    }""")
+
+    _, report = partition_model(
+        source, CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Shape",)))
+    )
+
+    assert report.what_if_frozen is not None
+    assert (len(report.segments), report.what_if_frozen.segments) == (2, 1)
 
 
 def test_a_model_of_constants_has_no_such_what_if(source: pathlib.Path) -> None:
@@ -137,7 +155,8 @@ def test_initializers_that_only_excluded_nodes_read_cost_no_segments(source: pat
 def test_explain_names_the_option_in_text_and_page(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = source.with_suffix(".html")
 
-    main(["explain", str(source), "--engine", "openvino", "--no-cache", "--html", str(page)])
+    shapes = ["--shape", "x:2x4", "--shape", "w:4", "--shape", "v:4"]
+    main(["explain", str(source), "--engine", "openvino", "--no-cache", "--html", str(page), *shapes])
 
     printed = " ".join(capsys.readouterr().out.split())
     assert "2 nodes read 2 initializers that a request may replace. " in printed

@@ -93,18 +93,18 @@ def test_the_backend_is_not_asked_about_what_no_engine_takes() -> None:
 NO_ENGINE = {
     "foreign-domain": (
         "float[3] y",
-        "y = com.microsoft.Gelu(x)",
+        "y = com.microsoft.FastGelu(x)",
         "FOREIGN_DOMAIN",
-        "Gelu belongs to domain 'com.microsoft', not to ONNX.",
+        "FastGelu belongs to domain 'com.microsoft', not to ONNX.",
     ),
     "control-flow": (
         "float[3] y",
         """y = If (c) <
             then_branch = then () => (float[3] t) { t = Relu(x) },
-            else_branch = else () => (float[3] e) { e = com.microsoft.Gelu(x) }
+            else_branch = else () => (float[3] e) { e = com.microsoft.FastGelu(x) }
         >""",
         "CONTROL_FLOW",
-        "In a subgraph, 'If:y/Gelu:e' runs natively: Gelu belongs to domain 'com.microsoft', not to ONNX.",
+        "In a subgraph, 'If:y/FastGelu:e' runs natively: FastGelu belongs to domain 'com.microsoft', not to ONNX.",
     ),
     "replaceable-default": (
         "float[3] y",

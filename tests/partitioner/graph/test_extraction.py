@@ -25,7 +25,7 @@ MODEL = """<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]> net (floa
     a = Add(x, w)
     b = Mul(a, z)
     c = Add(b, w)
-    n = com.microsoft.Gelu(c)
+    n = com.microsoft.FastGelu(c)
     y = Add(n, v)
 }"""
 
@@ -130,12 +130,12 @@ def test_functions_of_trtnodes_stay_out() -> None:
 
     model = extract_model(compiled, compiled.nodes, inputs=compiled.inputs, outputs=compiled.outputs)
 
-    assert [node.op_type for node in model.graph.node] == ["TrtNode", "Gelu", "TrtNode"]
+    assert [node.op_type for node in model.graph.node] == ["TrtNode", "FastGelu", "TrtNode"]
     assert not model.functions
 
 
 def test_external_data_comes_inside(tmp_path: pathlib.Path) -> None:
-    proto = parse(MODEL.replace("com.microsoft.Gelu", "Relu"))
+    proto = parse(MODEL.replace("com.microsoft.FastGelu", "Relu"))
     for tensor in proto.graph.initializer:
         tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name))
     onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)

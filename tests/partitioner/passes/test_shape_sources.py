@@ -30,7 +30,7 @@ STATIC = """<ir_version: 10, opset_import: ["": 21]> g (float[6, 4] x) => (float
     y = Tanh(bent)
 }"""
 FOREIGN = """<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g (float[N, 4] x) => (float[A, B] y) {
-    odd = com.microsoft.Gelu(x)
+    odd = com.microsoft.FastGelu(x)
     turned = Transpose(odd)
     y = Tanh(turned)
 }"""

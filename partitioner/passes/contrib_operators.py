@@ -1,0 +1,67 @@
+"""Replaces operators of ONNX Runtime's own domain by ONNX operators of the same meaning, which engines take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.passes.shape_inference import infer_shapes
+
+CONTRIB_DOMAIN = "com.microsoft"
+
+FIRST_OPSET_WITH_GELU = 20
+FIRST_OPSET_WITH_ERF = 9
+
+
+def replace_contrib_gelu(model: ir.Model) -> None:
+    """Replace Gelu of ONNX Runtime's domain, in place: by ONNX's own, or before opset 20 by x (1 + erf(x / √2)) / 2.
+
+    The formula holds constants of the input's type, so only float32 gets it. The types behind such a node follow from
+    its replacement.
+    """
+    opset = model.graph.opset_imports.get("", 0)
+    if opset >= FIRST_OPSET_WITH_GELU:
+        for op in _gelus(model):
+            op.domain = ""
+            op.version = None
+    elif opset >= FIRST_OPSET_WITH_ERF:
+        while known := [op for op in _gelus(model) if _reads_float32(op)]:
+            for op in known:
+                _write_formula(op)
+            infer_shapes(model)
+
+
+def _gelus(model: ir.Model) -> Iterator[ir.Node]:
+    nodes = list(model.graph.all_nodes())
+    return (op for op in nodes if op.domain == CONTRIB_DOMAIN and op.op_type == "Gelu")
+
+
+def _reads_float32(op: ir.Node) -> bool:
+    return len(op.inputs) == 1 and op.inputs[0] is not None and op.inputs[0].dtype == ir.DataType.FLOAT
+
+
+def _write_formula(op: ir.Node) -> None:
+    graph, (x,), result = op.graph, op.inputs, op.outputs[0]
+    assert isinstance(graph, ir.Graph)
+    assert x is not None
+    nodes: list[ir.Node] = []
+
+    def constant(name: str, number: float) -> ir.Value:
+        tensor = ir.tensor(np.array(number, np.float32), name=f"{result.name}/{name}")
+        value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape([]), const_value=tensor)
+        graph.register_initializer(value)
+        return value
+
+    def apply(op_type: str, *inputs: ir.Value) -> ir.Value:
+        node = ir.Node("", op_type, inputs, name=f"{op.name or result.name}/{op_type}_{len(nodes)}")
+        node.outputs[0].name = f"{result.name}/{op_type}_{len(nodes)}"
+        nodes.append(node)
+        return node.outputs[0]
+
+    error = apply("Erf", apply("Div", x, constant("root_of_2", math.sqrt(2))))
+    product = apply("Mul", x, apply("Add", error, constant("one", 1.0)))
+    half = apply("Mul", product, constant("half", 0.5))
+    ir.convenience.replace_nodes_and_values(graph, op, [op], nodes, [result], [half])
