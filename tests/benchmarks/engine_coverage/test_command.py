@@ -23,11 +23,14 @@ from partitioner import PartitionOptions
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
 WHOLE = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"
-CUT = """g (float[2, 4] x, float[4] w) => (float[2, 4] y) <float[4] w = {1, 2, 3, 4}> {
+CUT = """g (float[2, 4] x) => (float[2, 4] y) {
     a = Relu(x)
-    b = Add(a, w)
-    y = Exp(b)
+    b = Cast<to = 11>(a)
+    c = Exp(b)
+    d = Cast<to = 1>(c)
+    y = Neg(d)
 }"""
+WITH_DEFAULT = "g (float[2, 4] x, float[4] w) => (float[2, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }"
 REFUSED = "g (float[4] x) => (double[4] y) { a = Cast<to = 11>(x) y = Exp(a) }"
 
 
@@ -73,23 +76,27 @@ def test_each_model_is_built_in_segments_and_whole(models: pathlib.Path, capsys:
     assert whole is not None
     assert cut is not None
     assert (whole.nodes, whole.labelled, whole.engine_nodes, whole.engines) == (2, 2, 2, 1)
-    assert (cut.nodes, cut.labelled, cut.engine_nodes, cut.engines) == (3, 2, 2, 2)
+    assert (cut.nodes, cut.labelled, cut.engine_nodes, cut.engines) == (5, 2, 2, 2)
     assert (whole.is_one_engine, cut.is_one_engine) == (True, False)
     assert (cut.segments, cut.helper_segments, cut.build_calls, cut.refused_builds, cut.crashes) == (2, 2, 2, 0, 0)
     assert all(row.whole.built and row.ratio for row in rows.values())
     assert sums["models that the library builds whole"] == "1 of 2"
     printed = capsys.readouterr().out
     assert "one for all" in printed
-    assert "A request may replace 'w'" in printed
+    assert "is double, which TensorRT would compute in float32" in printed
 
 
-def test_options_of_the_partition_are_heeded(models: pathlib.Path) -> None:
-    _, rows, sums = run(models, "--only", "cut", "--freeze-initializers")
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_model_with_a_default_is_one_engine(frozen: bool, tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "models" / "default", WITH_DEFAULT)
 
-    found = rows["cut"].in_segments
+    _, rows, sums = run(tmp_path / "models", *(["--freeze-initializers"] if frozen else []))
+
+    found = rows["default"].in_segments
     assert found is not None
-    assert (found.nodes, found.engine_nodes, found.is_one_engine) == (3, 3, True)
+    assert (found.nodes, found.engine_nodes, found.is_one_engine) == (1, 1, True)
     assert sums["models that the library builds whole"] == "1 of 1"
+    assert json.loads((tmp_path / "figures.json").read_text())["options"]["freeze_initializers"] is frozen
 
 
 def test_narrowing_of_doubles_must_be_allowed(tmp_path: pathlib.Path) -> None:
