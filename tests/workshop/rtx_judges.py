@@ -11,11 +11,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from engines import BuildOptions, CompileOptions, Worker, compile_model
+from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile
 from engines.build import jobs
 from engines.errors import BuildError, EngineError, WorkerError
 from engines.inputs.source import cleaned
+from engines.tensorrt.library import TENSORRT_RTX
 from partitioner import Allowance, Graph, PartitionOptions, Report, expand_functions, extract_model, label_nodes
 from streams import profile_of, samples_of
 
@@ -95,13 +97,18 @@ def _outcome_of(report: Report) -> tuple[Outcome, tuple[str, ...]]:
 def _judge_whole(
     graph: Graph, refusals: tuple[str, ...], shapes: tuple[Profile, ...], worker: Worker, folder: pathlib.Path
 ) -> Judgement:
-    """Have the library build a whole model."""
+    """Have the library build a whole model for each GPU of a portable engine.
+
+    Where none is named, the library also takes what only some of them have, and the others refuse the engine.
+    """
+    portable = TensorRtOptions(targets=TENSORRT_RTX.portable)
     inputs = [value for value in graph.inputs if not value.is_initializer()]
     outputs = list(dict.fromkeys(graph.outputs))
     path = folder / "whole.onnx"
     path.write_bytes(extract_model(graph, graph.nodes, inputs=inputs, outputs=outputs).SerializeToString())
     try:
-        worker.call(jobs.build, TIMEOUT_S, ENGINE, path, folder / "whole.engine", BuildOptions(profiles=shapes))
+        options = BuildOptions(profiles=shapes, tensorrt=portable)
+        worker.call(jobs.build, TIMEOUT_S, ENGINE, path, folder / "whole.engine", options)
     except (BuildError, WorkerError) as error:
         outcome = Outcome.REFUSED if refusals else Outcome.BUILDER_REFUSES
         crashed = isinstance(error, WorkerError) and "crashed" in str(error)
