@@ -65,7 +65,7 @@ def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_
 def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
     name: str, simulate: Callable[..., Simulation], tmp_path: pathlib.Path
 ) -> None:
-    """Both TensorRT and the GPU are simulated."""
+    """Both TensorRT and the GPU are simulated. A shape that the parser reads otherwise is refused."""
     folder = _cases()[name]
     source, compiled = _source(folder, tmp_path), tmp_path / "compiled.onnx"
     requests = [inputs for inputs, _ in _requests(folder)]
@@ -76,7 +76,8 @@ def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
     model = compile_model(source, options, worker=InProcessWorker())
     model.save(compiled)
 
-    assert [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED] == []
+    failed = [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED]
+    assert [n for n in failed if "in ONNX it is" not in n.detail] == []
     _assert_stored_outputs(load_executable(compiled, trust=ANYONE), source, folder)
 
 
