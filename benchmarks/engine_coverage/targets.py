@@ -1,4 +1,4 @@
-"""What the figures of a whole collection should be, and are."""
+"""The figures of a whole collection, beside those that they should be."""
 
 from __future__ import annotations
 

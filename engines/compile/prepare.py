@@ -105,7 +105,7 @@ def prepare_model(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedModel:
-    """What a process has made of a model file for another one that opens it.
+    """A model file prepared by one process for another one that opens it.
 
     Attributes:
         compiled: The compiled file; None where the model's own file is opened.

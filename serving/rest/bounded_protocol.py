@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())
 
 UNWANTED_BYTES = 128 << 20
-"""What a client may go on to send once its answer is there. It is read and thrown away, for at most as long as a client
-may let the server wait; beyond that, the connection is reset."""
+"""Bytes that a client may go on to send once its answer is there. They are read and thrown away, for at most as long as
+a client may let the server wait; beyond that, the connection is reset."""
 PIPELINED = 64
 """Requests that may wait on one connection. What they send beyond is read in one piece, so reading can't bound them."""
 READER_TIMEOUT_S = 60
@@ -32,7 +32,7 @@ READER_TIMEOUT_S = 60
 
 
 class _Reading(enum.Enum):
-    """What the next byte belongs to."""
+    """The part of a request that the next byte belongs to."""
 
     NOTHING = enum.auto()
     HEADER = enum.auto()
@@ -183,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def is_ending(self) -> bool:
-        """Whether nothing more may be written."""
+        """True if nothing more may be written."""
         return self._is_ending
 
     def shutdown(self) -> None:
@@ -205,12 +205,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _answered(self) -> bool:
-        """Whether every request whose header is here has its answer."""
+        """True if every request whose header is here has its answer."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def _is_unwanted(self) -> bool:
-        """Whether what comes belongs to a request that has its answer."""
+        """True if what comes belongs to a request that has its answer."""
         return self._is_ending or (self._reading is _Reading.BODY and self._answered)
 
     def _begin_header(self) -> None:

@@ -15,7 +15,7 @@ ADDED_FIELDS = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What connections may take of the server.
+    """Limits of what connections may take of the server.
 
     Attributes:
         connections: How many may be open.

@@ -13,7 +13,7 @@ FRESH_S = 1.0
 
 
 class Phase(enum.IntEnum):
-    """What a connection waits for. Connections give way in this order; those of the last phase never do."""
+    """The event that a connection waits for. Connections give way in this order; those of the last phase never do."""
 
     HEADER = 0
     """For the rest of a header, or the client has its answer and sends on."""

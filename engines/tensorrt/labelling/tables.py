@@ -19,7 +19,7 @@ Rule = Callable[[Node], Verdict | None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ParserTable:
-    """What one library takes, beyond the rules that hold for all.
+    """The operators that one library takes, beyond the rules that hold for all.
 
     Attributes:
         title: The library's name in sentences.
