@@ -8,6 +8,9 @@ PYCUDA ?= build/pycuda
 PYCUDA_SECONDS ?= 1800
 MINUTES ?= 5
 SUITE ?= all
+# AVX2 or AVX512_CORE: tests compute as on a processor without newer instructions.
+ISA ?=
+HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
 .PHONY: setup serve predict test test-pycuda test-gpu conformance soak attacks fuzz bench results lint clean
 
@@ -27,7 +30,7 @@ predict: setup
 
 # All but the onnx backend suite, which computes its cases' results before it can name them: see conformance.
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules --ignore tests/conformance
+	$(HELD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules --ignore tests/conformance
 
 # pycuda itself, compiled once a user: some minutes. What can't be built in PYCUDA_SECONDS is skipped, and says so.
 test-pycuda: setup
@@ -40,7 +43,7 @@ test-gpu: setup
 
 # SUITE=openvino or SUITE=tensorrt-rtx runs the whole suite with that engine, and a sample of it with the others.
 conformance: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=$(SUITE)
+	$(HELD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance --conformance=$(SUITE)
 
 soak: setup
 	mkdir -p build

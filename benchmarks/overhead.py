@@ -48,7 +48,7 @@ def _pairs(folder: pathlib.Path, size: int) -> dict[str, tuple[Latencies, Latenc
     source = folder / f"relu_{size}.onnx"
     onnx.save(_model(size), source)
     compiled = folder / f"relu_{size}.compiled.onnx"
-    compile_model(source, CompileOptions(engine="openvino")).save(compiled)
+    compile_model(source, CompileOptions(engine="openvino", all_engines=True)).save(compiled)
     session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     feeds = {"x": np.random.default_rng(0).standard_normal((1, size)).astype(np.float32)}
     raw = {"engine": _raw_openvino(source, feeds["x"]), "native": lambda: session.run(None, feeds)}

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gzip
-import json
-import os
 import pathlib
 import sys
 import tempfile
@@ -22,20 +19,22 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.engine_coverage.collection import DESCRIPTION, Case, find_cases
 from benchmarks.environment import describe_environment
 from benchmarks.latency.interleaving import Latencies, measure
+from benchmarks.partition import collection
 from engines import CompileOptions, EngineCache, EngineError, Executable, Worker, compile_model, load_executable
 from engines.inputs.samples import find_samples
 from engines.onnxruntime.session import NativeSession
 from engines.runtime.executor import open_executable
 from partitioner import PartitionError, PartitionOptions, load_model
+from serving.cli.run import save_arrays
 
 LIMIT = 1.05
 CHAIN = "chain of 20"
 NATIVE_OP = "Sigmoid"
 """Operator between the segments of the chain."""
 
-COLLECTION = pathlib.Path(__file__).parents[2] / "shared" / "models"
 OTHERS = ("all native", "one engine", "minimum cut")
 WIDTH = 130
 
@@ -70,9 +69,10 @@ def main() -> int:
     table = Table("model", *OTHERS, "tuned", "engines", "chosen", "best", "tuned / best", title="p50 in ms")
     holds = True
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder, Worker() as worker:
-        for name, source in _models(pathlib.Path(folder)):
+        for case in _cases(pathlib.Path(folder)):
+            name = case.name
             try:
-                row = _measure(name, source, pathlib.Path(folder), worker)
+                row = _measure(case, pathlib.Path(folder), worker)
             except (EngineError, PartitionError) as error:
                 console.print(f"{name}: left out: {error}")
                 continue
@@ -91,23 +91,27 @@ def main() -> int:
     return 0 if holds else 1
 
 
-def _models(folder: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
-    """Return name and file of each model to measure."""
+def _cases(folder: pathlib.Path) -> list[Case]:
+    """Return the models to measure."""
     given = [pathlib.Path(argument) for argument in sys.argv[1:]]
     if given:
-        return [(path.parent.name if path.name.startswith("model.") else path.stem, path) for path in given]
-    collection = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", COLLECTION))
-    files = (path for p in ("model.onnx", "model.onnx.gz") for path in (collection / "models").glob(f"*/{p}"))
+        beside = [path.with_name(DESCRIPTION) for path in given]
+        return [
+            Case(name=str(path), model=path, description=description if description.exists() else None)
+            for path, description in zip(given, beside, strict=True)
+        ]
     chain = folder / "chain.onnx"
     onnx.save(_chain(), chain)
-    return [(CHAIN, chain), *sorted((path.parent.name, path) for path in files)]
+    return [Case(name=CHAIN, model=chain), *find_cases(collection.folder() / "models")]
 
 
-def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Worker) -> TuningRow | None:
-    source = _unpacked(source, folder)
-    samples = _samples(source, folder / "samples.npz")
-    native_ops = (NATIVE_OP,) if name == CHAIN else ()
-    options = CompileOptions(samples=samples, partition=PartitionOptions(native_ops=native_ops))
+def _measure(case: Case, folder: pathlib.Path, worker: Worker) -> TuningRow | None:
+    source = case.unpacked(folder)
+    samples = None if (request := case.request()) is None else folder / "samples.npz"
+    if samples is not None and request is not None:
+        save_arrays(samples, request)
+    native_ops = (NATIVE_OP,) if case.name == CHAIN else ()
+    options = CompileOptions(samples=samples, all_engines=True, partition=PartitionOptions(native_ops=native_ops))
     cache = EngineCache(folder / "cache", 10**10)
     plain, tuned = folder / "plain.onnx", folder / "tuned.onnx"
     compile_model(source, options, cache=cache, worker=worker).save(plain)
@@ -128,7 +132,7 @@ def _measure(name: str, source: pathlib.Path, folder: pathlib.Path, worker: Work
     latencies = measure(calls, rounds=41, seconds_per_round=0.04)
     cut = len(_segments(figures, "minimum cut"))
     kept = len(compiled.report.segments)
-    return TuningRow(name=name, latencies=latencies, cut=cut, kept=kept, chosen=figures["chosen"])
+    return TuningRow(name=case.name, latencies=latencies, cut=cut, kept=kept, chosen=figures["chosen"])
 
 
 def _segments(figures: Mapping[str, Sequence[Mapping[str, Sequence[str]]]], name: str) -> Sequence[str]:
@@ -137,27 +141,6 @@ def _segments(figures: Mapping[str, Sequence[Mapping[str, Sequence[str]]]], name
 
 def _with_engines(compiled: pathlib.Path, segments: Sequence[str]) -> Executable:
     return open_executable(load_model(compiled), compiled, folder=compiled.parent, shares_cores=True, only=segments)
-
-
-def _unpacked(model: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    if model.suffix != ".gz":
-        return model
-    unpacked = folder / "unpacked.onnx"
-    unpacked.write_bytes(gzip.decompress(model.read_bytes()))
-    return unpacked
-
-
-def _samples(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path | None:
-    """Write the inputs that a collection has beside a model as .npz; None if there are none, or not only tensors."""
-    case = source.parent / "case.json"
-    if not case.exists():
-        return None
-    request = json.loads(case.read_text(encoding="utf-8"))["data"][0]
-    if any(entry["kind"] != "tensor" for entry in request["inputs"].values()):
-        return None
-    with np.load(case.with_name(request["file"]), allow_pickle=False) as arrays:
-        np.savez(target, **{name: arrays[entry["key"]] for name, entry in request["inputs"].items()})
-    return target
 
 
 def _feeds(source: pathlib.Path, samples: pathlib.Path | None, executable: Executable) -> Mapping[str, np.ndarray]:

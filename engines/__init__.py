@@ -5,10 +5,9 @@ A public name is imported on first use, so that a light module such as ``engines
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import partitioner  # noqa: F401  (before anything imports onnx_ir)
+import partitioner.lazy_names  # its package comes before anything imports onnx_ir
 
 if TYPE_CHECKING:
     from engines.artifact.cache import EngineCache
@@ -92,16 +91,4 @@ _HOMES = {
 }
 """The module and the name there of each public name."""
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its home, on first use (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    globals()[name] = value = getattr(importlib.import_module(module), attribute)
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names, also those that nobody has used yet."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = partitioner.lazy_names.names_on_first_use(__name__, _HOMES)

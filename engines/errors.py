@@ -53,6 +53,17 @@ class NoFallbackError(ModelLoadError):
         )
 
 
+class ReferenceNeededError(ModelLoadError):
+    """Only onnx.reference has some nodes of a model, and it must not run here."""
+
+    def __init__(self, model: str, nodes: str) -> None:
+        EngineError.__init__(
+            self,
+            f"{model}: neither ONNX Runtime nor an engine has a kernel for {nodes}. onnx.reference runs them, slowly: "
+            "allow it with `reference: true` for this model in servable.yaml.",
+        )
+
+
 class AlreadyCompiledError(EngineError):
     """A model to compile holds TrtNodes already."""
 
@@ -103,6 +114,14 @@ class MemoryLimitError(ExecutionError):
         super().__init__(f"The request asks for more memory than models may use here: {reason.rstrip('.')}.")
 
 
+class LastResortError(ExecutionError):
+    """onnx.reference failed on a node that nothing else runs, so there is no use in trying again natively."""
+
+
+EMPTY_TENSOR = "empty_tensor"
+"""Reason of an ``OutOfRangeError`` about a tensor without elements."""
+
+
 class OutOfRangeError(ExecutionError):
     """An engine can't compute with these values; the native path can.
 
@@ -138,6 +157,15 @@ class WorkerTimeoutError(WorkerError):
 
     def __init__(self, work: str, timeout_s: float) -> None:
         super().__init__(f"{work} took longer than {timeout_s:g} s and was stopped.")
+
+
+class BusyMachineError(EngineError):
+    """Other programs took so much of the processor that times say nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Other programs keep this machine too busy to measure engines. Compile or load it again later."
+        )
 
 
 class ProcessStartError(EngineError):

@@ -55,9 +55,10 @@ class AddressError(ServingError):
     exit_code = 2
 
     def __init__(self, section: str, host: str, port: int, error: Exception) -> None:
+        option = "--port" if section == "grpc" else f"--{section}-port"
         super().__init__(
             f"can't listen on {host}:{port} ({_system_reason(error)}); "
-            f"change server.{section}.port or server.{section}.host, or stop what uses the port."
+            f"change server.{section}.port ({option}) or server.{section}.host (--host), or stop what uses the port."
         )
         self.section = section
         self.port = port
@@ -100,6 +101,13 @@ class UnservableModelError(ServingError):
     def __init__(self, model: str, problem: str) -> None:
         super().__init__(f"Model {model!r} can't be served: the protocol has {problem}. Run it with `trtnode run`.")
         self.model = model
+
+
+class InterfaceError(ServingError):
+    """A model has other inputs or outputs than its configuration says."""
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f"Model {model!r} has another interface than configured: {problem}.")
 
 
 class InvalidOutputError(ServingError):

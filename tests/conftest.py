@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import signal
 from collections.abc import Callable, Iterator
@@ -13,11 +14,13 @@ import pytest
 
 import simulated_machine
 from engines import Worker
+from engines.build.options import EVERY_ENGINE
 from serving.threads.grpc_event_engine import read_sockets_directly
 from simulated_tensorrt import Simulation
 
 
 def pytest_configure() -> None:
+    os.environ[EVERY_ENGINE] = "1"  # tests are about engines of tiny models, which are slower; see choosing_engines
     read_sockets_directly()  # as servers do
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start would inherit that
@@ -85,14 +88,21 @@ def worker() -> Iterator[Worker]:
 def one_builder(worker: Worker) -> Iterator[None]:
     """Has commands and servers in this process build engines in ``worker``. Each would start a child of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engines.compile.compiler.SubprocessWorker", lambda: contextlib.nullcontext(worker))
+        for module in ("compiler", "partitioning"):
+            patch.setattr(f"engines.compile.{module}.SubprocessWorker", lambda: contextlib.nullcontext(worker))
         yield
+
+
+@pytest.fixture
+def choosing_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options choose the engines that stay, as they do outside tests."""
+    monkeypatch.delenv(EVERY_ENGINE)
 
 
 @pytest.fixture(scope="module")
 def brief_tuning() -> Iterator[None]:
     """Tuning measures for moments: for tests about what is measured and told, whatever turns out to be faster."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("SEGMENTS_S", "CANDIDATES_S", "CLOSE_S"):
+        for name in ("SEGMENTS_S", "CANDIDATES_S", "CLOSE_S", "WHOLE_S", "PARTS_S", "SUBSET_S"):
             patch.setattr(f"engines.tuning.tuner.{name}", 0.1)
         yield

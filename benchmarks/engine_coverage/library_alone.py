@@ -21,7 +21,7 @@ class WholeBuild:
     """Outcome of one model.
 
     Attributes:
-        seconds: Time of the parse and of the build, as far as it came.
+        seconds: CPU time of the parse and of the build, as far as it came.
         built: True if there is an engine.
         crashed: True if the process ended, or took too long.
         problem: The library's words; empty if there is an engine.
@@ -54,7 +54,7 @@ def parse_and_build(model: pathlib.Path, profile: Profile) -> WholeBuild:
     trt = TENSORRT_RTX.find().module
     log = make_logger(trt)
     log.take()
-    start = time.perf_counter()
+    start = time.process_time()
     builder = new_builder(trt, log)
     network = new_network(trt, builder)
     parser = trt.OnnxParser(network, log)
@@ -63,7 +63,7 @@ def parse_and_build(model: pathlib.Path, profile: Profile) -> WholeBuild:
         config = builder.create_builder_config()
         _add_profile(builder, network, config, profile)
         plan = builder.build_serialized_network(network, config)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return WholeBuild(seconds=seconds, built=plan is not None, problem="" if plan else _reason(parser, log))
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import pathlib
 import tempfile
 import time
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.engine_coverage.collection import Case
 from benchmarks.engine_coverage.library_alone import TIMEOUT_S, WholeBuild, build_alone, start_library
 from benchmarks.partition.labelled_graph import LabelledGraph
 from benchmarks.partition.measure import GIVEN_UP
 from benchmarks.partition.peer_ort import prepare
-from engines import CompileOptions, EngineError, compile_model, partition_model
+from engines import CompileOptions, EngineCache, EngineError, compile_model, partition_model
 from engines.build import jobs
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.errors import BuildError, WorkerError
@@ -28,6 +29,9 @@ ENGINE = "tensorrt-rtx"
 
 COMPILE_TIMEOUT_S = 1800.0
 
+CACHE_BYTES = 2**33
+"""More than the engines of one model take."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InSegments:
@@ -39,13 +43,14 @@ class InSegments:
         segments: Number of segments before any was built.
         engines: Number of engines in the compiled model.
         engine_nodes: Number of nodes in them.
+        constant_nodes: Number of native nodes that compute from constants alone: once, when the model is loaded.
         build_calls: Number of builds, also of parts of refused segments.
         refused_builds: Number of builds that the library refused.
         crashes: Number of calls in which the library crashed or took too long.
         helper_segments: Number of segments, each a build call, that ONNX Runtime's partitioning helper makes of the
             same labels.
-        build_s: Time of the builds.
-        total_s: Time of the compilation.
+        build_s: CPU time of the builds that gave an engine.
+        total_s: CPU time of the compilation and of its worker, without refused builds.
         reasons: The reasons of native nodes, each with the number of nodes, the most frequent first.
     """
 
@@ -54,6 +59,7 @@ class InSegments:
     segments: int
     engines: int
     engine_nodes: int
+    constant_nodes: int
     build_calls: int
     refused_builds: int
     crashes: int
@@ -64,12 +70,12 @@ class InSegments:
 
     @property
     def is_one_engine(self) -> bool:
-        """True if one engine has all nodes."""
-        return self.engines == 1 and self.engine_nodes == self.nodes
+        """True if one engine has all nodes that a request computes."""
+        return self.engines == 1 and self.engine_nodes + self.constant_nodes == self.nodes
 
     @property
     def added_s(self) -> float:
-        """Time of everything but the builds: reading, labels, questions, checks, writing."""
+        """CPU time of everything but the builds: reading, labels, questions, checks, writing."""
         return self.total_s - self.build_s
 
 
@@ -117,15 +123,18 @@ def measure(case: Case, options: PartitionOptions) -> CoverageRow:
             whole = WholeBuild(seconds=0.0, built=False, problem="not asked")
             return CoverageRow(name=case.name, in_segments=None, whole=whole, problem=str(error))
         whole = build_alone(model, profile)
-        wishes = CompileOptions(engine=ENGINE, partition=options, shapes=(profile,) if profile else ())
+        wishes = CompileOptions(
+            engine=ENGINE, partition=options, shapes=(profile,) if profile else (), all_engines=True
+        )
         try:
-            return CoverageRow(name=case.name, in_segments=compile_counted(model, wishes), whole=whole)
+            cache = EngineCache(pathlib.Path(name) / "cache", CACHE_BYTES)
+            return CoverageRow(name=case.name, in_segments=compile_counted(model, wishes, cache), whole=whole)
         except (EngineError, PartitionError) as error:
             return CoverageRow(name=case.name, in_segments=None, whole=whole, problem=str(error))
 
 
-def compile_counted(model: pathlib.Path, options: CompileOptions) -> InSegments:
-    """Compile a model without a cache, and count.
+def compile_counted(model: pathlib.Path, options: CompileOptions, cache: EngineCache) -> InSegments:
+    """Compile a model with an empty cache, and count.
 
     Raises:
         EngineError: As ``compile_model``.
@@ -134,16 +143,19 @@ def compile_counted(model: pathlib.Path, options: CompileOptions) -> InSegments:
     worker = CountingWorker()
     with worker:
         worker.call(start_library, TIMEOUT_S)
-        start = time.perf_counter()
-        report = compile_model(model, options, worker=worker).report
-        total_s = time.perf_counter() - start
-    partition, _ = partition_model(model, options)
+        worker.seconds = 0.0
+        start = time.process_time()
+        report = compile_model(model, options, cache=cache, worker=worker).report
+        total_s = time.process_time() - start + worker.seconds
+    partition, _ = partition_model(model, options, cache=cache)
+    constant = set(itertools.compress(partition.graph.names, partition.graph.constant))
     return InSegments(
         nodes=report.nodes,
         labelled=report.supported_nodes,
         segments=len(partition.segments),
         engines=len(report.segments),
         engine_nodes=sum(len(segment.nodes) for segment in report.segments),
+        constant_nodes=sum(node.node in constant for node in report.native),
         build_calls=worker.build_calls,
         refused_builds=worker.refused_builds,
         crashes=worker.crashes,
@@ -161,30 +173,38 @@ class CountingWorker(SubprocessWorker):
         build_calls: Number of builds.
         refused_builds: Number of builds that the library refused.
         crashes: Number of calls that ended the process.
-        build_s: Time of the builds.
+        seconds: CPU time of the calls that returned.
+        build_s: CPU time of the builds among them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.build_calls = self.refused_builds = self.crashes = 0
-        self.build_s = 0.0
+        self.seconds = self.build_s = 0.0
 
     def call(self, function: Callable[P, R], timeout_s: float, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call as ``SubprocessWorker`` does, and count."""
         builds = function is jobs.build
-        start = time.perf_counter()
+        self.build_calls += builds
+        call: Callable[..., tuple[R, float]] = super().call
         try:
-            return super().call(function, timeout_s, *args, **kwargs)
+            result, seconds = call(timed, timeout_s, function, *args, **kwargs)
         except BuildError:
             self.refused_builds += builds
             raise
         except WorkerError:
             self.crashes += 1
             raise
-        finally:
-            if builds:
-                self.build_calls += 1
-                self.build_s += time.perf_counter() - start
+        self.seconds += seconds
+        self.build_s += seconds * builds
+        return result
+
+
+def timed(function: Callable[..., R], *args: Any, **kwargs: Any) -> tuple[R, float]:
+    """Call a function; returns its result, and the CPU time of all threads of this process meanwhile."""
+    start = time.process_time()
+    result = function(*args, **kwargs)
+    return result, time.process_time() - start
 
 
 def helper_segments(partition: Partition) -> int:

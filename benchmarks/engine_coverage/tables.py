@@ -29,7 +29,8 @@ def print_models(console: Console, rows: Sequence[CoverageRow]) -> None:
     console.print(table)
     console.print(
         "alone: the library on the whole file. builds: also of parts of refused segments. ORT helper: segments, each "
-        "one build, of ONNX Runtime's partitioning helper from the same labels. ratio: added s / alone s."
+        "one build, of ONNX Runtime's partitioning helper from the same labels. Seconds are of CPU time. "
+        "ratio: added s / alone s."
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.engine_coverage.measure import CoverageRow, InSegments
 
 LONG_S = 1.0
-"""Time of the library alone from which the added time is judged."""
+"""CPU time of the library alone from which the added time is judged."""
 
 MOST_ADDED = 2.0
 """Limit of the added time over that of the library alone."""
@@ -67,7 +67,7 @@ def check_targets(rows: Sequence[CoverageRow]) -> list[CoverageTarget]:
 
 def _added_time(rows: Sequence[CoverageRow]) -> CoverageTarget:
     ratios = {row.name: row.ratio for row in rows if row.ratio is not None and row.whole.seconds >= LONG_S}
-    text = f"time added to the builds, over the library alone (models over {LONG_S:g} s; at most {MOST_ADDED:g})"
+    text = f"CPU time added to the builds, over the library alone (models over {LONG_S:g} s; at most {MOST_ADDED:g})"
     if not ratios:
         return CoverageTarget(text=text, value="no such model")
     worst = max(ratios, key=lambda name: ratios[name] or 0.0)

@@ -33,7 +33,8 @@ class Recipe:
         threads: Threads of each engine; None for the libraries' choice.
         engine_bytes: Size of the engines in the file.
         precision: Precision of the engines.
-        compile_s: Time of the compilation, tuning included.
+        compile_s: Time of the compilation, measurements included.
+        about: What ``trtnode compile`` says about the compiled model; empty if nothing is compiled.
     """
 
     setting: str
@@ -44,6 +45,7 @@ class Recipe:
     engine_bytes: int = 0
     precision: str = "fp32"
     compile_s: float | None = None
+    about: str = ""
 
 
 class CandidateProcess:

@@ -77,8 +77,9 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         threads=arguments.threads,
         rounds=arguments.rounds,
         layers=arguments.layers,
+        tune=arguments.tune,
     )
-    result = LatencyResult(environment=describe_environment())
+    result = LatencyResult(environment={**describe_environment(), "compiled_with": plan.compiled_with})
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)

@@ -179,6 +179,7 @@ class Measurement:
             peak_rss_mb=facts.peak_rss_mb,
             precision=facts.recipe.precision,
             compile_s=facts.recipe.compile_s,
+            about=facts.recipe.about,
             quantiles_ms=tuple(times.percentile_ms(q) for q in QUANTILES),
         )
         if via == "process" or (setting, "process") not in latencies:

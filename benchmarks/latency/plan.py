@@ -18,6 +18,7 @@ class Plan:
         threads: Threads of each engine; None for the libraries' choice.
         rounds: Turns of each setting.
         layers: True to time layers, too.
+        tune: True to compile with ``--tune``.
     """
 
     precisions: Sequence[str]
@@ -27,6 +28,12 @@ class Plan:
     threads: int | None
     rounds: int
     layers: bool = False
+    tune: bool = False
+
+    @property
+    def compiled_with(self) -> str:
+        """The command whose options models are compiled with, beside their precision."""
+        return "trtnode compile --tune" if self.tune else "trtnode compile, without --tune"
 
     @property
     def steps(self) -> int:

@@ -15,6 +15,7 @@ from benchmarks.latency_report.results import NATIVE
 from engines import BuildOptions, EngineCache, Worker, compile_model
 from engines.backends.build_options import TensorRtOptions
 from engines.precision.options import Calibration
+from serving.cli.explain import sentences
 
 CACHE_BYTES = 10**11
 """Size of the cache, enough for one model's engines."""
@@ -35,12 +36,12 @@ def compile_recipes(
 ) -> list[Recipe]:
     """Compile for each precision, into files beside the source.
 
-    Engines are built and tuned anew, because results of an earlier run may be stale. Their process ends here, so it
+    Engines are built and measured anew, because results of an earlier run may be stale. Their process ends here, so it
     disturbs no measurement.
 
     Args:
         source: The model.
-        samples: An .npz with inputs to check and tune engines with.
+        samples: An .npz with inputs to check and measure engines with.
         calibration: An .npz with inputs to learn ranges from.
         plan: Precisions, engine and threads.
         step: Called with the name of each setting before its turn.
@@ -59,6 +60,7 @@ def compile_recipes(
                 preset,
                 engine=plan.engine,
                 samples=samples,
+                tune=plan.tune,
                 threads=plan.threads,
                 build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),
                 precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
@@ -77,6 +79,7 @@ def compile_recipes(
                 engine_bytes=compiled.engine_bytes,
                 precision=compiled.precision_effective,
                 compile_s=round(seconds, 3),
+                about=sentences(compiled.report),
             )
             recipes.append(recipe)
     return recipes

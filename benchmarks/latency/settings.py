@@ -14,13 +14,13 @@ from engines.precision.options import PrecisionOptions
 WITHOUT_BUDGET = AccuracyBudget(min_cosine=None)
 
 PRECISIONS: Mapping[str, CompileOptions] = {
-    "fp32": CompileOptions(tune=True),
+    "fp32": CompileOptions(),
     **{
-        name: CompileOptions(tune=True, precision=PrecisionOptions(asked=name, budget=WITHOUT_BUDGET))
+        name: CompileOptions(precision=PrecisionOptions(asked=name, budget=WITHOUT_BUDGET))
         for name in PRECISION_NAMES
         if name != "fp32"
     },
-    "auto": CompileOptions(tune=True, precision=PrecisionOptions(asked="auto")),
+    "auto": CompileOptions(precision=PrecisionOptions(asked="auto")),
 }
 """Options of the compilation for each precision. Only ``auto`` keeps to a budget of accuracy: random weights have thin
 margins, so the other precisions are measured whatever their accuracy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jinja2
 
 from benchmarks.latency_report.charts import BAR_HEIGHT, BARS_WIDTH, PANEL_HEIGHT, PANEL_WIDTH, draw_bars, draw_panels
-from benchmarks.latency_report.results import NATIVE, LatencyResult, geometric_means
+from benchmarks.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("benchmarks.latency_report"),
@@ -32,6 +32,7 @@ def render_page(result: LatencyResult) -> str:
         result=result,
         hues={setting: index for index, setting in enumerate(settings)},
         native=NATIVE,
+        compiled_with=compiled_with(result),
         means=geometric_means(result.rows),
         networks={row.network for row in result.rows},
         bars=draw_bars(result.rows),

@@ -17,6 +17,7 @@ from benchmarks.latency_report.results import (
     NATIVE,
     LatencyResult,
     LatencyRow,
+    compiled_with,
     geometric_means,
     interval_text,
     read_result,
@@ -126,7 +127,8 @@ def _environment(result: LatencyResult) -> Iterator[str]:
     )
     yield (
         f"onnxruntime {versions['onnxruntime']}, openvino {versions['openvino']}, Python {environment['python']}, "
-        f"threads: {', '.join(str(count or 'the default of each library') for count in threads)}."
+        f"threads: {', '.join(str(count or 'the default of each library') for count in threads)}; "
+        f"compiled with `{compiled_with(result)}`."
     )
 
 

@@ -43,11 +43,12 @@ class LatencyRow:
         engine_bytes: Size of the engines in the file.
         peak_rss_mb: Peak memory of a fresh process that has loaded the model and answered, libraries included.
         precision: Precision of the engines, which may differ from the requested one.
-        compile_s: Time to compile, tuning included; None if nothing is compiled.
+        compile_s: Time to compile, measurements included; None if nothing is compiled.
         over_process_ms: Time over gRPC less that of the same setting in process, a median over rounds.
         over_native_ms: That, less the same of native, a median over rounds; then the ends of its 95 % bootstrap
             interval.
         quantiles_ms: Latencies at 0, 2.5, 5, ... 100 %.
+        about: What ``trtnode compile`` says about the compiled model; empty if nothing is compiled.
     """
 
     network: str
@@ -74,6 +75,7 @@ class LatencyRow:
     over_process_ms: float | None = None
     over_native_ms: tuple[float, float, float] | None = None
     quantiles_ms: tuple[float, ...] = ()
+    about: str = ""
 
     @property
     def key(self) -> RowKey:
@@ -150,6 +152,11 @@ class LatencyResult:
     def as_json(self) -> bytes:
         """Return the result as one JSON object; numbers that are not finite are null."""
         return _RESULT.dump_json(self)
+
+
+def compiled_with(result: LatencyResult) -> str:
+    """Return the command whose options models were compiled with. Earlier runs don't say, and tuned all models."""
+    return str(result.environment.get("compiled_with", "trtnode compile --tune"))
 
 
 def interval_text(figures: tuple[float, float, float]) -> str:

@@ -13,7 +13,14 @@ from rich.table import Table
 
 from benchmarks.latency_report.charts import group_rows
 from benchmarks.latency_report.regression import RunComparison
-from benchmarks.latency_report.results import NATIVE, LatencyResult, LatencyRow, geometric_means, interval_text
+from benchmarks.latency_report.results import (
+    NATIVE,
+    LatencyResult,
+    LatencyRow,
+    compiled_with,
+    geometric_means,
+    interval_text,
+)
 
 TEXTS = ("model", "setting", "engine", "in", "verdict")
 """Headings of columns with text, not figures."""
@@ -37,6 +44,9 @@ def print_result(result: LatencyResult, console: Console) -> None:
         f"load {environment['load_average']} before and {environment['load_average_after']} after",
         markup=False,
     )
+    console.print(f"Compiled with: {compiled_with(result)}", markup=False)
+    for about in dict.fromkeys(f"{row.setting}: {row.about}" for row in result.rows if row.about):
+        console.print(about, markup=False)
     console.print(_latencies(result.rows))
     if any(row.over_process_ms is not None for row in result.rows):
         console.print(_added(result.rows))

@@ -18,12 +18,13 @@ from benchmarks.partition import collection
 from benchmarks.partition.graphs import FAMILIES, generate, supports
 from benchmarks.partition.measure import CutRow, measure
 from benchmarks.partition.peers import ORT_HELPER, PEERS, PeerPartitioner, Prepare, load
-from benchmarks.partition.tables import print_collection, print_family, print_targets
-from benchmarks.partition.targets import check_targets
+from benchmarks.partition.tables import print_collection, print_commands, print_family, print_targets
+from benchmarks.partition.targets import check_commands, check_targets
+from benchmarks.partition.whole_command import CommandRow, measure_commands
 
 SIZES = (250, 1_000, 10_000, 100_000)
 SHARES = (0.01, 0.1, 0.3)
-COLLECTION = "collection"
+COLLECTION, COMMAND = "collection", "command"
 
 WIDTH = 130
 """Columns of the tables where the output is no terminal."""
@@ -38,20 +39,25 @@ def main() -> int:
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
     drivers, left_out = _load_peers(PEERS if arguments.peers else (ORT_HELPER,))
     rows: list[CutRow] = []
+    commands: list[CommandRow] = []
     for part in arguments.only:
-        if part != COLLECTION:
+        if part == COMMAND:
+            commands = measure_commands()
+            print_commands(console, commands)
+        elif part != COLLECTION:
             rows += _measure_family(console, part, arguments.sizes, drivers)
         elif collection.folder().is_dir():
             rows += _measure_collection(console, drivers)
         else:
             left_out.append("Real models are left out: TRTNODE_MODEL_COLLECTION names no folder.")
-    targets = check_targets(rows)
+    targets = [*check_targets(rows), *check_commands(commands)]
     print_targets(console, targets)
     for sentence in left_out:
         console.print(sentence)
     if arguments.json:
         facts = {
             "rows": [dataclasses.asdict(row) for row in rows],
+            "commands": [dataclasses.asdict(row) for row in commands],
             "bars": [dataclasses.asdict(target) for target in targets],
         }
         print(json.dumps({"environment": environment, **facts, "left_out": left_out}))
@@ -89,7 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.partition", description="Measures the cut.")
     parser.add_argument("--peers", action="store_true", help="also torch.fx (trtnode[bench]) and OpenVINO HETERO")
     parser.add_argument("--sizes", type=_sizes, default=SIZES, metavar="N,...", help="nodes of generated graphs")
-    parts = (*FAMILIES, COLLECTION)
+    parts = (*FAMILIES, COLLECTION, COMMAND)
     parser.add_argument("--only", type=_parts, default=parts, metavar="PART,...", help=f"of {', '.join(parts)}")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, the tables on stderr")
     return parser.parse_args()
@@ -101,7 +107,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _parts(text: str) -> tuple[str, ...]:
     parts = tuple(text.split(","))
-    if unknown := set(parts) - {*FAMILIES, COLLECTION}:
+    if unknown := set(parts) - {*FAMILIES, COLLECTION, COMMAND}:
         raise argparse.ArgumentTypeError(f"there is no {', '.join(sorted(unknown))}")
     return parts
 

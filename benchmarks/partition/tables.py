@@ -10,7 +10,8 @@ from rich.table import Table
 
 from benchmarks.partition.measure import OURS, CutRow
 from benchmarks.partition.peers import TORCH_FX
-from benchmarks.partition.targets import CutTarget, growth
+from benchmarks.partition.targets import CutTarget, cpu_ratios, growth
+from benchmarks.partition.whole_command import ORT, CommandRow
 
 
 def print_family(console: Console, family: str, rows: Sequence[CutRow]) -> None:
@@ -67,6 +68,26 @@ def print_collection(console: Console, rows: Sequence[CutRow]) -> None:
     console.print(table)
     whole = len({row.graph for row in rows}) - table.row_count
     console.print(f"{whole} more graphs need no second segment; the targets count them too.")
+
+
+def print_commands(console: Console, rows: Sequence[CommandRow]) -> None:
+    """Print the processes of each method on each file, with their ratio to ONNX Runtime's."""
+    table = Table(title="whole command")
+    for heading in ("graph", "nodes", "method", "CPU s", "wall s", "CPU ratio", "page MB"):
+        table.add_column(heading, justify="left" if heading in ("graph", "method") else "right", no_wrap=True)
+    ratios = dict(cpu_ratios(rows))
+    for row in rows:
+        table.add_row(
+            row.source,
+            f"{row.nodes:,}",
+            row.method,
+            f"{row.cpu_s:.2f}",
+            f"{row.wall_s:.2f}",
+            f"{ratios[row]:.2f}" if row in ratios else "",
+            "" if row.page_bytes is None else f"{row.page_bytes / 1e6:.2f}",
+            end_section=row.method == ORT,
+        )
+    console.print(table)
 
 
 def print_targets(console: Console, targets: Sequence[CutTarget]) -> None:

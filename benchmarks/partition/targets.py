@@ -9,14 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from benchmarks.partition.graphs import FAMILIES
 from benchmarks.partition.measure import OURS, CutRow
 from benchmarks.partition.peers import ORT_HELPER, TORCH_FX, PeerPartitioner
+from benchmarks.partition.whole_command import ORT, CommandRow
+from benchmarks.partition.whole_command import SIZES as COMMAND_SIZES
 
 MS_LIMITS = {10_000: 100.0, 100_000: 2_000.0}
 """Limits in milliseconds for labelling and cutting, by number of nodes."""
 
 GROWTH_SIZES = (10_000, 100_000)
 GROWTH_LIMIT = 1.2
+COMMAND_LIMIT = 1.0
+PAGE_MB_LIMIT = 3.0
 FX_NODES, FX_FACTOR = 1_000, 100.0
 CONST_FED_LIMIT = 0.5
+
+Row = CutRow | CommandRow
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,30 @@ def check_targets(rows: Sequence[CutRow]) -> list[CutTarget]:
     ]
 
 
+def check_commands(rows: Sequence[CommandRow]) -> list[CutTarget]:
+    """Compare whole commands with a plain load of the same file by ONNX Runtime."""
+    pages = [(row, row.page_bytes / 1e6) for row in rows if row.page_bytes is not None]
+    return [
+        *(
+            _most(
+                f"whole explain of {size:,} nodes: at most {COMMAND_LIMIT} x the CPU time of onnxruntime's load",
+                ((row, ratio) for row, ratio in cpu_ratios(rows) if row.nodes == size),
+                COMMAND_LIMIT,
+                "{:.2f} x",
+            )
+            for size in COMMAND_SIZES
+        ),
+        _most(f"its page: at most {PAGE_MB_LIMIT:.0f} MB", pages, PAGE_MB_LIMIT, "{:.2f} MB"),
+    ]
+
+
+def cpu_ratios(rows: Iterable[CommandRow]) -> list[tuple[CommandRow, float]]:
+    """Return our rows, each with the ratio of its CPU time to that of ONNX Runtime on the same file."""
+    rows = list(rows)
+    loads = {(row.source, row.nodes): row.cpu_s for row in rows if row.method == ORT}
+    return [(row, row.cpu_s / loads[row.source, row.nodes]) for row in rows if row.method != ORT]
+
+
 def growth(rows: Iterable[CutRow]) -> Mapping[tuple[str, float], tuple[CutRow, float]]:
     """Return our growth exponents by family and share of native nodes, each with the row of the larger graph."""
     ours = {row.graph: row for row in rows if row.method == OURS and row.ms}
@@ -85,7 +115,7 @@ def growth(rows: Iterable[CutRow]) -> Mapping[tuple[str, float], tuple[CutRow, f
     return found
 
 
-def name_graph(row: CutRow) -> str:
+def name_graph(row: Row) -> str:
     """Return a graph's family, size and share of native nodes as text."""
     return f"{row.source}, {row.nodes:,} nodes, {row.native_share:.0%} native"
 
@@ -114,7 +144,7 @@ def _coverage(row: CutRow) -> float:
     return row.score.coverage if row.score is not None else 0.0
 
 
-def _most(text: str, found: Iterable[tuple[CutRow, float]], limit: float, form: str) -> CutTarget:
+def _most(text: str, found: Iterable[tuple[Row, float]], limit: float, form: str) -> CutTarget:
     return _target(text, max(found, key=lambda pair: pair[1], default=None), form, lambda value: value <= limit)
 
 
@@ -122,7 +152,7 @@ def _least(text: str, found: Iterable[tuple[CutRow, float]], limit: float, form:
     return _target(text, min(found, key=lambda pair: pair[1], default=None), form, lambda value: value >= limit)
 
 
-def _target(text: str, worst: tuple[CutRow, float] | None, form: str, reached: Callable[[float], bool]) -> CutTarget:
+def _target(text: str, worst: tuple[Row, float] | None, form: str, reached: Callable[[float], bool]) -> CutTarget:
     if worst is None:
         return CutTarget(text=text, worst="", holds=None)
     row, value = worst

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -15,6 +16,7 @@ import grpc
 
 from benchmarks.server_process import free_port, wait_until_ready
 from benchmarks.soak.expected_answers import SoakModel
+from engines.build.options import EVERY_ENGINE
 
 GRACE_S = 30.0
 
@@ -41,7 +43,9 @@ class ServerProcess:
         config.write_text(_config(models, folder, port, http_port), encoding="utf-8")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)], stderr=log
+                [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)],
+                stderr=log,
+                env={**os.environ, EVERY_ENGINE: "1"},  # its models are small, so engines would go
             )
 
     def __enter__(self) -> ServerProcess:

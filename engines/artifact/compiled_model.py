@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 
 import onnx
+import onnx_ir as ir
 
 from engines.artifact.checksum import stamp_checksum
 from engines.artifact.files import write_model
@@ -30,7 +32,8 @@ class CompiledModel:
         engines_cached: Number of engines from the cache.
         engine_bytes: Size of all engines.
         engines_stripped: Number of engines without weights, which take those of the nodes that they replace.
-        native_fallback: True if ONNX Runtime runs the model where an engine can't.
+        native_fallback: True if ONNX Runtime runs the model where an engine can't, with ``reference_nodes`` or without.
+        reference_nodes: Operators of nodes that neither ONNX Runtime nor an engine has a kernel for.
     """
 
     model: onnx.ModelProto
@@ -42,6 +45,7 @@ class CompiledModel:
     engine_bytes: int
     engines_stripped: int = 0
     native_fallback: bool = True
+    reference_nodes: tuple[str, ...] = ()
 
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.
@@ -54,7 +58,9 @@ class CompiledModel:
                 "Engines without weights need those of the model. Build them with weights, or keep these."
             )
         strip_fallback(self.model)
-        self.model.metadata_props.append(onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none"))
+        kept = [entry for entry in self.model.metadata_props if entry.key != NATIVE_FALLBACK]
+        del self.model.metadata_props[:]
+        self.model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none")))
         return dataclasses.replace(self, native_fallback=False)
 
     def save(self, path: pathlib.Path) -> None:
@@ -68,4 +74,23 @@ class CompiledModel:
 
 
 NATIVE_FALLBACK = "trtnode.native_fallback"
-"""Key of a model's property that says ``none`` where ONNX Runtime can't run the model."""
+"""Key of a model's property. It says ``none`` where only engines run the model, and ``reference`` where ONNX Runtime
+runs it together with onnx.reference."""
+
+REFERENCE_NODES = "trtnode.reference"
+"""Key of a model's property that lists the nodes that ONNX Runtime has no kernel for, and onnx.reference runs: a JSON
+object with the operator of each, by the name of its first result. Engines may run some of them."""
+
+
+def has_native_fallback(model: ir.Model) -> bool:
+    """Return whether something else than engines runs a model."""
+    return model.metadata_props.get(NATIVE_FALLBACK) != "none"
+
+
+def listed_reference_nodes(model: ir.Model) -> dict[str, str]:
+    """Return what the file of a model lists under ``REFERENCE_NODES``; empty if it can't be read."""
+    try:
+        nodes = json.loads(model.metadata_props.get(REFERENCE_NODES, "{}"))
+    except ValueError:
+        return {}
+    return {name: str(operator) for name, operator in nodes.items()} if isinstance(nodes, dict) else {}

@@ -9,6 +9,8 @@ EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 
+NanAnswer: TypeAlias = Literal["native", "engine"]
+
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
 
 AUTO: Literal["auto"] = "auto"
@@ -23,6 +25,9 @@ LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
 ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
 
 PRECISION_NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
+
+NAN_ANSWERS: tuple[NanAnswer, ...] = get_args(NanAnswer)
+"""Who answers requests with NaN or infinity in their inputs."""
 
 ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
 
@@ -41,8 +46,11 @@ ONLY_ON_THE_GPU = {
 }
 """Compute capabilities of GPUs that TensorRT alone builds for, on a machine that has one; and GPUs that have them."""
 
-CALIBRATION_METHODS = ("minmax", "moving-average", "entropy", "percentile")
+CALIBRATION_METHODS = ("mean", "minmax", "moving-average", "entropy", "percentile")
 """Built-in ones. Installed packages may add others."""
+
+RANGES_SUFFIX = ".json"
+"""Of a calibration table; samples are never JSON."""
 
 ALLOWANCES = ("data-dependent", "narrow-double")
 """Values of ``partitioner.Allowance``, which can't be imported without its libraries."""

@@ -114,6 +114,7 @@ class Backend(Protocol):
         name: As in options and envelopes.
         trusted_ops: Operators whose engines are used without a check where nothing else can compute them.
         needs_shapes: True if engines run only on shapes that they were built for.
+        on_cpu: True if engines compute on the processor, whose times the report estimates.
         build_options: Names of the ``TensorRtOptions`` that its builder takes.
         profiling_options: An engine that is loaded with these options in its envelope reports the times of its layers,
             if the library has them (``engines.backends.layer_times``).
@@ -122,6 +123,7 @@ class Backend(Protocol):
     name: str
     trusted_ops: frozenset[str]
     needs_shapes: bool
+    on_cpu: bool
     build_options: frozenset[str]
     profiling_options: Mapping[str, str]
 

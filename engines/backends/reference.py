@@ -1,7 +1,7 @@
 """The reference backend, onnx.reference: slow, without a library beyond onnx, and exact to the specification.
 
 Its engine bytes are the segment's ONNX model. Tests compare every other backend with it, and run the code above a
-backend on it.
+backend on it. ``ReferenceSession`` is the last resort for nodes that nothing else has a kernel for.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class ReferenceBackend:
     name = "reference"
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = False
+    on_cpu = True
     build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {}
 
@@ -109,19 +110,19 @@ class ReferenceBackend:
 
 
 class ReferenceSession:
-    """A whole model in onnx.reference, which checks engines where native execution refuses the model.
+    """A model in onnx.reference, which runs and checks what native execution refuses.
 
     Attributes:
         outputs: Names of the outputs.
     """
 
-    def __init__(self, model: pathlib.Path) -> None:
+    def __init__(self, model: pathlib.Path | onnx.ModelProto) -> None:
         """Load a model.
 
         Raises:
             BuildError: The reference refuses it.
         """
-        proto = onnx.load(model)
+        proto = onnx.load(model) if isinstance(model, pathlib.Path) else model
         try:
             self._evaluator = ReferenceEvaluator(proto)
         except Exception as error:
@@ -133,6 +134,7 @@ class ReferenceSession:
 
         Raises:
             ExecutionError: The reference failed.
+            MemoryError: It asked for more memory than this process may use.
         """
         return _evaluate(self._evaluator, feeds, outputs)
 
@@ -174,5 +176,7 @@ def _evaluate(
 ) -> list[Any]:
     try:
         return list(evaluator.run(outputs, dict(feeds)))
+    except MemoryError:
+        raise
     except Exception as error:
         raise ExecutionError(f"onnx.reference: {error}") from error

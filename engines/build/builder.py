@@ -16,7 +16,7 @@ from engines.build.checker import EngineFile, fits
 from engines.build.context import CompileContext
 from engines.build.order import BuildOrder, BuildOrders
 from engines.errors import BuildError, UnknownShapeError, WorkerError
-from engines.onnxruntime.bfloat16 import with_float32_kernels
+from engines.precision.bfloat16 import with_float32_kernels
 from engines.precision.rewriting import FLOAT32, Setting, Transformed
 from engines.runtime.engine_loading import ORIGIN_SUFFIX
 from partitioner import Graph, ReasonCode, Segment

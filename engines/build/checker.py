@@ -19,6 +19,7 @@ from engines.build.order import BuildOrder
 from engines.build.tolerance import accumulates_quantized
 from engines.errors import EngineError, ModelLoadError, WorkerError
 from partitioner import Graph, ReasonCode, Segment, extract_model
+from partitioner.graph.qdq import DEQUANTIZE
 
 logger = logging.getLogger(__name__)
 
@@ -108,16 +109,27 @@ def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:
     envelope = Envelope.from_json(engine.envelope, segment.name)
     backend = get_backend(envelope.backend)
     reduced = envelope.precision_effective != "fp32"
+    accumulates = accumulates_quantized(node.op_type for node in segment.nodes)
     return jobs.BuiltSegment(
         name=segment.name,
         engine=engine.path,
         envelope=engine.envelope,
-        quantized=reduced or accumulates_quantized(node.op_type for node in segment.nodes),
+        quantized=reduced or accumulates,
+        steps=_steps(segment) if accumulates and not reduced else None,
         trusted=backend.trusted_ops.issuperset(node.op_type for node in segment.nodes),
     )
 
 
+def _steps(segment: Segment) -> dict[str, float]:
+    """Return the scale of outputs that DequantizeLinear makes, the smallest where it has several."""
+    producers = {v.name or "": v.producer() for v in segment.outputs}
+    scales = {n: op.inputs[1] for n, op in producers.items() if op is not None and op.op_type == DEQUANTIZE}
+    constants = {n: v.const_value.numpy() for n, v in scales.items() if v is not None and v.const_value is not None}
+    return {name: float(constant.min()) for name, constant in constants.items()}
+
+
 def _refusal(problem: str, *, lasting: bool) -> Refusal:
     """Return the refusal of a segment. It may last only where the inputs are the same each time."""
-    checked = problem != jobs.UNCHECKED
-    return Refusal(code=ReasonCode.INACCURATE, detail=problem, lasting=checked and lasting, divisible=checked)
+    checked = not problem.startswith(jobs.NOT_COMPARED)
+    code = ReasonCode.INACCURATE if checked else ReasonCode.UNCHECKED
+    return Refusal(code=code, detail=problem, lasting=checked and lasting, divisible=checked)

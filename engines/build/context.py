@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Iterator, Mapping
 
 from engines.artifact.cache import EngineCache
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.protocols import Backend
 from engines.backends.registry import get_backend, only_builds_reason
+from engines.build import jobs
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
-from engines.inputs.shape_profiles import sampled
+from engines.inputs.shape_profiles import sampled, sampled_at_points
 from engines.inputs.source import SourceModel
+from engines.onnxruntime.type_inference import shapes_by
 from partitioner import Graph, TensorSpec
 from partitioner.graph.view import specs
+from partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 NOBODY = "nobody"
 """The judge of engines that are built and not run."""
+
+TIMEOUT_S = 600.0
+
+PROBE_TIMEOUT_S = 120.0
+"""Longest time of the runs that show shapes, on all sizes that are tried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +67,48 @@ class CompileContext:
             return NOBODY
         return "native" if self.source.runs_natively else "reference"
 
+    def complete_natively(self, graph: Graph) -> Graph:
+        """Complete the types and shapes of a graph: as ONNX Runtime infers them, and then as runs show them."""
+        inputs, call = specs(graph.inputs), self.worker.call
+        given = sampled_at_points(inputs, self.options.shapes)
+
+        def infer(model: pathlib.Path) -> Mapping[str, TensorSpec]:
+            return call(jobs.infer_types, TIMEOUT_S, model)
+
+        def observe(model: pathlib.Path) -> Mapping[str, TensorSpec]:
+            return call(jobs.observe_shapes, PROBE_TIMEOUT_S, model, inputs, given)
+
+        graph = complete_shapes(graph, shapes_by(infer, self.folder, incomplete_values), native=True)
+        return complete_shapes(graph, shapes_by(observe, self.folder, foreign_values))
+
     def sampled_inputs(self, graph: Graph) -> tuple[TensorSpec, ...]:
         """Return the inputs of a graph, in the shapes that samples are generated in."""
         return sampled(specs(graph.inputs), self.options.shapes)
+
+
+@contextlib.contextmanager
+def open_context(
+    engine: str,
+    source: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    worker: SubprocessWorker | None,
+) -> Iterator[CompileContext]:
+    """Open the context of one compilation, in a temporary folder; attributes as of ``CompileContext``.
+
+    Args:
+        engine: Name of the backend, resolved.
+        source: The user's file.
+        options: The user's options.
+        cache: Place where engines and decisions are kept.
+        worker: Child process; None makes a temporary one.
+    """
+    with contextlib.nullcontext(worker) if worker else SubprocessWorker() as child, TemporaryFolder() as folder:
+        yield CompileContext(
+            source=SourceModel(path=source, origin=source),
+            options=options,
+            engine=engine,
+            cache=cache,
+            worker=child,
+            folder=folder,
+        )

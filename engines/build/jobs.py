@@ -6,32 +6,38 @@ Each job is a function of plain values, so that it can be sent to another proces
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import ModelReader, ModelReading
 from engines.backends.reference import ReferenceSession
 from engines.backends.registry import get_backend
-from engines.build.tolerance import accumulates_quantized, find_difference
-from engines.errors import BuildError, EngineError, ModelLoadError
+from engines.build.tolerance import accumulates_quantized, find_difference, find_excess
+from engines.errors import EMPTY_TENSOR, BuildError, EngineError, ModelLoadError
+from engines.inputs import shape_probe
 from engines.inputs.samples import Feeds, Runner, find_samples
 from engines.onnxruntime.session import NativeSession
+from engines.onnxruntime.type_inference import inferred_types
 from engines.runtime.buffers import input_buffer
 from engines.runtime.engine_loading import load_engine_file
 from engines.runtime.executor import Executable, open_executable
-from partitioner import TensorSpec, Verdict, load_model
+from engines.runtime.reference_nodes import evaluate_here, find_reference_nodes
+from engines.runtime.whole_model import open_refused
+from partitioner import TensorSpec, Verdict, clean_up, load_model
 
 logger = logging.getLogger(__name__)
 
+NOT_COMPARED = "It could not be compared with native execution: "
+"""Begins the sentence about an engine that no input could check."""
+
 UNCHECKED = (
-    "It could not be compared with native execution: the model runs on no generated input. "
-    "Give inputs that it runs on (compile --inputs IN.npz)."
+    f"{NOT_COMPARED}the model runs on no generated input. Give inputs that it runs on (compile --inputs IN.npz)."
 )
 
 
@@ -45,6 +51,8 @@ class BuiltSegment:
         envelope: Their envelope, as JSON.
         quantized: True if results are compared as those of quantized sums (``tolerance.accumulates_quantized``).
         trusted: True if the engine is used even where nothing can check it.
+        steps: The difference between neighbours among the values of quantized outputs, by name; None if the error is
+            not limited by it (``tolerance.find_excess``).
     """
 
     name: str
@@ -52,15 +60,41 @@ class BuiltSegment:
     envelope: str
     quantized: bool
     trusted: bool = False
+    steps: Mapping[str, float] | None = None
 
 
-def output_types(model: pathlib.Path) -> dict[str, tuple[str, Sequence[int | str | None]]]:
-    """Load a model natively and return the type and shape of its outputs.
+def check_loads(model: pathlib.Path) -> None:
+    """Load a model natively.
 
     Raises:
         ModelLoadError: ONNX Runtime refuses the model.
     """
-    return NativeSession(model, name=str(model)).value_types()
+    NativeSession(model, name=str(model))
+
+
+def infer_types(model: pathlib.Path) -> dict[str, TensorSpec]:
+    """Return the types and shapes of the outputs of a model, inner values among them, as ONNX Runtime infers them.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return inferred_types(open_observed(model))
+
+
+def observe_shapes(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], given: Sequence[Sequence[TensorSpec]]
+) -> dict[str, TensorSpec]:
+    """Return the types and shapes of the outputs of a model, inner values among them, as native runs show them.
+
+    Args:
+        model: The model.
+        inputs: Its inputs.
+        given: The inputs in each shape that the user gives.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return shape_probe.observe_shapes(open_observed(model), inputs, given)
 
 
 def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: BuildOptions) -> None:
@@ -107,7 +141,9 @@ def check_segments(
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    return _compare(open_observed(model), inputs, segments, given)
+    unfused = any(segment.steps is not None for segment in segments)
+    other = open_observed(model, unfused=True) if unfused else None
+    return _compare(open_observed(model), inputs, segments, given, other)
 
 
 def check_by_reference(
@@ -115,15 +151,38 @@ def check_by_reference(
 ) -> dict[str, str]:
     """Check as ``check_segments`` does, with onnx.reference, for a model that native execution refuses.
 
-    Where the reference doesn't run it either, only segments of trusted operators are accepted.
+    ONNX Runtime computes the nodes that it has kernels for. Where the reference doesn't run the others, only segments
+    of trusted operators are accepted.
     """
     try:
-        problems = _compare(ReferenceSession(model), inputs, segments, given)
+        problems = _compare(_open_with_reference(model), inputs, segments, given)
     except BuildError as error:
         logger.info("The reference can't check engines: %s", error)
         problems = {segment.name: UNCHECKED for segment in segments}
     trusted = {segment.name for segment in segments if segment.trusted}
-    return {name: problem for name, problem in problems.items() if problem != UNCHECKED or name not in trusted}
+    return {
+        name: problem
+        for name, problem in problems.items()
+        if not (problem.startswith(NOT_COMPARED) and name in trusted)
+    }
+
+
+def _open_with_reference(model: pathlib.Path) -> Runner:
+    """Open a model with as few nodes in onnx.reference as possible, else as a whole there.
+
+    Raises:
+        BuildError: onnx.reference refuses it.
+    """
+    try:
+        return open_refused(model, ModelLoadError(str(model), "some of its nodes are refused"), evaluate_here)
+    except ModelLoadError:
+        return ReferenceSession(model)
+
+
+def reference_nodes(model: pathlib.Path) -> dict[str, str]:
+    """Return the nodes of a model that run in onnx.reference, as ``find_reference_nodes`` does."""
+    graph = clean_up(load_model(model))
+    return find_reference_nodes(graph, graph.nodes)
 
 
 def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:
@@ -150,14 +209,23 @@ class _AsRunner:
 
 
 def _compare(
-    session: Runner, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+    session: Runner,
+    inputs: Sequence[TensorSpec],
+    segments: Sequence[BuiltSegment],
+    given: pathlib.Path | None,
+    other: NativeSession | None = None,
 ) -> dict[str, str]:
     samples = find_samples(session, inputs, given)
     if not samples:
         return {segment.name: UNCHECKED for segment in segments}
-    values = [{**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))} for feeds in samples]
-    problems = {segment.name: _check_segment(segment, values) for segment in segments}
+    values = [_values(session, feeds) for feeds in samples]
+    others = [_values(other, feeds) for feeds in samples] if other else values
+    problems = {segment.name: _check_segment(segment, values, others) for segment in segments}
     return {name: problem for name, problem in problems.items() if problem}
+
+
+def _values(session: Runner, feeds: Feeds) -> dict[str, Any]:
+    return {**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))}
 
 
 def check_compiled(
@@ -224,7 +292,8 @@ def _problem_of_engines(compiled: pathlib.Path, answers: Sequence[_Answer]) -> s
         problem = _first_difference(executable.run, answers)
     except EngineError as error:
         return str(error)
-    return problem or (f"its engines refuse sample inputs ({fallbacks[0]})" if fallbacks else None)
+    refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
+    return problem or (f"its engines refuse sample inputs ({refused})" if refused else None)
 
 
 def _first_difference(run: Callable[[Feeds], Mapping[str, Any]], answers: Sequence[_Answer]) -> str | None:
@@ -237,22 +306,42 @@ def _first_difference(run: Callable[[Feeds], Mapping[str, Any]], answers: Sequen
     return None
 
 
-def open_observed(model: pathlib.Path) -> NativeSession:
-    """Load a model with many outputs, without fusions if need be: some of ONNX Runtime's remove an output."""
+def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = True) -> NativeSession:
+    """Load a model with many outputs, without fusions if need be: some of ONNX Runtime's remove an output.
+
+    Args:
+        model: A file.
+        unfused: As of ``NativeSession``.
+        exact: As of ``NativeSession``.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
     try:
-        return NativeSession(model, name="the cleaned model")
+        return NativeSession(model, name="the cleaned model", unfused=unfused, exact=exact)
     except ModelLoadError:
         return NativeSession(model, name="the cleaned model", optimize=False)
 
 
-def _check_segment(segment: BuiltSegment, values: Sequence[Mapping[str, np.ndarray]]) -> str | None:
+def _check_segment(
+    segment: BuiltSegment, values: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
+) -> str | None:
     try:
         engine = load_engine_file(segment.name, segment.engine, segment.envelope)
-        for sample in values:
+        empty = [next((s.name for s in engine.inputs if sample[s.name].size == 0), None) for sample in values]
+        if all(empty):
+            return (
+                f"{NOT_COMPARED}{empty[0]!r} is empty on every input that was tried, and engines need at least one "
+                "element. Give inputs that fill it (compile --inputs IN.npz)."
+            )
+        filled = [name is None for name in empty]
+        for sample, other in itertools.compress(zip(values, others, strict=True), filled):
             engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
             for spec, actual in zip(engine.outputs, engine.run(), strict=True):
                 expected = input_buffer(sample, spec) if spec.dtype == ir.DataType.FLOAT16 else sample[spec.name]
                 problem = find_difference(expected, actual, quantized=segment.quantized)
+                if problem is None and segment.steps is not None:
+                    problem = find_excess(expected, other[spec.name], actual, step=segment.steps.get(spec.name))
                 if problem:
                     return f"{spec.name!r} is not what native execution gives: {problem}."
     except EngineError as error:

@@ -23,6 +23,7 @@ from engines.build.whole_model import Reading
 from engines.errors import WorkerError
 from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.graph.extraction import sampler_model
+from partitioner.graph.node_keys import NodeKey
 from partitioner.model.values import subgraphs
 
 logger = logging.getLogger(__name__)
@@ -62,13 +63,10 @@ def ask_library(
     said = _known.setdefault(key, {})
     if cache:
         said.update(cache.verdicts(key))
-    inside = {_hash(node): TAKEN for node in graph.nodes if node.name in reading.taken}
+    inside = {_hash(node): TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
     labels = label_nodes(graph, table, options)
-    new = {
-        _hash(node): node
-        for node in graph.nodes
-        if labels[node.name].supported and _can_stand_alone(graph, node) and _hash(node) not in said.keys() | inside
-    }
+    kinds = {node.key: node for node in graph.nodes if labels[node.name].supported and _can_stand_alone(graph, node)}
+    new = {key: node for node in kinds.values() if (key := _hash(node)) not in said.keys() | inside}
     if new:
         with TemporaryFolder() as folder:
             ask = functools.partial(_ask, worker, backend.name, folder / "nodes.onnx")
@@ -81,9 +79,13 @@ def ask_library(
 
 
 def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:
+    answers: dict[NodeKey, str] = {}
+
     def rule(node: Node) -> Verdict:
         verdict = label(node)
-        if verdict.supported and (answer := said.get(_hash(node), TAKEN)):
+        if verdict.supported and node.key not in answers:
+            answers[node.key] = said.get(_hash(node), TAKEN)
+        if verdict.supported and (answer := answers[node.key]):
             return _read_answer(answer)
         return verdict
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import os
 import pathlib
 
 from engines.backends.build_options import BuildOptions
 from engines.backends.shape_range import Profile
 from engines.precision.options import PrecisionOptions
 from partitioner import PartitionOptions
+
+EVERY_ENGINE = "TRTNODE_ALL_ENGINES"
+"""Environment variable that keeps all engines wherever options leave the choice open."""
+
+
+class Choice(enum.Enum):
+    """The rule by which engines stay in a model. Whatever it is, an engine that fails its check goes."""
+
+    TUNED = "chosen by a long measurement"
+    MEASURED = "chosen by a brief measurement"
+    ESTIMATED = "chosen by the estimate"
+    ALL = "all kept"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +43,30 @@ class CompileOptions:
     """Shapes of the model's inputs to build engines for, by name, once a profile."""
     build_timeout_s: float = 600.0
     """Longest time one engine may take to build."""
+    measure: bool = True
+    """True measures briefly on this machine, and keeps engines only where the model is faster with them. Without it,
+    those go that the estimate calls slower."""
     tune: bool = False
-    """True measures on this machine, and keeps an engine only where the model is faster with it."""
+    """True measures longer, and with more choices of engines."""
+    all_engines: bool = False
+    """True keeps engines that make the model slower, too."""
     threads: int | None = None
-    """Threads of each engine and session while tuning measures; None leaves it to the libraries."""
+    """Threads of each engine and session while they are measured; None leaves it to the libraries."""
     shares_cores: bool = False
-    """True if tuning measures as beside other models: native threads sleep between runs, so they wake later."""
+    """True measures as beside other models: native threads sleep between runs, so they wake later."""
+    reference: bool = True
+    """True if onnx.reference, which is slow, may run nodes that neither ONNX Runtime nor an engine has a kernel for."""
+
+    @property
+    def choice(self) -> Choice:
+        """The rule by which engines stay."""
+        if self.tune:
+            return Choice.TUNED
+        if self.all_engines or os.environ.get(EVERY_ENGINE):
+            return Choice.ALL
+        return Choice.MEASURED if self.measure else Choice.ESTIMATED
+
+    @property
+    def measures(self) -> bool:
+        """True if a measurement chooses the engines."""
+        return self.choice in (Choice.TUNED, Choice.MEASURED)

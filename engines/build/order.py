@@ -14,16 +14,13 @@ from engines.backends.build_environment import build_environment
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Backend
 from engines.backends.shape_range import Profile, profile_as_json
-from engines.build import jobs
 from engines.build.context import NOBODY, CompileContext
-from engines.build.whole_model import TIMEOUT_S, WholeModels
+from engines.build.whole_model import WholeModels
 from engines.errors import UnknownShapeError
 from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
-from engines.onnxruntime.type_inference import OutputTypes, native_types
 from engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
 from partitioner import Graph, PartitionOptions, Segment, extract_model, segment_hash
 from partitioner.graph.view import specs
-from partitioner.passes.shape_sources import complete_shapes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +172,9 @@ class BuildOrders:
         return tuple(segment_profile(segment, one, n) for n, one in enumerate(known))
 
     def _complete(self, graph: Graph) -> Graph:
-        """Complete the shapes of a graph whose inputs have fixed ones: by the engine library, then by ONNX Runtime."""
+        """Complete the shapes of a graph whose inputs have fixed ones: by the library, then by native execution."""
         context = self._context
         allow = context.options.partition.allow
         library = WholeModels(context.backend, context.cache, context.worker)
         graph = library.read(graph, functools.partial(context.backend.label, allow=allow), PartitionOptions()).graph
-        return complete_shapes(graph, native_types(self._ask_natively, context.folder), native=True)
-
-    def _ask_natively(self, path: pathlib.Path) -> OutputTypes:
-        return self._context.worker.call(jobs.output_types, TIMEOUT_S, path)
+        return context.complete_natively(graph)

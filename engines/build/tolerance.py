@@ -22,6 +22,12 @@ and round its result alone; native execution rounds between any two operators.""
 QUANTIZED_COSINE = 0.97
 """Smallest cosine of quantized results. They have no single right value: each runtime rounds sums differently."""
 
+NOISE_FACTOR = 3
+"""Allowed error of quantized results, as a multiple of that between two native computations that are both right."""
+
+STEPS = 255
+"""Steps of a quantized tensor, if it uses all of its range."""
+
 SUMMING_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "QLinearConv", "QLinearMatMul"})
 
 
@@ -29,6 +35,33 @@ def accumulates_quantized(op_types: Iterable[str]) -> bool:
     """Return whether nodes of these types quantize sums, so that one step of difference spreads from node to node."""
     found = set(op_types)
     return any("Quantize" in op or "QLinear" in op for op in found) and not found.isdisjoint(SUMMING_OPS)
+
+
+def find_excess(expected: Any, other: Any, actual: Any, *, step: float | None) -> str | None:
+    """Compare a quantized result with two native ones, whose difference is that of roundings alone.
+
+    Sums that saturate differ by more. The error is the root of the mean square.
+
+    Args:
+        expected: Result of native execution in integers.
+        other: Result of native execution in floating point between DequantizeLinear and QuantizeLinear.
+        actual: Result of the engine, like ``expected`` in shape and type.
+        step: The difference between two neighbours among quantized values; None if it is not known.
+
+    Returns:
+        None if the engine's error is at most one step, or not much more than that of the other; else a sentence.
+    """
+    if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "fiu" or not expected.size:
+        return None
+    right, engine = expected.astype(np.float64), actual.astype(np.float64)
+    if not np.isfinite(right).all():
+        return None
+    noise, error = (float(np.sqrt(np.mean(np.square(v - right)))) for v in (other.astype(np.float64), engine))
+    if step is None:
+        step = 1.0 if expected.dtype.kind in "iu" else float(np.ptp(right)) / STEPS
+    if error <= max(step, NOISE_FACTOR * noise):
+        return None
+    return f"its error is {error:.3g}, where one step is {step:.3g} and native roundings make up {noise:.3g}"
 
 
 def find_difference(expected: Any, actual: Any, *, quantized: bool = False) -> str | None:

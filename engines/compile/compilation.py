@@ -16,10 +16,11 @@ from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
 from engines.build.partition_builder import PartitionBuilder, verdicts
 from engines.compile.embedding import embed, with_tuning, without_engines
+from engines.compile.outcomes import remember_outcome
 from engines.compile.partitioning import partition_source
 from engines.errors import WorkerError
 from engines.inputs.samples import read_given
-from engines.runtime.executor import signature_of
+from engines.runtime.plan_loading import signature_of
 from engines.tuning.precision_stage import PrecisionStage
 from engines.tuning.tuner import Tuner
 from partitioner import Partition, ReasonCode, Verdict
@@ -89,9 +90,12 @@ class Compilation:
         while attempt.partition.segments:
             attempt = self._take_steps(attempt)
             if not attempt.refused:
+                remember_outcome(self._context, partition, attempt.partition)
                 return self._finish(attempt)
             attempt = attempt.without_refused()
-        return self._all_native(attempt)
+        compiled = self._all_native(attempt)
+        remember_outcome(self._context, partition, attempt.partition)
+        return compiled
 
     def _take_steps(self, attempt: Attempt) -> Attempt:
         steps: tuple[Callable[[Attempt], Attempt], ...] = (
@@ -149,8 +153,6 @@ class Compilation:
 
     def _tune(self, attempt: Attempt) -> Attempt:
         assert attempt.compiled is not None
-        if not self._context.source.runs_natively:
-            return attempt
         return dataclasses.replace(attempt, refused=self._tuner.find_slow_nodes(attempt.partition, attempt.compiled))
 
     def _finish(self, attempt: Attempt) -> CompiledModel:
@@ -162,9 +164,7 @@ class Compilation:
         return self._with_tuning(attempt, attempt.compiled)
 
     def _all_native(self, attempt: Attempt) -> CompiledModel:
-        context = self._context
-        context.worker.call(jobs.output_types, TIMEOUT_S, context.source.path)
-        compiled = without_engines(context, attempt.partition, built_now=self._builder.built_now)
+        compiled = without_engines(self._context, attempt.partition, built_now=self._builder.built_now)
         return self._with_tuning(attempt, compiled)
 
     def _with_tuning(self, attempt: Attempt, compiled: CompiledModel) -> CompiledModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -10,19 +9,16 @@ import pathlib
 
 from engines.artifact.cache import EngineCache
 from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.names import NATIVE
 from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
-from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext
+from engines.build.context import CompileContext, open_context
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.compile.compilation import Compilation
 from engines.compile.embedding import without_engines
 from engines.compile.partitioning import partition_model
 from engines.errors import BackendMissingError, ModelLoadError, NotRunHereError, OutputFileError
-from engines.inputs.source import SourceModel
 from engines.onnxruntime.compatibility import write_native_form
 from engines.tuning.precision_stage import check_engine
 
@@ -47,11 +43,13 @@ def compile_model(
     Returns:
         The compiled model. Segments run natively if they can't be built, or if their engine computes something else
         than native execution; the report says why. A model that ONNX Runtime refuses is compiled in its native form.
-        Where it has none, engines that onnx.reference confirms make a model without a native fallback.
+        Where it has none, the nodes that ONNX Runtime lacks run in engines or, if ``options`` let them, in
+        onnx.reference. If that lacks them too, engines make a model without a native fallback.
 
     Raises:
         PartitionError: The file is no model, or an option doesn't fit it.
         ModelLoadError: ONNX Runtime refuses the model, and its native form as well.
+        ReferenceNeededError: Only onnx.reference runs some nodes, and ``options`` don't let it.
         UnknownBackendError: There is no such engine.
         BackendMissingError: Its library is not installed, or does not run here.
         BuildOptionError: The library can't heed an option of the build.
@@ -74,18 +72,7 @@ def _compile_with(
 ) -> CompiledModel:
     _check_library(engine, options)
     try:
-        with (
-            contextlib.nullcontext(worker) if worker else SubprocessWorker() as child,
-            TemporaryFolder() as folder,
-        ):
-            context = CompileContext(
-                source=SourceModel(path=source, origin=source),
-                options=options,
-                engine=engine,
-                cache=cache,
-                worker=child,
-                folder=folder,
-            )
+        with open_context(engine, source, options, cache, worker) as context:
             return _compile_in_some_form(context)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")
@@ -120,7 +107,10 @@ def _check_runs_here(engine: str, options: CompileOptions) -> None:
 
 
 def _compile_in_some_form(context: CompileContext) -> CompiledModel:
-    """Compile the model as it is. Where ONNX Runtime refuses it, compile its native form, or for engines alone."""
+    """Compile the model as it is. Where ONNX Runtime refuses it, compile its native form.
+
+    A model without a native form is compiled for engines, with onnx.reference where that has what ONNX Runtime lacks.
+    """
     try:
         return _compile(context)
     except ModelLoadError as refusal:
@@ -130,15 +120,16 @@ def _compile_in_some_form(context: CompileContext) -> CompiledModel:
         except ModelLoadError:
             if context.unchecked:  # nothing here could run the model, so nothing could judge its engines
                 raise refusal from None
-            logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
-            alone = dataclasses.replace(source, runs_natively=False)
-            return _compile(dataclasses.replace(context, source=alone))
+            refused = dataclasses.replace(source, runs_natively=False)
+            compiled = _compile(dataclasses.replace(context, source=refused))
+            if not compiled.native_fallback:
+                logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
+            return compiled
         return _compile(dataclasses.replace(context, source=dataclasses.replace(source, path=rewritten)))
 
 
 def _compile(context: CompileContext) -> CompiledModel:
     if context.engine != NATIVE:
         return Compilation(context).run()
-    partition, _ = partition_model(context.source.path, context.options)
-    context.worker.call(jobs.output_types, TIMEOUT_S, context.source.path)
+    partition, _ = partition_model(context.source.path, context.options, worker=context.worker)
     return without_engines(context, partition, built_now=0)

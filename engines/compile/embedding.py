@@ -10,16 +10,21 @@ from typing import Any
 import onnx
 
 from engines.artifact.cache import builder_version
-from engines.artifact.compiled_model import NATIVE_FALLBACK, SHAPES, CompiledModel
+from engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, SHAPES, CompiledModel
 from engines.artifact.envelope import Envelope
 from engines.artifact.files import sha256_of_file
 from engines.backends.names import NATIVE
 from engines.backends.shape_range import profile_as_json
+from engines.build import jobs
 from engines.build.built_partition import BuiltPartition
+from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
-from engines.inputs.source import SourceModel
+from engines.compile.last_resort import native_reference_nodes, reference_nodes, with_reference_labels
+from engines.errors import ReferenceNeededError
+from engines.inputs.source import SourceModel, cleaned
+from engines.runtime.reference_nodes import count_operators
 from engines.tuning.precision_search import effective_precision
-from partitioner import Partition, Report
+from partitioner import Partition, Report, embed_engines
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto
@@ -38,7 +43,9 @@ def embed(
         built_now: Number of engines that this compilation has built so far.
     """
     source = context.source
-    report = built.partition.report(model=source.origin.name, engine=context.engine)
+    nodes = reference_nodes(context, built.partition.graph) if context.options.reference else {}
+    partition = with_reference_labels(built.partition, nodes)
+    report = partition.report(model=source.origin.name, engine=context.engine)
     report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked)
     engines = built.engines.values()
     model = built.embed()
@@ -46,7 +53,7 @@ def embed(
         profiles = json.dumps([profile_as_json(profile) for profile in context.options.shapes])
         model.metadata_props.append(onnx.StringStringEntryProto(key=SHAPES, value=profiles))
     return CompiledModel(
-        model=_stamped(model, source, report),
+        model=_stamped(model, source, report, nodes),
         report=report,
         engine=context.engine,
         precision_effective=effective_precision(engines),
@@ -54,33 +61,51 @@ def embed(
         engines_cached=sum(engine.cached for engine in engines),
         engine_bytes=sum(engine.path.stat().st_size for engine in engines),
         engines_stripped=sum(Envelope.from_json(e.envelope, e.key).is_stripped for e in engines),
-        native_fallback=source.runs_natively,
+        native_fallback=source.runs_natively or bool(nodes),
+        reference_nodes=tuple(node.op_type for node in native_reference_nodes(partition, nodes)),
     )
 
 
 def without_engines(context: CompileContext, partition: Partition, *, built_now: int) -> CompiledModel:
-    """Write the model as it is, with the report of a partition that has no segments.
+    """Write a model without engines, with the report of a partition that has no segments.
 
     Args:
         context: The compilation.
         partition: Labels of the model's nodes.
         built_now: Number of engines that this compilation has built.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model, and onnx.reference is of no help.
+        ReferenceNeededError: onnx.reference would help, and must not run.
     """
-    source = context.source
-    model = read_proto(source.path)
-    take_data_inside(source.path, protobuf_walk.tensors(model))
-    if context.options.partition.freeze_initializers:
-        _freeze(model)
-    report = partition.report(model=source.origin.name, engine=context.engine)
+    source, freeze = context.source, context.options.partition.freeze_initializers
+    # The partition's graph may hold shapes and defaults of inputs as constants, for engines.
+    graph = partition.graph if source.runs_natively else cleaned(source.path, (), freeze=freeze)
+    nodes = reference_nodes(context, graph)
+    if nodes and not context.options.reference:
+        raise ReferenceNeededError(str(source.origin), count_operators(nodes.values()))
+    if not nodes:
+        context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
+    model = embed_engines(graph, (), {}) if nodes else _as_it_is(context)
+    report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
     return CompiledModel(
-        model=_stamped(model, source, report),
+        model=_stamped(model, source, report, nodes),
         report=report,
         engine=NATIVE,
         precision_effective="fp32",
         engines_built=built_now,
         engines_cached=0,
         engine_bytes=0,
+        reference_nodes=tuple(nodes.values()),
     )
+
+
+def _as_it_is(context: CompileContext) -> onnx.ModelProto:
+    model = read_proto(context.source.path)
+    take_data_inside(context.source.path, protobuf_walk.tensors(model))
+    if context.options.partition.freeze_initializers:
+        _freeze(model)
+    return model
 
 
 def _freeze(model: onnx.ModelProto) -> None:
@@ -101,12 +126,16 @@ def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[s
     return dataclasses.replace(compiled, report=report, model=_stamped(compiled.model, source, report))
 
 
-def _stamped(model: onnx.ModelProto, source: SourceModel, report: Report) -> onnx.ModelProto:
+def _stamped(
+    model: onnx.ModelProto, source: SourceModel, report: Report, nodes: Mapping[str, str] | None = None
+) -> onnx.ModelProto:
     properties = {p.key: p.value for p in model.metadata_props}
     properties["trtnode.version"] = builder_version()
     properties["trtnode.source_sha256"] = sha256_of_file(source.origin)
     if not source.runs_natively:
-        properties[NATIVE_FALLBACK] = "none"
+        properties[NATIVE_FALLBACK] = "reference" if nodes else "none"
+    if nodes:
+        properties[REFERENCE_NODES] = json.dumps(nodes)
     properties["trtnode.report"] = json.dumps(report.as_json(), separators=(",", ":"))
     del model.metadata_props[:]
     model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())

@@ -8,21 +8,28 @@ import functools
 import logging
 import pathlib
 import time
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from engines.artifact.cache import EngineCache
 from engines.backends.build_options import BuildOptions
 from engines.backends.names import NATIVE
+from engines.backends.progress import Progress
+from engines.backends.progress import report as report_progress
 from engines.backends.registry import check_build_options, get_backend, with_next_engine
 from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext
+from engines.build.context import CompileContext, open_context
 from engines.build.library_verdicts import ask_library
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.build.whole_model import WholeModels
+from engines.compile.last_resort import label_reference_nodes
+from engines.compile.outcomes import recall_outcome
+from engines.inputs.shape_profiles import with_best_shapes
 from engines.inputs.source import cleaned
 from engines.onnxruntime.limits import native_limits
-from engines.onnxruntime.type_inference import OutputTypes, native_types
+from engines.tuning.tuner import Tuner
 from partitioner import (
     Graph,
     Node,
@@ -39,20 +46,27 @@ from partitioner.graph.view import subgraph_nodes
 from partitioner.model.default_values import inputs_with_defaults
 from partitioner.model.opset_versions import is_too_new
 from partitioner.passes.default_constants import keep_shapes_of_any_value, with_defaults_as_constants
-from partitioner.passes.shape_sources import complete_shapes, lacks_types
+from partitioner.passes.shape_sources import lacks_types
 
 logger = logging.getLogger(__name__)
 
 
 def partition_model(
-    source: pathlib.Path, options: CompileOptions, *, cache: EngineCache | None = None
+    source: pathlib.Path,
+    options: CompileOptions,
+    *,
+    cache: EngineCache | None = None,
+    worker: SubprocessWorker | None = None,
 ) -> tuple[Partition, Report]:
-    """Label and cut a model without building anything, as if inputs had the one shape that is given for them, if any.
+    """Label and cut a model as a compilation does, without building anything.
+
+    Nodes that the last compilation with these options took out of engines run natively here too.
 
     Args:
         source: The model.
         options: Options of the compilation.
-        cache: Place where the engine library's verdicts are looked up and kept.
+        cache: Place where the library's verdicts are looked up and kept, and where compilations record their outcome.
+        worker: Child process in which libraries are asked; None makes a temporary one.
 
     Raises:
         PartitionError: As ``compile_model``.
@@ -62,33 +76,74 @@ def partition_model(
         BackendMissingError: As ``compile_model``.
     """
     return with_next_engine(
-        options.engine, lambda engine: _partition_for(engine, source, options, cache), options.build
+        options.engine, lambda engine: _partition_for(engine, source, options, cache, worker), options.build
     )
 
 
 def _partition_for(
-    engine: str, source: pathlib.Path, options: CompileOptions, cache: EngineCache | None
+    engine: str,
+    source: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache | None,
+    worker: SubprocessWorker | None,
 ) -> tuple[Partition, Report]:
     check_build_options(engine, options.build)
-    start = time.perf_counter()
-    wishes = options.partition
-    graph = cleaned(source, options.shapes, freeze=wishes.freeze_initializers, as_if_fixed=True)
-    seconds = time.perf_counter() - start
-    _warn_of_idle_globs(graph, wishes)
-    what_if_frozen = None
-    replaceable = {value.name for value in inputs_with_defaults(graph.model.graph)}
-    with SubprocessWorker() as worker:
-        graph = with_defaults_as_constants(graph, without=_given(options))
-        partition = _partition_cleaned(graph, engine, options, cache, worker)
-        if replaceable:
-            shapes = tuple({n: s for n, s in one.items() if n not in replaceable} for one in options.shapes)
-            options = dataclasses.replace(options, shapes=shapes if any(shapes) else ())
-            frozen = cleaned(source, options.shapes, freeze=True, as_if_fixed=True)
-            what_if_frozen = partition.what_if_frozen(_partition_cleaned(frozen, engine, options, cache, worker))
-    partition = dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
-    report = partition.report(model=source.name, engine=engine)
+    with open_context(engine, source, options, cache, worker) as context:
+        start = time.perf_counter()
+        _report_step(0)
+        graph = _typed(context)
+        seconds = time.perf_counter() - start
+        _report_step(1)
+        _warn_of_idle_globs(graph, options.partition)
+        replaceable = {value.name for value in inputs_with_defaults(graph.model.graph)}
+        partition = _partition_cleaned(with_defaults_as_constants(graph, without=_given(options)), context)
+        demoted = recall_outcome(context, partition)
+        chosen, tuning = _as_measured_before(partition, context)
+        what_if_frozen = partition.what_if_frozen(_partition_frozen(context, replaceable)) if replaceable else None
     labelled_by = _source_of_labels(engine)
-    return partition, dataclasses.replace(report, labelled_by=labelled_by, what_if_frozen=what_if_frozen)
+    compiled_before = demoted is not None if partition.segments and not labelled_by else None
+    partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
+    partition = partition.demote(demoted) if demoted else partition
+    partition = label_reference_nodes(partition, source)
+    if options.shapes:
+        partition = dataclasses.replace(partition, graph=with_best_shapes(partition.graph, options.shapes[0]))
+    _report_step(2)
+    report = partition.report(model=source.name, engine=engine)
+    _report_step(3)
+    return partition, dataclasses.replace(
+        report,
+        labelled_by=labelled_by,
+        what_if_frozen=what_if_frozen,
+        compiled_before=compiled_before,
+        tuning=tuning,
+    )
+
+
+def _as_measured_before(partition: Partition, context: CompileContext) -> tuple[Partition, Mapping[str, Any] | None]:
+    """Leave out what an earlier compilation with the same options has left out here, or else what the estimate does.
+
+    Returns:
+        The partition, and the figures of that compilation, if there was one.
+    """
+    if context.engine == NATIVE or context.backend.unavailable_reason() is not None:
+        return partition, None
+    tuner = Tuner(context)
+    return tuner.recall(partition), tuner.figures
+
+
+def _partition_frozen(context: CompileContext, replaceable: Collection[str | None]) -> Partition:
+    """Label and cut the model of a compilation as if initializers that a request may replace were constants."""
+    options = context.options
+    shapes = tuple({n: s for n, s in one.items() if n not in replaceable} for one in options.shapes)
+    wishes = dataclasses.replace(options.partition, freeze_initializers=True)
+    options = dataclasses.replace(options, shapes=shapes if any(shapes) else (), partition=wishes)
+    context = dataclasses.replace(context, options=options)
+    return _partition_cleaned(_typed(context), context)
+
+
+def _report_step(done: int) -> None:
+    """Report progress: the model is read, then labelled and cut, then reported on."""
+    report_progress(Progress("Partitioning", done, 3))
 
 
 def partition_source(context: CompileContext) -> Partition:
@@ -101,23 +156,29 @@ def partition_source(context: CompileContext) -> Partition:
         PartitionError: It can't be loaded.
     """
     start = time.perf_counter()
-
-    def ask(path: pathlib.Path) -> OutputTypes:
-        return context.worker.call(jobs.output_types, TIMEOUT_S, path)
-
-    options = context.options
-    graph = cleaned(context.source.path, options.shapes, freeze=options.partition.freeze_initializers)
+    graph = _typed(context)
     if context.source.runs_natively and is_too_new(graph.model, native_limits()):
-        ask(context.source.path)  # refused before anything is built
-    if lacks_types(graph):
-        graph = complete_shapes(graph, native_types(ask, context.folder), native=True)
+        context.worker.call(jobs.check_loads, TIMEOUT_S, context.source.path)  # refused before anything is built
     if context.source.runs_natively:  # else nothing could answer a request that replaces a default
-        graph = with_defaults_as_constants(graph, without=_given(options))
+        graph = with_defaults_as_constants(graph, without=_given(context.options))
     seconds = time.perf_counter() - start
-    _warn_of_idle_globs(graph, options.partition)
-    partition = _partition_cleaned(graph, context.engine, options, context.cache, context.worker)
+    _warn_of_idle_globs(graph, context.options.partition)
+    partition = _partition_cleaned(graph, context)
     keep_shapes_of_any_value(partition.graph)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
+
+
+def _typed(context: CompileContext) -> Graph:
+    """Load and simplify the model of a compilation. Types that ONNX's inference doesn't know are asked natively.
+
+    Raises:
+        AlreadyCompiledError: As ``partition_source``.
+        InputShapesError: As ``partition_source``.
+        PartitionError: As ``partition_source``.
+    """
+    options = context.options
+    graph = cleaned(context.source.path, options.shapes, freeze=options.partition.freeze_initializers)
+    return context.complete_natively(graph) if context.engine != NATIVE and lacks_types(graph) else graph
 
 
 def _given(options: CompileOptions) -> set[str]:
@@ -125,9 +186,8 @@ def _given(options: CompileOptions) -> set[str]:
     return {name for profile in options.shapes for name in profile}
 
 
-def _partition_cleaned(
-    graph: Graph, engine: str, options: CompileOptions, cache: EngineCache | None, worker: SubprocessWorker
-) -> Partition:
+def _partition_cleaned(graph: Graph, context: CompileContext) -> Partition:
+    engine, options, cache, worker = context.engine, context.options, context.cache, context.worker
     wishes = options.partition
     table = _on_targets(_table(engine, wishes), engine, options.build)
     if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:

@@ -25,6 +25,7 @@ from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
 from engines.errors import EngineError, OutputFileError, ProcessStartError
 from engines.runtime.executor import Executable, open_executable
+from engines.runtime.reference_nodes import OpenReference, evaluate_here
 from engines.tuning.precision_stage import check_engine
 from partitioner import PartitionError, is_compiled, load_model
 from partitioner.compiled.stripping import strip_engines
@@ -50,6 +51,8 @@ def load_executable(
     cache: EngineCache | None = None,
 ) -> Executable:
     """Load a model file as it is: its TrtNodes with their engines, everything else natively.
+
+    Nodes that nothing else has a kernel for run in onnx.reference, in this process.
 
     Args:
         path: A compiled model, or any ONNX model.
@@ -82,6 +85,7 @@ def prepare_model(
     *,
     threads: int | None = None,
     shares_cores: bool = True,
+    reference: OpenReference = evaluate_here,
 ) -> Executable:
     """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
 
@@ -95,12 +99,13 @@ def prepare_model(
         cache: Place where engines are looked up and kept. Its trust says which engines of a compiled model may run.
         threads: Threads of each engine and session; None leaves it to the libraries.
         shares_cores: True if other models compute on the same cores.
+        reference: Opens nodes in onnx.reference, where ``options`` let it run.
 
     Raises:
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)[0]
+    return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores, reference=reference)[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +172,9 @@ def open_prepared(
     *,
     threads: int | None = None,
     shares_cores: bool = True,
+    reference: OpenReference | None = evaluate_here,
 ) -> Executable:
-    """Open a model that ``prepare_file`` has prepared, without compiling anything.
+    """Open a model that ``prepare_file`` has prepared, without compiling anything; arguments as ``open_executable``'s.
 
     Raises:
         PartitionError: The file has changed since, and is no model any more.
@@ -187,6 +193,7 @@ def open_prepared(
         use_engines=prepared.use_engines,
         trust=None if prepared.compiled else (cache.trust if cache else Trust()),
         known=KnownEngines(path, cache),
+        reference=reference,
     )
     asked = prepared.facts["asked"]
     executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
@@ -201,16 +208,17 @@ def _prepare(
     *,
     threads: int | None,
     shares_cores: bool,
+    reference: OpenReference = evaluate_here,
 ) -> tuple[Executable, CompiledModel | None]:
-    """Return the executable, and the model that was compiled for it, if its engines are used."""
+    """Return the executable, and the model that was compiled for it, if it is used."""
     model = _checked(path)
     if options.partition.freeze_initializers:
         freeze_initializers(model)
     engine = resolve_engine(options.engine, options.build)
     check_engine(engine, options)
     idle = only_builds_reason(engine, options.build)
-    # Only tuning depends on it; without tuning, the decisions of other compilations of the model stay valid.
-    options = dataclasses.replace(options, threads=threads, shares_cores=shares_cores and options.tune)
+    # Only measurements depend on it; without them, the decisions of other compilations of the model stay valid.
+    options = dataclasses.replace(options, threads=threads, shares_cores=shares_cores and options.measures)
     open_model = functools.partial(
         open_executable,
         native=path,
@@ -218,13 +226,14 @@ def _prepare(
         threads=threads,
         shares_cores=shares_cores,
         use_engines=engine != NATIVE,
+        reference=reference if options.reference else None,
     )
     if is_compiled(model):
         return _open_compiled(model, path, options, cache, open_model)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
     compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
-    used = compiled if compiled is not None and compiled.engine != NATIVE else None
+    used = compiled if compiled is not None and (compiled.engine != NATIVE or compiled.reference_nodes) else None
     executable = open_model(view_model(used.model, path) if used else model)
     executable.description["precision"]["asked"] = options.precision.asked
     return _described(executable, model, compiled), used

@@ -9,7 +9,7 @@ import numpy as np
 
 from engines.cuda.buffers import DeviceBuffer, PinnedBuffer
 from engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, GpuStage, HostTensors
-from engines.errors import OutOfRangeError
+from engines.errors import EMPTY_TENSOR, OutOfRangeError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Upload:
 
     def _fit(self, shape: tuple[int, ...]) -> None:
         if 0 in shape:
-            raise OutOfRangeError("empty_tensor", f"{self._name!r} has no elements; engines need at least one.")
+            raise OutOfRangeError(EMPTY_TENSOR, f"{self._name!r} has no elements; engines need at least one.")
         self._shape = None
         self._staging.fit(shape)
         self._array, self._raw = self._staging.array, self._staging.raw

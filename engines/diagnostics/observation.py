@@ -16,7 +16,9 @@ from engines.backends.build_options import BuildOptions
 from engines.backends.registry import get_backend
 from engines.build import jobs
 from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.tolerance import accumulates_quantized
 from engines.errors import BuildError, EngineError, ExecutionError
+from engines.onnxruntime.session import NativeSession
 from engines.precision.rules import QUANTIZED
 from engines.runtime.buffers import input_buffer
 from engines.runtime.executor import open_executable
@@ -29,7 +31,9 @@ Values = Mapping[str, np.ndarray]
 """Arrays by value name."""
 
 
-def run_natively(path: pathlib.Path, names: Collection[str], feeds: Values, folder: pathlib.Path) -> Values:
+def run_natively(
+    path: pathlib.Path, names: Collection[str], feeds: Values, folder: pathlib.Path
+) -> tuple[Values, Sequence[Values]]:
     """Run a model in ONNX Runtime and return its values of some names, without names that it lacks.
 
     Args:
@@ -37,6 +41,10 @@ def run_natively(path: pathlib.Path, names: Collection[str], feeds: Values, fold
         names: Of values.
         feeds: An array for each input.
         folder: For files.
+
+    Returns:
+        The values; and for a quantized model those of other ways to run it: in floating point between DequantizeLinear
+        and QuantizeLinear, and by ONNX Runtime's defaults, whose sums may saturate.
 
     Raises:
         PartitionError: The file is no model.
@@ -48,7 +56,14 @@ def run_natively(path: pathlib.Path, names: Collection[str], feeds: Values, fold
     observed = [value for value in graph.tensors if value.name in names and value.producer() is not None]
     model = folder / "reference.onnx"
     write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
-    session = jobs.open_observed(model)
+    others: list[NativeSession] = []
+    if accumulates_quantized(node.op_type for node in graph.nodes):
+        others = [jobs.open_observed(model, unfused=True), jobs.open_observed(model, exact=False)]
+    values, *of_others = (_run(session, feeds) for session in (jobs.open_observed(model), *others))
+    return values, of_others
+
+
+def _run(session: NativeSession, feeds: Values) -> Values:
     return _arrays(dict(zip(session.outputs, session.run(feeds), strict=True)))
 
 

@@ -21,8 +21,9 @@ from engines.errors import ExecutionError
 from engines.onnxruntime.layer_times import time_nodes
 from engines.runtime.buffers import input_buffer
 from engines.runtime.engine_loading import open_engine
-from engines.runtime.executor import interface_constants, open_executable
+from engines.runtime.executor import open_executable
 from engines.runtime.plan import PlanStage, native_stage_model, plan_stages
+from engines.runtime.plan_loading import interface_constants
 from partitioner import Graph, load_model
 from partitioner.compiled.trtnode import view_with_engines
 from partitioner.graph.view import specs

@@ -39,12 +39,12 @@ class Runner(Protocol):
 
 
 UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
-"""Tried in turn for dimensions without a size, until the model runs."""
+"""Tried in turn for dimensions without a size, small ones first, because checks need no more."""
 
 INTEGERS = ("bits", "zeros", "ones")
 """Tried in turn for integer inputs: they may be indices, lengths or masks, so only small values are safe."""
 
-MAX_ELEMENTS = 2**24
+MAX_ELEMENTS = 2**22
 """Of a generated input with unknown dimensions; a larger guess would cost more memory than it is worth."""
 
 SEED = 20240229
@@ -106,13 +106,19 @@ def only_inputs(arrays: Feeds, inputs: Sequence[TensorSpec]) -> Feeds:
     return {name: array for name, array in arrays.items() if name in names}
 
 
-def find_samples(session: Runner, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> list[Feeds]:
+def find_samples(
+    session: Runner,
+    inputs: Sequence[TensorSpec],
+    given: pathlib.Path | None,
+    sizes: Sequence[int] = UNKNOWN_SIZES,
+) -> list[Feeds]:
     """Find inputs on which a model runs.
 
     Args:
         session: The model.
         inputs: Its inputs.
         given: The user's own inputs, if any.
+        sizes: Tried in turn for dimensions without a size, until the model runs.
 
     Returns:
         The given inputs; else two generated sets of the same shapes, one with normal and one with positive
@@ -130,10 +136,10 @@ def find_samples(session: Runner, inputs: Sequence[TensorSpec], given: pathlib.P
             raise InvalidInputError(f"{given}: the model does not run on these inputs: {error}") from error
         return [feeds]
     accepted: list[Feeds] = []
-    for size, integers in itertools.product(UNKNOWN_SIZES, INTEGERS):
+    for size, integers in itertools.product(sizes, INTEGERS):
         feeds_by_kind = list(_generate(inputs, size, integers))
         if not feeds_by_kind:
-            break
+            continue
         empty = _runs(session, feeds_by_kind[0])
         if empty is False:
             return feeds_by_kind

@@ -8,6 +8,7 @@ the tensors between its nodes.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
@@ -70,19 +71,20 @@ def sampled(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> tuple[
     return tuple(_sampled(spec, best[spec.name]) if spec.name in best else spec for spec in inputs)
 
 
+def sampled_at_points(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> list[tuple[TensorSpec, ...]]:
+    """Return inputs in each distinct combination of shapes at a point of a profile."""
+    found = (
+        tuple(_sampled(s, getattr(profile[s.name], point)) if s.name in profile else s for s in inputs)
+        for profile in profiles
+        for point in POINTS
+    )
+    return list(dict.fromkeys(found))
+
+
 def _sampled(spec: TensorSpec, best: Sizes) -> TensorSpec:
     if holds_sizes(spec):
         return SampledSizes(name=spec.name, dtype=spec.dtype, shape=spec.shape, optional=spec.optional, elements=best)
     return dataclasses.replace(spec, shape=best)
-
-
-def fix_shapes(model: ir.Model, profiles: Sequence[Profile]) -> None:
-    """Declare in place the one shape that all profiles give an input; other inputs stay as they are."""
-    for value in model.graph.inputs:
-        ranges = [profile[value.name or ""] for profile in profiles if value.name in profile]
-        shapes = {shape for one in ranges for shape in (one.low, one.high)}
-        if len(shapes) == 1 and not holds_sizes(TensorSpec.of(value)):
-            value.shape = ir.Shape(shapes.pop())
 
 
 def mark_sizes(model: ir.Model, profiles: Sequence[Profile]) -> None:
@@ -127,6 +129,19 @@ def follow(graph: Graph, profile: Profile, complete: Callable[[Graph], Graph] | 
         shapes=_joined([known_shapes(world) for world in points]),
         elements=_joined([known_integers(world) for world in points]),
     )
+
+
+def with_best_shapes(graph: Graph, profile: Profile) -> Graph:
+    """Declare in place the shapes that tensors have where inputs have the best ones of a profile, for estimates.
+
+    Returns:
+        A new view of the same model, whose sizes are counted anew.
+    """
+    known = follow(graph, profile).shapes
+    for value in itertools.chain(graph.inputs, *(node.op.outputs for node in graph.nodes)):
+        if value.name is not None and value.name in known:
+            value.shape = ir.Shape(known[value.name].best)
+    return Graph.of(graph.model)
 
 
 def segment_profile(segment: Segment, known: PropagatedShapes, number: int) -> Profile:

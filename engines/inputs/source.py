@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Sequence
 
 from engines.backends.shape_range import Profile
 from engines.errors import AlreadyCompiledError
-from engines.inputs.shape_profiles import check_profiles, fix_shapes, mark_sizes
+from engines.inputs.shape_profiles import check_profiles, mark_sizes
 from partitioner import Graph, clean_up, is_compiled, load_model
 from partitioner.graph.view import specs
 from partitioner.passes.clean_up import freeze_initializers
 from partitioner.passes.computed_sizes import check_computed_sizes
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +33,13 @@ class SourceModel:
     runs_natively: bool = True
 
 
-def cleaned(
-    source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = False, as_if_fixed: bool = False
-) -> Graph:
+def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = False) -> Graph:
     """Load a model and simplify its graph.
 
     Args:
         source: The model.
         shapes: To build engines for.
         freeze: Make constants of initializers that are graph inputs.
-        as_if_fixed: Declare the one shape that an input is given.
 
     Raises:
         AlreadyCompiledError: It is a compiled model.
@@ -52,9 +52,11 @@ def cleaned(
         freeze_initializers(model)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
     mark_sizes(model, shapes)
-    if as_if_fixed:
-        fix_shapes(model, shapes)
-    graph = clean_up(model)
+    try:
+        graph = clean_up(model)
+    except Exception as error:  # onnx_ir and its passes let exceptions of any type out
+        logger.warning("%s: it can't be simplified (%s), so its nodes stay as they are", source, error)
+        graph = Graph.of(load_model(source))
     if is_compiled(graph.model):
         raise AlreadyCompiledError(source)
     return graph

@@ -65,7 +65,11 @@ def write_native_form(source: pathlib.Path | onnx.ModelProto, target: pathlib.Pa
     Raises:
         ModelLoadError: ``refusal``, where ONNX Runtime refuses the native form as well.
     """
-    form = native_form(source)
+    try:
+        form = native_form(source)
+    except Exception as error:  # ONNX lets exceptions of any type out about a model that contradicts its rules
+        logger.debug("%s has no native form: %s", source, error)
+        raise refusal from None
     if form is None:
         raise refusal
     write_model(form, target)

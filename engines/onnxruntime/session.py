@@ -10,7 +10,6 @@ measures the setting that is served.
 
 from __future__ import annotations
 
-import ctypes
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +20,11 @@ import onnx
 import onnx_ir as ir
 
 from engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
+from engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
 from engines.onnxruntime.installation import warn_of_overlay
 from engines.onnxruntime.library import onnxruntime, ort_c
 from engines.onnxruntime.memory_limit import is_refusal, session_options
+from engines.onnxruntime.small_types import CPU, SMALL_DTYPES, SMALL_TYPES, small_array, small_ort_value
 from partitioner import TensorSpec
 
 TensorValue = Any
@@ -42,6 +43,8 @@ class NativeSession:
         threads: int | None = None,
         shares_cores: bool = True,
         optimize: bool = True,
+        unfused: bool = False,
+        exact: bool = True,
         profile_to: pathlib.Path | None = None,
         name: str = "model",
     ) -> None:
@@ -52,6 +55,8 @@ class NativeSession:
             threads: Threads within an operator; None leaves it to the library.
             shares_cores: Stop the session's threads after a run, because something else computes on their cores.
             optimize: Let ONNX Runtime rewrite the graph. Convolutions are several times slower without.
+            unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
+            exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
             profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
             name: For messages.
 
@@ -59,27 +64,22 @@ class NativeSession:
             ModelLoadError: ONNX Runtime refuses the model.
         """
         warn_of_overlay()
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        if threads is not None:
-            options.intra_op_num_threads = threads
-        if not optimize:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if shares_cores:
-            options.add_session_config_entry("session.force_spinning_stop", "1")
-        for key, value in session_options().items():
-            options.add_session_config_entry(key, value)
-        if profile_to is not None:
-            options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
+        options = {**session_options(), **({"session.force_spinning_stop": "1"} if shares_cores else {})}
+        model = with_unsigned_weights(model) if exact else model
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
-        try:
-            session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the binding has a class of its own for each status code
-            raise ModelLoadError(name, clean_message(error)) from error
+        problems: list[Exception] = []
+        for setting in exact_settings(unfused=unfused) if exact else ({},):
+            try:
+                session = _open(source, {**options, **setting}, threads, optimize=optimize, profile_to=profile_to)
+                break
+            except Exception as error:  # the binding has a class of its own for each status code
+                problems.append(error)
+        else:
+            raise ModelLoadError(name, clean_message(problems[-1])) from problems[-1]
         self._session = session
         self._raw = session._sess
         types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
-        self._converts = any(t in SMALL_FLOATS_BY_TYPE for t in types)
+        self._converts = any(t in SMALL_TYPES for t in types)
         self.inputs: tuple[str, ...] = tuple(v.name for v in session.get_inputs())
         self.outputs: tuple[str, ...] = tuple(v.name for v in session.get_outputs())
 
@@ -96,7 +96,7 @@ class NativeSession:
         wanted = self.outputs if outputs is None else outputs
         try:
             if self._converts:
-                return self._run_small_floats(feeds, wanted)
+                return self._run_small_types(feeds, wanted)
             result: list[Any] = self._raw.run(wanted, feeds, None)
         except Exception as error:
             raise _failure(error) from error
@@ -118,8 +118,8 @@ class NativeSession:
         except Exception as error:
             raise _failure(error) from error
 
-    def _run_small_floats(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
-        """Run on bfloat16 and 8-bit floats, whose numpy types the binding's own ``run`` doesn't know."""
+    def _run_small_types(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
+        """Run on types that the binding's own ``run`` doesn't know."""
         values, _owners = _wrapped(feeds)
         return [as_array(value).copy() for value in self._raw.run_with_ort_values(values, outputs, None)]
 
@@ -130,6 +130,28 @@ class NativeSession:
     def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
         """Bind this session to fixed buffers, among which are all its inputs and outputs."""
         return BoundSession(self._session, self._raw, buffers)
+
+
+def _open(
+    source: str | bytes,
+    settings: Mapping[str, str],
+    threads: int | None,
+    *,
+    optimize: bool,
+    profile_to: pathlib.Path | None,
+) -> Any:
+    """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for key, value in settings.items():
+        options.add_session_config_entry(key, value)
+    if profile_to is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 class BoundSession:
@@ -180,23 +202,21 @@ def _wrapped(feeds: Mapping[str, TensorValue]) -> tuple[dict[str, Any], list[np.
 def as_ort_value(value: TensorValue) -> Any:
     """Wrap a contiguous array without copying it; an ``OrtValue`` stays as it is. The array must outlive the result."""
     if isinstance(value, np.ndarray):
-        if value.dtype in _SMALL_FLOATS:
-            bits = value.view(f"u{value.dtype.itemsize}")
-            return ort_c.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _SMALL_FLOATS[value.dtype])
-        return ort_c.OrtValue.ortvalue_from_numpy(value, _CPU)
+        if value.dtype in SMALL_DTYPES:
+            return small_ort_value(value)
+        return ort_c.OrtValue.ortvalue_from_numpy(value, CPU)
     return value
 
 
 def as_array(value: TensorValue) -> np.ndarray:
-    """View an ``OrtValue`` as an array without copying it; an array stays as it is."""
+    """View an ``OrtValue`` as an array, without copying it if numpy has its type; an array stays as it is."""
     if isinstance(value, np.ndarray):
         return value
-    dtype = SMALL_FLOATS_BY_TYPE.get(value.data_type())
+    dtype = SMALL_TYPES.get(value.data_type())
     if dtype is None:
         shared: np.ndarray = value.numpy()
         return shared
-    memory = (ctypes.c_uint8 * value.tensor_size_in_bytes()).from_address(value.data_ptr())
-    return np.frombuffer(memory, dtype.numpy()).reshape(value.shape()).copy()
+    return small_array(value, dtype)
 
 
 def runs_as_array(spec: TensorSpec) -> bool:
@@ -219,19 +239,6 @@ def clean_message(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines)[:500] or type(error).__name__
 
-
-SMALL_FLOATS_BY_TYPE = {
-    "tensor(bfloat16)": ir.DataType.BFLOAT16,
-    "tensor(float8e4m3fn)": ir.DataType.FLOAT8E4M3FN,
-    "tensor(float8e4m3fnuz)": ir.DataType.FLOAT8E4M3FNUZ,
-    "tensor(float8e5m2)": ir.DataType.FLOAT8E5M2,
-    "tensor(float8e5m2fnuz)": ir.DataType.FLOAT8E5M2FNUZ,
-}
-"""Types that numpy knows through ml_dtypes, and ONNX Runtime's binding not at all."""
-
-_SMALL_FLOATS = {dtype.numpy(): int(dtype) for dtype in SMALL_FLOATS_BY_TYPE.values()}
-
-_CPU = ort_c.OrtDevice(ort_c.OrtDevice.cpu(), ort_c.OrtDevice.default_memory(), 0)
 
 _NUMERIC = frozenset(
     {

@@ -1,21 +1,20 @@
-"""Asks ONNX Runtime for the types that ONNX's own inference doesn't know, such as those behind contrib operators."""
+"""Types that ONNX's own inference doesn't know, such as those behind contrib operators, as native execution tells."""
 
 from __future__ import annotations
 
 import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
 from engines.artifact.files import write_model
 from engines.errors import EngineError
+from engines.onnxruntime.session import NativeSession
 from partitioner import Graph, TensorSpec, extract_model
-from partitioner.passes.shape_sources import ShapeSource, incomplete_values
+from partitioner.passes.shape_sources import ShapeSource
 
 logger = logging.getLogger(__name__)
-
-OutputTypes = dict[str, tuple[str, Sequence[int | str | None]]]
 
 ELEMENT_TYPES = {
     "tensor(bool)": ir.DataType.BOOL,
@@ -34,27 +33,38 @@ ELEMENT_TYPES = {
 }
 
 
-def native_types(ask: Callable[[pathlib.Path], OutputTypes], folder: pathlib.Path) -> ShapeSource:
-    """Return the source of the types and shapes that ONNX Runtime infers.
+def shapes_by(
+    ask: Callable[[pathlib.Path], Mapping[str, TensorSpec]],
+    folder: pathlib.Path,
+    wanted: Callable[[Graph], Sequence[ir.Value]],
+) -> ShapeSource:
+    """Return the source of the types and shapes that somebody knows who is given a model file.
 
     Args:
         ask: Types and shapes of the outputs of the model in a file.
         folder: Where the file may be written.
+        wanted: The values of a graph that are asked about.
     """
 
-    def source(graph: Graph) -> dict[str, TensorSpec]:
-        unknown = incomplete_values(graph)
+    def source(graph: Graph) -> Mapping[str, TensorSpec]:
+        values = wanted(graph)
+        if not values:
+            return {}
         path = folder / "untyped.onnx"
-        model = extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=unknown, keep_defaults=True)
-        write_model(model, path)
+        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=values, keep_defaults=True), path)
         try:
-            known = ask(path)
+            return ask(path)
         except EngineError as error:
             logger.info("Some types stay unknown: %s", error)
             return {}
-        return {name: _spec(name, kind, shape) for name, (kind, shape) in known.items() if kind in ELEMENT_TYPES}
 
     return source
+
+
+def inferred_types(session: NativeSession) -> dict[str, TensorSpec]:
+    """Return the types and shapes of a session's outputs that are tensors, as ONNX Runtime infers them, by name."""
+    types = session.value_types().items()
+    return {name: _spec(name, kind, shape) for name, (kind, shape) in types if kind in ELEMENT_TYPES}
 
 
 def _spec(name: str, kind: str, shape: Sequence[int | str | None]) -> TensorSpec:

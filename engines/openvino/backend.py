@@ -12,6 +12,7 @@ import numpy as np
 
 from engines.artifact.envelope import Device, Envelope
 from engines.backends.build_options import BuildOptions
+from engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
 from engines.backends.protocols import Origin, PrecisionSupport
 from engines.errors import BuildError, EngineRejectedError
 from engines.openvino import labels
@@ -37,6 +38,7 @@ class OpenVinoBackend:
     name = "openvino"
     trusted_ops = TRUSTED_OPS
     needs_shapes = False
+    on_cpu = True
     build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
 
@@ -46,8 +48,12 @@ class OpenVinoBackend:
 
     @functools.cache  # noqa: B019  (one backend a process)
     def device(self) -> Device:
-        """Return the instruction set as OpenVINO names it in each exported engine, and the processor's name."""
-        return Device(features=_instruction_set(), name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
+        """Return the instruction set as OpenVINO names it in each exported engine, and the processor's name.
+
+        The name of AVX2 says nothing about 8-bit dot products, and engines made with them would saturate without.
+        """
+        lacking = " without 8-bit dot products" if has_short_sums(usable_flags()) else ""
+        return Device(features=_instruction_set() + lacking, name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Label a node by the tables; see ``engines.openvino.labels``."""
@@ -90,11 +96,15 @@ class OpenVinoBackend:
 
     @functools.cached_property
     def _support(self) -> PrecisionSupport:
-        told = {precision: _inference_precision(hint) for precision, hint in INFERENCE_PRECISIONS.items()}
-        capabilities = _core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        if leaves_bfloat16():
+            told, accelerated = dict.fromkeys(INFERENCE_PRECISIONS, "fp32"), frozenset({"int8"})
+        else:
+            told = {precision: _inference_precision(hint) for precision, hint in INFERENCE_PRECISIONS.items()}
+            capabilities = _core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+            accelerated = frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES)
         return PrecisionSupport(
             effective={**told, "int8": "int8"},
-            accelerated=frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES),
+            accelerated=accelerated,
             boundary_precisions=frozenset({"fp16"} if told["fp16"] == "fp16" else ()),
         )
 

@@ -26,6 +26,7 @@ from engines.openvino.operators import (
     SUPPORTED_OPS,
     THROUGH_FLOAT32,
 )
+from engines.openvino.short_sums import check_sums
 from partitioner import SUPPORTED, Node, ReasonCode, Verdict
 from partitioner.model.values import comes_from_shape
 
@@ -34,7 +35,7 @@ def label(node: Node) -> Verdict:
     """Return whether OpenVINO's CPU plugin computes this node right."""
     if node.op_type not in SUPPORTED_OPS:
         return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO has no {node.op_type} that passes the ONNX tests.")
-    for rule in (_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes):
+    for rule in RULES:
         verdict = rule(node)
         if not verdict.supported:
             return verdict
@@ -298,3 +299,9 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "TopK": _top_k,
 }
 """Rules by operator: the fault that some attributes cause, or None."""
+
+RULES = (
+    *(_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes),
+    check_sums,
+)
+"""All rules, in the order in which a node's first fault is told."""

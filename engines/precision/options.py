@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
+from engines.backends.names import RANGES_SUFFIX
 from engines.precision.accuracy_budget import AccuracyBudget, DefaultBudget
 from engines.precision.rules import PrecisionRule
 
@@ -20,7 +21,7 @@ class Calibration:
     """Samples of the inputs: an .npz file, a folder of them, or ``module:function``."""
     ranges: pathlib.Path | None = None
     """A table that ``trtnode calibrate`` wrote; without one, ranges are learnt from the data."""
-    method: str = "minmax"
+    method: str = "mean"
     """Method by which ranges follow from samples."""
     percentile: float = 99.99
     """Share of values to keep, in percent, for the method of this name."""
@@ -28,6 +29,13 @@ class Calibration:
     """Most samples to learn from; None for all."""
     allow_few: bool = False
     """True if ranges from fewer than ``FEWEST_SAMPLES`` samples may quantize a model."""
+
+    @classmethod
+    def of(cls, source: str | None, *, method: str = "minmax", allow_few: bool = False) -> Calibration:
+        """Return the calibration by a table, which ends in ``RANGES_SUFFIX``, or by samples."""
+        is_table = source is not None and source.endswith(RANGES_SUFFIX)
+        ranges = pathlib.Path(source) if source is not None and is_table else None
+        return cls(data=None if is_table else source, ranges=ranges, method=method, allow_few=allow_few)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

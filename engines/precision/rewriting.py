@@ -56,10 +56,11 @@ class Setting:
 
     @property
     def ranges_sha256(self) -> str:
-        """Hash of the ranges and means that it uses; empty where it uses none."""
+        """Hash of the ranges, means and factors that it uses; empty where it uses none."""
         if self.is_float32 or self.table is None:
             return ""
-        learnt = [dict(self.table.ranges), dict(self.table.means)]
+        table = self.table
+        learnt = [dict(part) for part in (table.ranges, table.means, table.factors, table.scaled_ranges)]
         return hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -188,9 +189,12 @@ def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backe
         return model
     result = model
     if setting.table is not None:
-        for precision in sorted(CALIBRATED.intersection(by_node.values())):
+        calibrated = sorted(CALIBRATED.intersection(by_node.values()))
+        # A second call would scale the channels of float nodes again.
+        table = setting.table if len(calibrated) == 1 else dataclasses.replace(setting.table, factors={})
+        for precision in calibrated:
             keep = _identities_of_others(segment, by_node, precision)
-            result = quantize(result, setting.table, scheme_for(backend.name, precision), keep=keep)
+            result = quantize(result, table, scheme_for(backend.name, precision), keep=keep)
     if WEIGHTS_ALONE in by_node.values():
         result = store_in_blocks(result, keep=_identities_of_others(segment, by_node, WEIGHTS_ALONE))
     return result

@@ -14,13 +14,15 @@ import onnx_ir as ir
 
 from engines.artifact.files import sha256_of_model, write_model
 from engines.artifact.temporary_folder import TemporaryFolder
-from engines.errors import CalibrationDataError, ExecutionError
+from engines.errors import CalibrationDataError, ExecutionError, QuantizationError
 from engines.inputs.samples import Feeds
 from engines.inputs.source import cleaned
 from engines.onnxruntime.session import NativeSession
 from engines.quantization.batch_norm_folding import CHANNEL_AXES
 from engines.quantization.bias_correction import ChannelMeans
+from engines.quantization.channel_equalization import ChannelExtremes, free_groups
 from engines.quantization.dataset import CalibrationDataset
+from engines.quantization.qdq_writer import prepare
 from engines.quantization.range_estimators import EstimatorFactory, RangeEstimator, find_estimator
 from engines.quantization.table import CalibrationTable
 from partitioner import Graph, TensorSpec, extract_model
@@ -36,6 +38,9 @@ LARGEST = 1e30
 
 DEFAULT_PERCENTILE = 99.99
 
+ONE_BY_ONE = ("mean", "moving-average")
+"""Methods whose ranges depend on the limits of samples, so that samples aren't joined to batches."""
+
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 FUSED = frozenset({"Clip", "Relu"})
@@ -49,7 +54,7 @@ def calibrate(
     model: pathlib.Path,
     dataset: CalibrationDataset,
     *,
-    method: str = "minmax",
+    method: str = "mean",
     percentile: float = DEFAULT_PERCENTILE,
     samples: int | None = None,
     progress: Progress | None = None,
@@ -61,7 +66,7 @@ def calibrate(
     Args:
         model: The FP32 model.
         dataset: Samples of its inputs.
-        method: ``minmax``, ``moving-average``, ``entropy``, ``percentile``, or an installed one's name.
+        method: ``mean``, ``minmax``, ``moving-average``, ``entropy``, ``percentile``, or an installed one's name.
         percentile: Share of values that the method of this name keeps, in percent.
         samples: Most samples to use; None uses all.
         progress: Function to call after each run.
@@ -76,25 +81,41 @@ def calibrate(
     factory = find_estimator(method, percentile)
     graph = cleaned(model, ())
     inputs = specs(graph.inputs)
-    ranges, means = _Ranges.of(graph, factory), ChannelMeans(graph)
+    ranges, means, extremes = _Ranges.of(graph, factory), ChannelMeans(graph), _extremes_of(model)
     stream = _Stream(dataset, inputs, samples)
-    joins = method != "moving-average" and _has_batch_axis(inputs, specs(graph.outputs))
+    joins = method not in ONE_BY_ONE and _has_batch_axis(inputs, specs(graph.outputs))
     batches = _batches(stream, lambda: ranges.batch_size if joins else 1)
     for values, count in _observed(graph, batches, dataset.source):
         ranges.observe(values, count)
         means.observe(values)
+        extremes.observe(values)
         if progress is not None:
             progress(ranges.samples, stream.total)
     ranges.warn_of_constants(inputs, dataset.source)
+    learnt = ranges.estimates()
+    factors = {name: values for name, values in extremes.factors().items() if name in learnt}
     return CalibrationTable(
-        ranges=ranges.estimates(),
+        ranges=learnt,
         means=means.estimates(),
+        factors=factors,
+        scaled_ranges={name: extremes.widen(name, learnt[name], values) for name, values in factors.items()},
         model_sha256=sha256_of_model(model),
         data_sha256=stream.sha256,
         samples=ranges.samples,
         method=f"percentile {percentile:g}" if method == "percentile" else method,
         versions={name: importlib.metadata.version(name) for name in ("onnxruntime", "numpy")},
     )
+
+
+def _extremes_of(source: pathlib.Path) -> ChannelExtremes:
+    """Prepare to observe the channels that can be scaled: none where the model can't be prepared for INT8."""
+    graph = cleaned(source, (), freeze=True)  # engines hold defaults of inputs as constants
+    try:
+        work, _ = prepare(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=graph.outputs))
+    except QuantizationError as error:
+        logger.info("Channels keep their scales: %s", error)
+        return ChannelExtremes([])
+    return ChannelExtremes(free_groups(work.graph))
 
 
 def _observed(

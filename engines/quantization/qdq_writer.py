@@ -11,9 +11,10 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from engines.backends.cpu_features import has_short_sums, usable_flags
 from engines.quantization.batch_norm_folding import add_constant, fold_batch_norms
 from engines.quantization.bias_correction import expected_shift
-from engines.quantization.cpu_features import needs_reduced_range, processor_flags
+from engines.quantization.channel_equalization import scale_channels
 from engines.quantization.opset_raising import raised_copy
 from engines.quantization.planner import QuantizationPlan, Weight, plan_quantization
 from engines.quantization.schemes import FLOAT8, INT8, SCHEMES, QuantizationScheme, QuantizedType
@@ -31,7 +32,7 @@ INT32_LIMIT = 2**31 - 2**8
 def scheme_for(backend: str, precision: str = INT8.name) -> QuantizationScheme:
     """Return a backend's scheme for this machine: smaller weights where its processor would overflow."""
     scheme = SCHEMES[backend].in_float8() if precision == FLOAT8.name else SCHEMES[backend]
-    return scheme.reduced() if scheme.on_processor and needs_reduced_range(processor_flags()) else scheme
+    return scheme.reduced() if scheme.on_processor and has_short_sums(usable_flags()) else scheme
 
 
 def is_quantized(model: onnx.ModelProto) -> bool:
@@ -47,8 +48,8 @@ def quantize(
 
     Weights are stored around zero behind a DequantizeLinear, with one scale an output channel, or one a matrix without
     channels. Activations pass a QuantizeLinear and a DequantizeLinear. BatchNormalization is folded before, and an
-    older opset is raised to that of the scheme's numbers. The mean error of rounded weights is taken from biases where
-    the table has means.
+    older opset is raised to that of the scheme's numbers. Where the table has factors, channels are scaled. Where it
+    has means, the mean error of rounded weights is taken from biases.
 
     Args:
         model: Constants as initializers, nodes in topological order. It is not changed. Nodes that are quantized
@@ -64,6 +65,7 @@ def quantize(
         QuantizationError: ONNX's converter can't raise the model's opset.
     """
     work, names = prepare(model, scheme.numbers)
+    table = table.scaled(scale_channels(work.graph, table.factors))
     plan = plan_quantization(work.graph, names, table, scheme, keep)
     for name, reason in plan.kept.items():
         logger.info("%s stays float: %s", name, reason)

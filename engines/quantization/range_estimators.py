@@ -83,6 +83,34 @@ class MovingAverage:
         return self._range
 
 
+class Mean:
+    """Extremes of groups of samples, averaged: values that few samples reach are cut off, and all steps get finer.
+
+    A group has as many samples as make ``ENOUGH`` values: cutting off about one in ten thousand costs eight bits of a
+    normal distribution the least squared error. So a tensor with few values keeps its extremes.
+    """
+
+    ENOUGH = 1 << 14
+
+    def __init__(self) -> None:
+        self._sums, self._groups = np.zeros(2), 0
+        self._open, self._count = MinMax(), 0
+
+    def observe(self, values: np.ndarray, lowest: float, highest: float, /) -> None:
+        """Take one sample into the open group, and close it if it has enough values."""
+        self._open.observe(values, lowest, highest)
+        self._count += values.size
+        if self._count >= self.ENOUGH:
+            self._sums += self._open.estimate()
+            self._groups += 1
+            self._open, self._count = MinMax(), 0
+
+    def estimate(self) -> tuple[float, float]:
+        """The averages."""
+        low, high = self._sums / self._groups if self._groups else self._open.estimate()
+        return float(low), float(high)
+
+
 class _HistogramEstimator:
     """Counts values in bins of equal width between -limit and +limit.
 
@@ -189,6 +217,7 @@ def find_estimator(method: str, percentile: float) -> EstimatorFactory:
         UnknownCalibratorError: There is none of this name, or it can't be imported.
     """
     built_in: dict[str, EstimatorFactory] = {
+        "mean": Mean,
         "minmax": MinMax,
         "moving-average": MovingAverage,
         "entropy": Entropy,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from engines.artifact.files import sha256_of_model, write_atomically
@@ -24,6 +24,8 @@ class CalibrationTable:
             elements, or held NaN, infinity or values near it, has no entry; one that was always the same has a range of
             width zero.
         means: Mean of each channel (the second axis) of tensors that a Conv or Gemm reads, by value name.
+        factors: Factor of each channel that makes the channels of a tensor alike, by value name.
+        scaled_ranges: Ranges of these tensors behind their factors.
         model_sha256: Hash of the model's file.
         data_sha256: Hash of the samples: names, types, shapes and bytes, in order.
         samples: Number of samples.
@@ -38,6 +40,18 @@ class CalibrationTable:
     method: str
     versions: Mapping[str, str]
     means: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    factors: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    scaled_ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+    def scaled(self, names: Collection[str]) -> CalibrationTable:
+        """Return the table of the model in which some of the tensors that have factors are scaled."""
+        means = {
+            name: tuple(mean * factor for mean, factor in zip(values, self.factors[name], strict=True))
+            for name, values in self.means.items()
+            if name in names
+        }
+        ranges = {name: self.scaled_ranges[name] for name in names}
+        return dataclasses.replace(self, ranges={**self.ranges, **ranges}, means={**self.means, **means})
 
     def save(self, path: pathlib.Path) -> None:
         """Write the table as JSON.
@@ -74,6 +88,7 @@ class CalibrationTable:
     def _from_json(cls, fields: Mapping[str, Any]) -> CalibrationTable:
         if fields["format"] != FORMAT:
             raise ValueError(f"its format is {fields['format']!r}, not {FORMAT!r}")
+        factors = {str(name): _factors(name, values) for name, values in fields.get("factors", {}).items()}
         return cls(
             ranges={str(name): _range(name, pair) for name, pair in fields["ranges"].items()},
             model_sha256=str(fields["model_sha256"]),
@@ -82,6 +97,8 @@ class CalibrationTable:
             method=str(fields["method"]),
             versions={str(k): str(v) for k, v in fields["versions"].items()},
             means={str(name): _numbers(name, values) for name, values in fields.get("means", {}).items()},
+            factors=factors,
+            scaled_ranges={name: _range(name, fields["scaled_ranges"][name]) for name in factors},
         )
 
 
@@ -95,5 +112,12 @@ def _range(name: str, pair: Any) -> tuple[float, float]:
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
     numbers = tuple(map(float, values))
     if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"the means of {name!r} are not all finite")
+        raise ValueError(f"the numbers of {name!r} are not all finite")
     return numbers
+
+
+def _factors(name: str, values: Any) -> tuple[float, ...]:
+    factors = _numbers(name, values)
+    if not all(factor > 0 for factor in factors):
+        raise ValueError(f"the factors of {name!r} are not all above zero")
+    return factors

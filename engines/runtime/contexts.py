@@ -12,13 +12,12 @@ import numpy as np
 
 from engines.backends.protocols import Engine
 from engines.backends.stage_times import StageTime
-from engines.errors import OutOfRangeError
+from engines.errors import EMPTY_TENSOR, OutOfRangeError
 from engines.onnxruntime.session import BoundSession, as_array, runs_as_array
 from engines.precision.boundary_types import typed
 from engines.runtime.buffers import Lifetime, ResultSlot, allocate
 from engines.runtime.casts import with_casts
-from engines.runtime.loaded_plan import LoadedPlan
-from engines.runtime.plan import PlanStage, last_uses
+from engines.runtime.plan import LoadedPlan, PlanStage, last_uses
 from partitioner import TensorSpec
 from partitioner.graph.view import specs
 
@@ -38,7 +37,7 @@ def new_context(plan: LoadedPlan) -> Context:
     boundary = [s for stage in plan.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
     fixed = (s.static_shape for s in (*boundary, *plan.inputs, *plan.outputs) if s.name not in _only_constants(plan))
     plain = all(runs_as_array(s) for s in boundary)
-    if plain and all(shape is not None and 0 not in shape for shape in fixed):
+    if plain and not plan.evaluators and all(shape is not None and 0 not in shape for shape in fixed):
         return BoundContext(plan)
     return DynamicContext(plan)
 
@@ -157,6 +156,8 @@ class DynamicContext:
         return {name: _owned(values[name], shared=name in self._shared) for name in self._outputs}
 
     def _step(self, stage: PlanStage, native: set[str]) -> Callable[[dict[str, Any]], None]:
+        if stage.in_reference:
+            return self._reference_step(stage)
         return self._engine_step(stage) if stage.is_engine else self._native_step(stage, native)
 
     def _engine_step(self, stage: PlanStage) -> Callable[[dict[str, Any]], None]:
@@ -169,6 +170,17 @@ class DynamicContext:
         def step(values: dict[str, Any]) -> None:
             engine.bind([_staged(staging, n, dtype, as_array(_plain(values[n]))) for n, dtype in inputs], None)
             values.update(zip(outputs, (_View(v) for v in engine.run()), strict=True))
+
+        return step
+
+    def _reference_step(self, stage: PlanStage) -> Callable[[dict[str, Any]], None]:
+        evaluate = self._plan.evaluators[stage.name]
+        inputs, outputs = [s.name for s in specs(stage.inputs)], [s.name for s in specs(stage.outputs)]
+
+        def step(values: dict[str, Any]) -> None:
+            results = evaluate({name: _as_object(_plain(values[name])) for name in inputs if name in values})
+            arrays = (np.asarray(r) if isinstance(r, np.generic) else r for r in results)
+            values.update(zip(outputs, arrays, strict=True))
 
         return step
 
@@ -187,7 +199,7 @@ class DynamicContext:
 def _staged(staging: dict[str, np.ndarray], name: str, dtype: np.dtype, array: np.ndarray) -> np.ndarray:
     """Copy an engine's input to memory that stays bound while its shape stays the same."""
     if array.size == 0:
-        raise OutOfRangeError("empty_tensor", f"{name!r} has no elements; engines need at least one.")
+        raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements; engines need at least one.")
     buffer = staging.get(name)
     if buffer is None or buffer.shape != array.shape:
         buffer = staging[name] = np.empty(array.shape, dtype)
@@ -205,10 +217,11 @@ class _View:
 def native_only_values(plan: LoadedPlan) -> set[str]:
     """Return values that only ONNX Runtime's slow path takes: strings, sequences, optionals and maps of the caller.
 
-    Such a value comes from the caller as a Python object, so every native stage that reads it must use that path. Then
-    all values of this kind that the stage produces are Python objects too.
+    Such a value comes from the caller, or from onnx.reference, as a Python object, so every native stage that reads it
+    must use that path. Then all values of this kind that the stage produces are Python objects too.
     """
-    exotic = {s.name for s in (*plan.inputs, *plan.outputs) if not runs_as_array(s)}
+    referred = [v for stage in plan.stages if stage.in_reference for v in (*stage.inputs, *stage.outputs)]
+    exotic = {s.name for s in (*plan.inputs, *plan.outputs, *specs(tuple(referred))) if not runs_as_array(s)}
     for stage in plan.stages:
         names = {v.name or "" for v in (*stage.inputs, *stage.outputs)}
         if not stage.is_engine and names & exotic:
@@ -257,6 +270,11 @@ def _only_constants(plan: LoadedPlan) -> set[str]:
 
 def _plain(value: Any) -> Any:
     return value.array if isinstance(value, _View) else value
+
+
+def _as_object(value: Any) -> Any:
+    """Return an array for a tensor of ONNX Runtime; other values are Python objects already."""
+    return as_array(value) if hasattr(value, "data_ptr") else value
 
 
 def _owned(value: Any, *, shared: bool) -> Any:

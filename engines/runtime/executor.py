@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import pathlib
@@ -10,11 +9,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import onnx
 import onnx_ir as ir
 
-from engines.artifact.compiled_model import NATIVE_FALLBACK
+from engines.artifact.compiled_model import has_native_fallback, listed_reference_nodes
 from engines.artifact.envelope import Envelope
 from engines.artifact.trust import Trust
 from engines.backends.protocols import Engine
@@ -26,34 +23,24 @@ from engines.errors import (
     EngineRejectedError,
     ExecutionError,
     InvalidInputError,
+    LastResortError,
     ModelLoadError,
-    NoFallbackError,
     OutOfRangeError,
 )
+from engines.inputs.samples import Runner
 from engines.inputs.signature import Signature
-from engines.onnxruntime.compatibility import open_native
-from engines.onnxruntime.session import NativeSession
-from engines.onnxruntime.subgraph_weights import move_weights_inside
 from engines.precision.rules import join_precisions
-from engines.runtime.casts import boundary_types
 from engines.runtime.contexts import Context, new_context
 from engines.runtime.engine_loading import open_engine
-from engines.runtime.gpu_plan import open_gpu_plan
 from engines.runtime.known_engines import KnownEngines
-from engines.runtime.loaded_plan import LoadedPlan
-from engines.runtime.plan import native_stage_model, plan_stages
-from partitioner import (
-    Graph,
-    PartitionError,
-    is_trtnode,
-)
+from engines.runtime.plan import LoadedPlan
+from engines.runtime.plan_loading import load_plan, signature_of
+from engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, evaluate_here
+from engines.runtime.request_values import finite_checks, non_finite_input, replaced_default
+from engines.runtime.whole_model import operators_in_reference, whole_opener
+from partitioner import Graph, PartitionError, is_trtnode
 from partitioner.compiled.trtnode import view_with_engines
-from partitioner.graph.view import specs, subgraph_nodes
-from partitioner.model import protobuf_walk
-from partitioner.model.default_values import held_defaults
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto
-from partitioner.model.values import subgraphs
+from partitioner.graph.view import subgraph_nodes
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +51,12 @@ class Executable:
     Attributes:
         inputs: Of ``run``.
         outputs: Of ``run``.
-        description: Facts for metadata: engine, segments, native nodes, precision asked and effective, fallback.
+        description: Facts for metadata: engine, segments, native nodes, operators of nodes in onnx.reference, precision
+            asked and effective, fallback.
         on_fallback: Called with a short reason for each request that is answered natively instead of by engines.
         on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
+        nan_natively: True if a request whose inputs hold NaN or infinity is answered natively; engines may lose them.
+            Without a native path, engines answer all the same.
         keep_kernels: Keeps what engines have compiled for this device, for the next process. Call it after a warm-up.
     """
 
@@ -74,7 +64,7 @@ class Executable:
         self,
         signature: Signature,
         plan: LoadedPlan | None,
-        open_native: Callable[[], NativeSession],
+        open_native: Callable[[], Runner],
         description: dict[str, Any],
         keep_kernels: Callable[[], None] = lambda: None,
     ) -> None:
@@ -83,17 +73,27 @@ class Executable:
         self.description = description
         self.on_fallback: Callable[[str], None] = lambda _: None
         self.on_loss: Callable[[str], None] = lambda _: None
+        self.nan_natively = True
         self.keep_kernels = keep_kernels
+        self._finite_checks = (
+            finite_checks(signature.inputs) if plan is not None and description["native_fallback"] else ()
+        )
         self._signature = signature
         self._plan = plan
         self._open_native = open_native
-        self._native: NativeSession | None = None
+        self._native: Runner | None = None
         self._native_lock = threading.Lock()
         self._idle: list[Context] = []
         if plan is None:
             self._native = open_native()
         else:
             self._idle.append(new_context(plan))
+        description["reference_nodes"] = referred = operators_in_reference(plan, self._native)
+        if referred:
+            logger.warning(
+                "onnx.reference, which is slow, runs %s: neither ONNX Runtime nor an engine has a kernel for that",
+                count_operators(referred),
+            )
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
@@ -127,9 +127,12 @@ class Executable:
         if plan is None:
             return self._run_natively(feeds, outputs)
         if plan.held_defaults and not plan.held_defaults.keys().isdisjoint(feeds):
-            if (replaced := _replaced(plan.held_defaults, feeds)) is not None:
+            if (replaced := replaced_default(plan.held_defaults, feeds)) is not None:
                 return self._answer_replaced(replaced, feeds, outputs)
             feeds = {name: value for name, value in feeds.items() if name not in plan.held_defaults}
+        if self.nan_natively and (name := non_finite_input(self._finite_checks, feeds)):
+            problem = f"Input {name!r} holds NaN or infinity, which engines may lose."
+            return self._fall_back(OutOfRangeError("non_finite_input", problem), feeds, outputs)
         try:
             context = self._idle.pop()
         except IndexError:
@@ -142,6 +145,10 @@ class Executable:
             if self._plan is plan:
                 self._idle.append(context)
         return results if outputs is None else {s.name: results[s.name] for s in self.outputs if s.name in outputs}
+
+    def needs_native(self, feeds: Mapping[str, Any]) -> bool:
+        """Return whether a request is to be answered natively for NaN or infinity in its inputs."""
+        return self.nan_natively and non_finite_input(self._finite_checks, feeds) is not None
 
     def close(self) -> None:
         """Free engines and sessions. Runs that are under way finish."""
@@ -163,6 +170,8 @@ class Executable:
     ) -> dict[str, Any]:
         if isinstance(error, DeviceLostError):
             self.on_loss(str(error))
+        if isinstance(error, LastResortError):
+            raise error
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
         try:
             results = self._run_natively(feeds, outputs)
@@ -196,6 +205,7 @@ def open_executable(
     only: Collection[str] | None = None,
     trust: Trust | None = None,
     known: KnownEngines | None = None,
+    reference: OpenReference | None = evaluate_here,
 ) -> Executable:
     """Load a compiled model, or one without any TrtNode.
 
@@ -209,16 +219,19 @@ def open_executable(
         only: Names of the TrtNodes whose engines are loaded; None loads all.
         trust: The engines that may run; None where this program has just built them, or found them in its cache.
         known: Compares engines that nobody has compared yet; None takes them as they are.
+        reference: Opens nodes that nothing else has a kernel for in onnx.reference; None lets none run there.
 
     Returns:
         An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
         nodes, with a warning.
 
     Raises:
+        ReferenceNeededError: ``reference`` is None, and nothing else runs some nodes.
         ModelLoadError: ONNX Runtime refuses the model.
     """
     graph = Graph.of(model)
     signature = signature_of(graph)
+    resort = LastResort(nodes=listed_reference_nodes(model), open=reference) if reference else None
     if use_engines:
         graph = view_with_engines(model)
     load = functools.partial(_load_engines, graph, folder=folder, threads=threads, only=only, trust=trust, known=known)
@@ -227,48 +240,13 @@ def open_executable(
     plan = None
     if engines:
         try:
-            plan = _load_plan(graph, signature, engines, threads)
+            plan = load_plan(graph, signature, engines, threads=threads, resort=resort)
         except EngineError as error:
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
-    open_whole = _whole_opener(graph, native, threads=threads, shares_cores=shares_cores or plan is not None)
+    shares_cores = shares_cores or plan is not None
+    open_whole = whole_opener(graph, native, threads=threads, shares_cores=shares_cores, reference=reference)
     return Executable(signature, plan, open_whole, _describe(graph, envelopes if plan else {}, rejected), keep)
-
-
-def _whole_opener(
-    graph: Graph, native: pathlib.Path, *, threads: int | None, shares_cores: bool
-) -> Callable[[], NativeSession]:
-    """Return a function that opens the whole model natively, as long as its file is the one that was loaded."""
-    loaded = _identity(native)
-    has_subgraphs = any(True for node in graph.nodes for _ in subgraphs(node.op))
-    has_fallback = _has_fallback(graph)
-    if not has_fallback:
-        logger.warning("%s has no native fallback: a request that its engines can't answer fails", native)
-
-    def open_whole() -> NativeSession:
-        if _identity(native) != loaded:
-            raise ModelLoadError(str(native), "the file changed since it was loaded; load the model again")
-        if not has_fallback:
-            raise NoFallbackError(str(native))
-        source = _with_weights_inside(native) if has_subgraphs else native
-        return open_native(source, threads=threads, shares_cores=shares_cores, name=str(native))
-
-    return open_whole
-
-
-def _identity(file: pathlib.Path) -> tuple[int, int, int] | None:
-    """Return facts that change with a file's content; None if the file is gone."""
-    try:
-        facts = file.stat()
-    except OSError:
-        return None
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
-
-
-def signature_of(graph: Graph) -> Signature:
-    """Return the signature of a model. Before IR version 4, initializers are listed as inputs, and are none."""
-    inputs = graph.inputs if graph.model.ir_version >= 4 else tuple(v for v in graph.inputs if not v.is_initializer())
-    return Signature(specs(inputs), specs(graph.outputs))
 
 
 Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]
@@ -296,14 +274,14 @@ def _load_engines(
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             refused.setdefault(getattr(error, "reason", str(error)), []).append(error)
-    if known is not None and _has_fallback(graph):
+    if known is not None and has_native_fallback(graph.model):
         for failure in _compare_unchecked(graph, engines, envelopes, known):
             rejected.append(str(failure))
             refused.setdefault(failure.segment, []).append(failure)
     if known is not None:
         for name, engine in engines.items():
             known.give_kernels(envelopes[name], engine)
-    _warn_of_refused(refused.values(), has_fallback=_has_fallback(graph))
+    _warn_of_refused(refused.values(), has_fallback=has_native_fallback(graph.model))
     inside = [inner.name for node in graph.nodes for inner in subgraph_nodes(node) if is_trtnode(inner.op)]
     if inside:
         rejected.append(f"{inside[0]}: engines in subgraphs of control flow are not used any more.")
@@ -342,51 +320,6 @@ def _warn_of_refused(groups: Iterable[Sequence[Exception]], *, has_fallback: boo
         logger.warning("%s%s %s; %s.", errors[0], others, instead, remedy)
 
 
-def _with_weights_inside(file: pathlib.Path) -> pathlib.Path | onnx.ModelProto:
-    """Move the weights of a model's subgraphs into them; return the file itself where there are none to move."""
-    model = read_proto(file)
-    take_data_inside(file, protobuf_walk.tensors(model))
-    return model if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF and move_weights_inside(model) else file
-
-
-def _load_plan(graph: Graph, signature: Signature, engines: Mapping[str, Engine], threads: int | None) -> LoadedPlan:
-    usable = {node.name: node.name in engines for node in graph.nodes}
-    stages = plan_stages(graph, usable)
-    native = {s.name: native_stage_model(graph, s) for s in stages if not s.is_engine}
-    for model in native.values():
-        move_weights_inside(model)
-    held = _arrays(held_defaults(graph.model.graph))
-    plan = LoadedPlan(
-        stages=tuple(stages),
-        engines=engines,
-        sessions={name: NativeSession(model, threads=threads, name=name) for name, model in native.items()},
-        inputs=tuple(spec for spec in signature.inputs if spec.name not in held),
-        outputs=signature.outputs,
-        constants=interface_constants(graph),
-        held_defaults=held,
-        boundary_types=boundary_types(stages, engines, (*signature.inputs, *signature.outputs)),
-    )
-    return dataclasses.replace(plan, gpu_programs=open_gpu_plan(plan, native))
-
-
-def interface_constants(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the values of outputs, and the defaults of inputs, that are initializers."""
-    return _arrays(v for v in (*graph.inputs, *graph.outputs) if v.is_initializer())
-
-
-def _arrays(values: Iterable[ir.Value]) -> dict[str, np.ndarray]:
-    return {v.name or "": v.const_value.numpy() for v in values if v.const_value is not None}
-
-
-def _replaced(defaults: Mapping[str, np.ndarray], feeds: Mapping[str, Any]) -> str | None:
-    """Return the name of an input whose default a request replaces by another value, bit by bit; None if none."""
-    for name in defaults.keys() & feeds.keys():
-        default, given = defaults[name], feeds[name]
-        if (default.dtype, default.shape) != (given.dtype, given.shape) or default.tobytes() != given.tobytes():
-            return name
-    return None
-
-
 def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[str]) -> dict[str, Any]:
     first = next(iter(envelopes.values()), None)
     return {
@@ -399,9 +332,5 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
         },
         "rejected": rejected,
         "unchecked": sum(e.is_unchecked for e in envelopes.values()),
-        "native_fallback": _has_fallback(graph),
+        "native_fallback": has_native_fallback(graph.model),
     }
-
-
-def _has_fallback(graph: Graph) -> bool:
-    return graph.model.metadata_props.get(NATIVE_FALLBACK) != "none"

@@ -15,8 +15,7 @@ from engines.errors import ModelLoadError
 from engines.onnxruntime.cuda_session import has_cuda
 from engines.onnxruntime.session import runs_as_array
 from engines.runtime.gpu_native_stages import NativeOnGpu, NativeOnHost
-from engines.runtime.loaded_plan import LoadedPlan
-from engines.runtime.plan import PlanStage
+from engines.runtime.plan import LoadedPlan, PlanStage
 from partitioner import TensorSpec
 from partitioner.graph.view import specs
 
@@ -31,8 +30,8 @@ def open_gpu_plan(plan: LoadedPlan, native: Mapping[str, onnx.ModelProto]) -> Gp
         native: Its native stages as models, by stage name, for sessions on the GPU.
 
     Returns:
-        None where that is not possible: an engine of it computes on the host, something else than arrays crosses
-        between its stages, or two engines hold a tensor in two types.
+        None where that is not possible: an engine of it or onnx.reference computes on the host, something else than
+        arrays crosses between its stages, or two engines hold a tensor in two types.
 
     Raises:
         ExecutionError: The GPU's memory is full, or a library failed.
@@ -40,7 +39,8 @@ def open_gpu_plan(plan: LoadedPlan, native: Mapping[str, onnx.ModelProto]) -> Gp
     engines = [engine for engine in plan.engines.values() if isinstance(engine, GpuEngine)]
     boundary = [s for stage in plan.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
     whole = [*boundary, *plan.inputs, *plan.outputs]
-    if not engines or len(engines) < len(plan.engines) or not all(map(runs_as_array, whole)):
+    on_host = bool(plan.evaluators) or len(engines) < len(plan.engines)
+    if not engines or on_host or not all(map(runs_as_array, whole)):
         return None
     held = _held(plan)
     if any(len(types) > 1 for types in held.values()):

@@ -1,14 +1,23 @@
-"""Plans the execution of a compiled model: stages in order, engines and native parts in turn."""
+"""Plans the execution of a model: stages in order, engines and native parts in turn.
+
+A node that nothing else has a kernel for is a stage of its own, which onnx.reference runs.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
-from partitioner import Graph, Node, extract_model, is_trtnode
+from engines.backends.protocols import Engine
+from engines.backends.reference import Evaluator
+from engines.cuda.programs import GpuPrograms
+from engines.onnxruntime.session import NativeSession
+from engines.precision.boundary_types import Types
+from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode
 from partitioner.cut.levels import earliest_levels
 from partitioner.cut.segments import values_leaving, values_read
 from partitioner.graph.view import TRTNODE_DOMAIN, subgraph_nodes
@@ -20,11 +29,12 @@ class PlanStage:
     """A part of a model that one call of one library runs.
 
     Attributes:
-        name: The TrtNode's name, or ``native_<level>``.
-        nodes: The one node of an engine stage, or the nodes of a native stage.
+        name: The node's name, or ``native_<level>``.
+        nodes: The nodes of a native stage, or the one node of another.
         is_engine: True if an engine runs it.
         inputs: Run-time values that it reads, in binding order.
         outputs: Values that later stages or the caller read, in binding order.
+        in_reference: True if onnx.reference runs it.
     """
 
     name: str
@@ -32,41 +42,83 @@ class PlanStage:
     is_engine: bool
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
+    in_reference: bool = False
 
 
-def plan_stages(graph: Graph, usable: Mapping[str, bool]) -> list[PlanStage]:
-    """Order a compiled graph into stages: native 0, engines of level 1, native 1, engines of level 2, and so on.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedPlan:
+    """An execution plan whose stages are loaded.
+
+    Attributes:
+        stages: In order.
+        engines: The engine of each engine stage, by stage name.
+        sessions: The session of each native stage, by stage name.
+        evaluators: What runs each stage in onnx.reference, by stage name.
+        inputs: Of the model, without those whose defaults are constants in the engines.
+        outputs: Of the model.
+        constants: Values of outputs that no stage computes, and defaults of inputs.
+        held_defaults: Defaults that are constants in the engines, by name of the model's input.
+        boundary_types: Element types of boundary tensors that differ from those that the model declares.
+        gpu_programs: The whole of it on a GPU's streams; None where its stages are handed arrays of the host.
+    """
+
+    stages: tuple[PlanStage, ...]
+    engines: Mapping[str, Engine]
+    sessions: Mapping[str, NativeSession]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    constants: Mapping[str, np.ndarray]
+    held_defaults: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    boundary_types: Types = dataclasses.field(default_factory=dict)
+    evaluators: Mapping[str, Evaluator] = dataclasses.field(default_factory=dict)
+    gpu_programs: GpuPrograms | None = None
+
+
+def plan_stages(graph: Graph, usable: Mapping[str, bool], reference: Collection[str] = ()) -> list[PlanStage]:
+    """Order a graph into stages: native 0, engines of level 1, native 1, engines of level 2, and so on.
+
+    Nodes that run in onnx.reference are ordered as engines are.
 
     Args:
-        graph: A compiled model. TrtNodes without a usable engine run natively, as functions.
+        graph: A model. TrtNodes without a usable engine run natively, as functions.
         usable: True for each TrtNode whose engine can be used, by node identity.
+        reference: Results of the nodes that run in onnx.reference.
 
     Returns:
         Stages of all nodes, each after the stages that it reads from.
     """
-    on_engine = [is_trtnode(node.op) and usable[node.name] for node in graph.nodes]
-    levels = earliest_levels(graph.topology, on_engine)
-    constant = [c and not engine for c, engine in zip(graph.constant, on_engine, strict=True)]
-    handed_on = _handed_on(graph, on_engine)
-    engines: dict[int, list[Node]] = {}
+    in_reference = [first_result(node) in reference for node in graph.nodes]
+    apart = [
+        referred or (is_trtnode(node.op) and usable[node.name])
+        for node, referred in zip(graph.nodes, in_reference, strict=True)
+    ]
+    levels = earliest_levels(graph.topology, apart)
+    constant = [c and not one for c, one in zip(graph.constant, apart, strict=True)]
+    handed_on = _handed_on(graph, apart)
+    stages_apart: dict[int, list[PlanStage]] = {}
     native: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
-        if on_engine[index]:
-            engines.setdefault(levels[index], []).append(node)
+        if apart[index]:
+            stages_apart.setdefault(levels[index], []).append(_stage_apart(node, in_reference=in_reference[index]))
         elif not constant[index] or index in handed_on:
             native.setdefault(levels[index], []).append(index)
     stages: list[PlanStage] = []
     for level in range(max(levels, default=0) + 1):
-        stages.extend(_engine_stage(node) for node in engines.get(level, ()))
+        stages.extend(stages_apart.get(level, ()))
         if level in native:
             whole = _with_constants(graph, native[level], constant)
             stages.append(_native_stage(graph, f"native_{level}", whole, own=set(native[level])))
     return stages
 
 
-def _handed_on(graph: Graph, on_engine: Sequence[bool]) -> set[int]:
-    """Return the nodes whose results an engine or the caller reads."""
-    reads = (p for index, engine in enumerate(on_engine) if engine for p in graph.topology.predecessors[index])
+def first_result(node: Node) -> str:
+    """Return the name of the first result of a node, by which files tell nodes that run in onnx.reference."""
+    return next((v.name for v in node.op.outputs if v.name), "")
+
+
+def _handed_on(graph: Graph, apart: Sequence[bool]) -> set[int]:
+    """Return the nodes whose results a stage that isn't native, or the caller, reads."""
+    reads = (p for index, one in enumerate(apart) if one for p in graph.topology.predecessors[index])
     leaving = (p for p, leaves in zip(graph.producers, graph.topology.leaving, strict=True) if leaves)
     return {*reads, *leaving}
 
@@ -83,7 +135,7 @@ def _with_constants(graph: Graph, nodes: Sequence[int], constant: Sequence[bool]
 
 
 def native_stage_model(graph: Graph, stage: PlanStage) -> onnx.ModelProto:
-    """Return a native stage as a standalone model, whose TrtNodes have their functions and no engines."""
+    """Return a stage without an engine as a standalone model, whose TrtNodes have their functions and no engines."""
     proto = extract_model(graph, stage.nodes, inputs=stage.inputs, outputs=stage.outputs)
     for node in protobuf_walk.nodes(proto):
         kept = [a for a in node.attribute if a.name not in ("engine", "engine_file", "envelope")]
@@ -111,13 +163,14 @@ def last_uses(stages: Sequence[PlanStage], outputs: frozenset[str]) -> list[tupl
     return [tuple(n for n, at in last.items() if at == index and n not in outputs) for index in range(len(stages))]
 
 
-def _engine_stage(node: Node) -> PlanStage:
+def _stage_apart(node: Node, *, in_reference: bool) -> PlanStage:
     return PlanStage(
         name=node.name,
         nodes=(node,),
-        is_engine=True,
+        is_engine=not in_reference,
         inputs=node.reads,
         outputs=tuple(v for v in node.op.outputs if v.name),
+        in_reference=in_reference,
     )
 
 

@@ -236,6 +236,6 @@ def _set_range(setter: Any, name: str, given: ShapeRange | None, number: int) ->
         raise BuildError(f"Profile {number} has no shapes for input {name!r}.")
     try:
         setter(name, given.low, given.best, given.high)
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
         shown = f"{given.low}, {given.best}, {given.high}"
-        raise BuildError(f"Profile {number}, input {name!r}: the shapes {shown} are not in order.") from error
+        raise BuildError(f"Profile {number}, input {name!r}: TensorRT refuses the shapes {shown}.") from error

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from engines.errors import BuildError
 from engines.tensorrt.element_types import ELEMENT_TYPES
+from partitioner.model.protobuf_walk import subgraphs
 
 
 def check_tensors(network: Any, model: onnx.ModelProto) -> None:
@@ -33,19 +34,24 @@ def check_tensors(network: Any, model: onnx.ModelProto) -> None:
 def misread_tensors(network: Any, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
     """Yield the name of each tensor that ``check_tensors`` refuses, in the parser's order, and a sentence about it."""
     declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    for tensor in results(network):
-        if tensor is not None and tensor.name in declared:
+    for tensor in results(network, model):
+        if tensor.name in declared:
             value = declared[tensor.name]
             problem = _problem_of_type(value, tensor) or _problem_of_shape(value, tensor)
             if problem:
                 yield tensor.name, problem
 
 
-def results(network: Any) -> Iterator[Any]:
-    """Yield the outputs of all layers, then those of the network; the last layer of a node has the name in ONNX."""
+def results(network: Any, model: onnx.ModelProto) -> Iterator[Any]:
+    """Yield the outputs of all layers, then those of the network; the last layer of a node has the name in ONNX.
+
+    Layers of names that stand in a subgraph are left out: some models give a value outside of it the same name.
+    """
+    inside = {name for graph in subgraphs(model) for node in graph.node for name in node.output}
     for layer in map(network.get_layer, range(network.num_layers)):
-        yield from map(layer.get_output, range(layer.num_outputs))
-    yield from map(network.get_output, range(network.num_outputs))
+        tensors = map(layer.get_output, range(layer.num_outputs))
+        yield from (tensor for tensor in tensors if tensor is not None and tensor.name not in inside)
+    yield from filter(None, map(network.get_output, range(network.num_outputs)))
 
 
 def _problem_of_type(value: onnx.ValueInfoProto, tensor: Any) -> str:

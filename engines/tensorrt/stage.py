@@ -17,7 +17,7 @@ import numpy as np
 from engines.cuda.buffers import DeviceBuffer
 from engines.cuda.graphs import GraphCapture
 from engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, HostTensors
-from engines.errors import ExecutionError, OutOfRangeError
+from engines.errors import EMPTY_TENSOR, ExecutionError, OutOfRangeError
 from engines.tensorrt.labelling.parser import make_logger
 from engines.tensorrt.loaded_engine import LoadedEngine, Shape
 from engines.tensorrt.output_allocator import new_allocator
@@ -151,7 +151,7 @@ class TensorRtStage:
         shapes = {name: shape for (_, name), (_, shape) in zip(self._data, bound, strict=True)}
         empty = next((name for name, shape in shapes.items() if 0 in shape), None)
         if empty is not None:
-            raise OutOfRangeError("empty_tensor", f"{empty!r} has no elements; engines need at least one.")
+            raise OutOfRangeError(EMPTY_TENSOR, f"{empty!r} has no elements; engines need at least one.")
         chosen = self._loaded.choose_profile(shapes, {binding.name: host[name] for name, binding in self._shapes})
         if chosen is None:
             given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())

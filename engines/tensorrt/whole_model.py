@@ -53,7 +53,7 @@ def read_model(trt: Any, path: pathlib.Path) -> ModelReading:
     inputs = map(network.get_input, range(network.num_inputs))
     found = ModelReading(
         verdict=SUPPORTED,
-        tensors=tuple({spec.name: spec for spec in _specs(network) if spec.name in made}.values()),
+        tensors=tuple({spec.name: spec for spec in _specs(network, proto) if spec.name in made}.values()),
         sizes=tuple(tensor.name for tensor in inputs if tensor.is_shape_tensor),
     )
     for name, problem in misread_tensors(network, proto):
@@ -63,10 +63,8 @@ def read_model(trt: Any, path: pathlib.Path) -> ModelReading:
     return dataclasses.replace(found, verdict=first_refusal(parser, logger), refused=_refused(parser, proto, made))
 
 
-def _specs(network: Any) -> Iterator[TensorSpec]:
-    for tensor in results(network):
-        if tensor is None:
-            continue
+def _specs(network: Any, proto: onnx.ModelProto) -> Iterator[TensorSpec]:
+    for tensor in results(network, proto):
         try:
             shape = tuple(None if size < 0 else int(size) for size in tensor.shape)
         except (RuntimeError, ValueError):  # the library knows no rank

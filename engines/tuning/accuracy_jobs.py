@@ -14,9 +14,9 @@ import onnx
 
 from engines.errors import ExecutionError
 from engines.inputs.samples import Feeds, find_samples
-from engines.onnxruntime.bfloat16 import with_float32_kernels
 from engines.onnxruntime.session import NativeSession
 from engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, load_metric
+from engines.precision.bfloat16 import with_float32_kernels
 from engines.precision.options import Calibration
 from engines.quantization.calibrator import calibrate
 from engines.quantization.dataset import CalibrationDataset

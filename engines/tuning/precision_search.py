@@ -24,8 +24,8 @@ from engines.precision.rewriting import Setting
 from engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
 from engines.quantization.table import CalibrationTable
 from engines.tuning import accuracy_jobs
+from engines.tuning.candidates import is_faster
 from engines.tuning.measurements import TIMEOUT_S, Measurements, PrecisionPlan
-from engines.tuning.tuner import is_faster
 from partitioner import Node, Partition, ReasonCode
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from engines.artifact.cache import engine_key
 from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import sha256_of_file, sha256_of_model
 from engines.backends.build_environment import measuring_environment
+from engines.backends.cpu_features import precision_warnings, usable_flags
 from engines.backends.names import NATIVE
 from engines.backends.registry import get_backend
 from engines.build.builder import EngineBuilder
@@ -25,7 +26,6 @@ from engines.onnxruntime.limits import native_version
 from engines.precision.options import FEWEST_SAMPLES, Calibration
 from engines.precision.rewriting import check_available
 from engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
-from engines.quantization.cpu_features import precision_warnings, processor_flags
 from engines.quantization.qdq_writer import is_quantized
 from engines.quantization.schemes import SCHEMES
 from engines.quantization.table import CalibrationTable
@@ -155,7 +155,7 @@ class PrecisionStage:
         if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
             return
         for precision in sorted(self._asked):
-            for sentence in precision_warnings(precision, processor_flags()):
+            for sentence in precision_warnings(precision, usable_flags()):
                 logger.warning("%s", sentence)
 
     def _search(self, partition: Partition, embed: Callable[[BuiltPartition], CompiledModel]) -> PrecisionSearch:
@@ -264,7 +264,7 @@ class PrecisionStage:
         if self._context.cache is None or data is None or self._options.budget.metric is not None:
             return False  # a function may have changed without a trace
         samples = self._context.options.samples
-        options = dataclasses.replace(self._context.options, precision=self._options)
+        options = dataclasses.replace(self._context.options, precision=self._options, shares_cores=False)
         self._key = engine_key(
             purpose="precision",
             source=sha256_of_model(self._context.source.path),

@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from engines.backends.protocols import Engine
+from engines.errors import BusyMachineError
 from engines.inputs.samples import Feeds, find_samples
 from engines.onnxruntime.session import NativeSession
 from engines.runtime.buffers import input_buffer
 from engines.runtime.engine_loading import load_engine_file, open_engine
-from engines.runtime.executor import Executable, interface_constants, open_executable
+from engines.runtime.executor import Executable, open_executable
 from engines.runtime.plan import native_stage_model, plan_stages
+from engines.runtime.plan_loading import interface_constants
 from partitioner import TensorSpec, load_model
 from partitioner.compiled.trtnode import view_with_engines
 
@@ -33,11 +35,27 @@ FEWEST_ROUNDS = 5
 PATIENCE = 1.5
 """No further round begins after so many times the time given."""
 
+LIKELY_SIZES = (224, 64, 32, 16, 4, 2, 1)
+"""Tried in turn for dimensions without a size. Large inputs are likelier than small ones where time matters."""
+
 NAP_S, MOST_NAPS = 0.002, 100
 """Seconds between two looks at threads that may still spin, and the most looks."""
 
 HOPELESS, BEARABLE_S = 4.0, 0.1
 """A call takes no turns if it takes so many times as long as the quickest one, and longer than so many seconds."""
+
+CLEAR, CLEAR_ROUNDS = 1.2, 7
+"""A brief measurement ends once all others took so many times as long as the best one, in each of so many rounds."""
+
+FIRST_SHARE = 0.25
+"""A brief measurement doesn't repeat a call whose first run takes so much of its time; the first one counts."""
+
+FEW, BUSY = 5, 0.5
+"""Fewer turns than the first say nothing if this process had less of a core than the second in the meantime. One that
+computes without neighbours has a whole core or more."""
+
+LEAST_SHARE = 0.25
+"""A brief measurement takes so much of its time even where loading the model took all of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +79,15 @@ class Subject:
     shares_cores: bool
 
 
-def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
+def measure_segments(
+    subject: Subject, seconds: float, *, brief: bool = False
+) -> dict[str, dict[str, list[float]]] | None:
     """Time each segment's engine against the same nodes natively, on the inputs that they get inside the model.
 
     Args:
         subject: The model.
         seconds: About how long all of it takes.
+        brief: True ends after this time, loading included; the last segments then have no times.
 
     Returns:
         Medians of turns in ms under ``engine`` and ``native``, by segment; None if no inputs are found.
@@ -74,6 +95,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
     Raises:
         EngineError: Something fails on these inputs.
     """
+    began = time.monotonic()
     feeds = _first_sample(subject)
     if feeds is None:
         return None
@@ -83,18 +105,20 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
     values = {**interface_constants(graph), **feeds}
     times: dict[str, dict[str, list[float]]] = {}
     for stage in stages:
+        if brief and time.monotonic() - began > seconds:
+            break
         session = NativeSession(native_stage_model(graph, stage), threads=subject.threads, name=stage.name)
         given = {name: values[name] for name in session.inputs if name in values}
         values.update(zip(session.outputs, session.run(given), strict=True))
         if stage.is_engine:
             _, engine = open_engine(graph, stage.nodes[0], subject.compiled.parent, subject.threads)
             calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
-            times[stage.name] = time_in_turn(calls, seconds=share)
+            times[stage.name] = time_in_turn(calls, seconds=share, brief=brief)
     return times
 
 
 def measure_candidates(
-    subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float
+    subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float, *, brief: bool = False
 ) -> dict[str, list[float]] | None:
     """Time a model with some of its engines against the model with others.
 
@@ -102,19 +126,24 @@ def measure_candidates(
         subject: The model.
         kept: Segments that run in their engines, by name of the candidate; none runs the source natively.
         seconds: About how long all of it takes.
+        brief: True counts loading, and ends as soon as the turns are clear.
 
     Returns:
         Medians of turns in ms, by name of the candidate; None if no inputs are found.
 
     Raises:
         EngineError: Something fails on these inputs.
+        BusyMachineError: A brief measurement had few turns beside other programs.
     """
+    began = time.monotonic()
     feeds = _first_sample(subject)
     if feeds is None:
         return None
     executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
-    return time_in_turn(calls, seconds=seconds)
+    if not brief:
+        return time_in_turn(calls, seconds=seconds)
+    return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
 
 def measure_engines(
@@ -165,8 +194,25 @@ def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
 
 
 def _first_sample(subject: Subject) -> Feeds | None:
-    samples = find_samples(NativeSession(subject.source, name=str(subject.source)), subject.inputs, subject.given)
-    return samples[0] if samples else None
+    """Find inputs of likely sizes: one row, and large where nothing is known."""
+    session = NativeSession(subject.source, name=str(subject.source))
+    for inputs in (_with_one_row(subject.inputs), subject.inputs):
+        if samples := find_samples(session, inputs, subject.given, sizes=LIKELY_SIZES):
+            return samples[0]
+    return None
+
+
+def _with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Return inputs whose first of several dimensions is 1 where it was unknown, and so is each other of that name."""
+    shapes = [spec.shape for spec in inputs if spec.shape is not None and len(spec.shape) > 1]
+    rows = {shape[0] for shape in shapes if not isinstance(shape[0], int)}
+
+    def fixed(spec: TensorSpec) -> TensorSpec:
+        sizes = enumerate(spec.shape or ())
+        shape = tuple(1 if size in rows and (size is not None or axis == 0) else size for axis, size in sizes)
+        return spec if spec.shape is None else dataclasses.replace(spec, shape=shape)
+
+    return [fixed(spec) for spec in inputs]
 
 
 def _engine_call(engine: Engine, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
@@ -184,8 +230,22 @@ def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Ca
     return functools.partial(session.run_tensors, {name: buffers[name] for name in session.inputs})
 
 
+def time_briefly(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+    """Time calls in turn until the turns are clear or time is up.
+
+    Raises:
+        BusyMachineError: There were few turns, for other programs computed.
+    """
+    began, burnt = time.monotonic(), time.process_time()
+    turns = time_in_turn(calls, seconds=seconds, brief=True)
+    had = time.process_time() - burnt
+    if min(map(len, turns.values())) < FEW and had < BUSY * (time.monotonic() - began):
+        raise BusyMachineError
+    return turns
+
+
 def time_in_turn(
-    calls: Mapping[str, Callable[[], object]], *, seconds: float, rounds: int = ROUNDS
+    calls: Mapping[str, Callable[[], object]], *, seconds: float, rounds: int = ROUNDS, brief: bool = False
 ) -> dict[str, list[float]]:
     """Time calls one after the other, again and again: A B C, B C A, C A B, ...
 
@@ -196,34 +256,49 @@ def time_in_turn(
         calls: Functions without arguments, by name.
         seconds: About how long all of it takes; more for calls of which a few take longer.
         rounds: Number of turns that each gets.
+        brief: True begins no round after this time, and ends as soon as the turns are clear. Calls that take all of it
+            have one turn.
 
     Returns:
         The median of each turn in ms, by name. Turns with the same index were next to each other.
     """
-    estimates = {name: _estimate(call, seconds) for name, call in calls.items()}
+    began = time.monotonic()
+    estimates = {name: _estimate(call, seconds, once=brief) for name, call in calls.items()}
     slow = max(HOPELESS * min(estimates.values()), BEARABLE_S)
     order = [name for name in calls if estimates[name] <= slow]
     turn_s = seconds / rounds / len(order)
     counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
     medians: dict[str, list[float]] = {name: [] for name in order}
-    deadline = time.monotonic() + PATIENCE * seconds
+    fewest, deadline = (0, began + seconds) if brief else (FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds)
     for done in range(rounds):
-        if done >= FEWEST_ROUNDS and time.monotonic() > deadline:
+        if (done >= fewest and time.monotonic() > deadline) or (brief and _is_clear(medians)):
             break
         for name in order:
-            calls[name]()  # brings its weights back into the caches after the other calls' turns
+            if counts[name] > 1 or not brief:
+                calls[name]()  # brings its weights back into the caches after the other calls' turns
             medians[name].append(_median_ms(calls[name], counts[name]))
             _let_threads_come_to_rest()
         order = [*order[1:], order[0]]
-    turns = len(medians[order[0]])
-    return {name: medians.get(name, [1e3 * estimates[name]] * turns) for name in calls}
+    turns = len(medians[order[0]]) or 1
+    return {name: medians.get(name) or [1e3 * estimates[name]] * turns for name in calls}
 
 
-def _estimate(call: Callable[[], object], patience_s: float) -> float:
-    """Return the seconds that a call takes, without the first one."""
-    call()
-    once = _median_ms(call, 1) / 1e3
-    seconds = once if once > patience_s else _median_ms(call, 3) / 1e3
+def _is_clear(medians: Mapping[str, Sequence[float]]) -> bool:
+    """Return whether the best one won each of several turns by far."""
+    best = min(medians.values(), key=lambda times: statistics.median(times or [0.0]))
+    others = [times for times in medians.values() if times is not best]
+    pairs = [pair for times in others for pair in zip(times, best, strict=True)]
+    return not others or (len(best) >= CLEAR_ROUNDS and all(theirs >= CLEAR * own for theirs, own in pairs))
+
+
+def _estimate(call: Callable[[], object], patience_s: float, *, once: bool) -> float:
+    """Return the seconds that a call takes, without the first one, unless that is to be enough where it is slow."""
+    first = _median_ms(call, 1) / 1e3
+    if once and first > FIRST_SHARE * patience_s:
+        _let_threads_come_to_rest()
+        return first
+    again = _median_ms(call, 1) / 1e3
+    seconds = again if again > patience_s else _median_ms(call, 3) / 1e3
     _let_threads_come_to_rest()
     return seconds
 

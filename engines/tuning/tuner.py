@@ -1,7 +1,8 @@
 """Measures which engines make a model faster here, and leaves the others out.
 
 Candidates are measured whole, as they would be served. Segments that are fast alone can make a model slower, because a
-boundary costs calls, copies and fusions.
+boundary costs calls, copies and fusions. A difference below the margin or within chance leaves the engines out: without
+them a model takes less memory and loads faster. Where nothing can be measured, the estimate decides.
 """
 
 from __future__ import annotations
@@ -9,153 +10,52 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from engines.artifact.cache import engine_key
 from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import sha256_of_file
 from engines.backends.build_environment import measuring_environment
 from engines.build.context import CompileContext
-from engines.errors import EngineError, InvalidInputError
+from engines.build.options import Choice
+from engines.errors import BusyMachineError, EngineError, InvalidInputError
 from engines.onnxruntime.limits import native_version
 from engines.tuning import timing
-from partitioner import Partition, ReasonCode, Segment, Verdict, segment_hash
+from engines.tuning.candidates import (
+    ALL_ENGINES,
+    NO_ENGINE,
+    Candidate,
+    Outcome,
+    SegmentTimes,
+    choose,
+    close_ones,
+    gaining,
+    list_candidates,
+)
+from partitioner import Partition, ReasonCode, Segment, Verdict
 
 logger = logging.getLogger(__name__)
 
-CALL_OVERHEAD_MS = 0.01
-"""Cost of an engine's call beside its work. A segment that gains less is not worth its boundary."""
-
-MARGIN = 1.03
-"""A candidate with more engines must be so many times as fast."""
-
-CONFIDENCE = 0.98
-"""Half of 1.96: it must be faster in so many times the root of the turns beyond half of them. Then the 95 % interval of
-the median lies above 1, for any distribution."""
-
-CLOSE = 1.1
-"""Candidates that take up to so many times the fastest's time are measured again, longer."""
+R = TypeVar("R")
 
 SEGMENTS_S, CANDIDATES_S, CLOSE_S = 2.0, 2.0, 4.0
-"""Seconds that each measurement takes, about, for any number of segments or candidates."""
+"""Seconds that each measurement of tuning takes, about, for any number of segments or candidates."""
 
-TIMEOUT_S = 600.0
+WHOLE_S, PARTS_S, SUBSET_S = 4.5, 2.0, 3.0
+"""Seconds that each brief measurement takes at most, loading included: of the model with all engines and with none, of
+its segments, and of the model with the engines that gain. A model that runs for seconds takes longer."""
+
+TIMEOUT_S, BRIEF_TIMEOUT_S = 600.0, 120.0
 
 MOST_ROUNDS = 2
 """Most measurements. Leaving engines out can change the cut of the others, which is then measured once more."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentTimes:
-    """Times of a segment in its engine and natively."""
-
-    engine_ms: float
-    native_ms: float
-
-    @property
-    def gain_ms(self) -> float:
-        """Time that the engine saves."""
-        return self.native_ms - self.engine_ms
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """The model with some of its engines.
-
-    Attributes:
-        name: Name in the report.
-        segments: Names of the segments that run in their engines.
-    """
-
-    name: str
-    segments: tuple[str, ...]
-
-
-def list_candidates(segments: Sequence[Segment], times: Mapping[str, SegmentTimes]) -> list[Candidate]:
-    """List the candidates: no engine, the one that gains most, those that gain anything, and all."""
-    best = max(segments, key=lambda s: (times[s.name].gain_ms, len(s.nodes)))
-    faster = tuple(s.name for s in segments if times[s.name].gain_ms > CALL_OVERHEAD_MS)
-    return [
-        Candidate(name="all native", segments=()),
-        Candidate(name="one engine", segments=(best.name,)),
-        Candidate(name="faster engines", segments=faster),
-        Candidate(name="minimum cut", segments=tuple(s.name for s in segments)),
-    ]
-
-
-def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]) -> Candidate:
-    """Choose the candidate with the fewest engines that none with more engines clearly beats.
-
-    Args:
-        candidates: At least one.
-        turns: Time of each turn in ms, by name of the candidate; only those with turns can be chosen.
-    """
-    contestants = sorted((c for c in candidates if c.name in turns), key=lambda c: len(c.segments))
-    chosen = contestants[0]
-    for challenger in contestants[1:]:
-        if is_faster(turns[challenger.name], turns[chosen.name]):
-            chosen = challenger
-    return chosen
-
-
-def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return the names of the fastest and of those that are nearly as fast."""
-    medians = {name: statistics.median(times) for name, times in turns.items()}
-    return [name for name, ms in medians.items() if ms <= CLOSE * min(medians.values())]
-
-
-def is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
-    """Return whether turns are shorter than those of the same index, by more than ``MARGIN`` and beyond chance.
-
-    The shortest turn must be shorter, too. Neighbours may take a core away for a while; then a run on two threads
-    waits for one of them. A run that hardly needs a second thread seems faster, but isn't once the core is back.
-    """
-    ratios = [theirs / ours for ours, theirs in zip(challenger, holder, strict=True)]
-    agreeing = sum(ratio > 1 for ratio in ratios)
-    needed = min(len(ratios), len(ratios) / 2 + CONFIDENCE * math.sqrt(len(ratios)))
-    return statistics.median(ratios) >= MARGIN and agreeing >= needed and min(challenger) < min(holder)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    times: Mapping[str, SegmentTimes]
-    candidates: Sequence[Candidate]
-    p50_ms: Mapping[str, float]
-    chosen: Candidate
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "candidates": [
-                {"name": c.name, "p50_ms": round(self.p50_ms[c.name], 5), "segments": list(c.segments)}
-                for c in self.candidates
-            ],
-            "chosen": self.chosen.name,
-            "segments": [
-                {
-                    "name": name,
-                    "engine_ms": round(times.engine_ms, 5),
-                    "native_ms": round(times.native_ms, 5),
-                    "kept": name in self.chosen.segments,
-                }
-                for name, times in self.times.items()
-            ],
-        }
-
-    def verdict(self, segment: Segment) -> Verdict:
-        """Return the verdict on a segment that is left out."""
-        times = self.times[segment.name]
-        detail = f"Its segment: engine {times.engine_ms:.3g} ms, native {times.native_ms:.3g} ms"
-        if times.gain_ms > 0:
-            chosen, full = self.p50_ms[self.chosen.name], self.p50_ms["minimum cut"]
-            detail += f"; the model: {full:.3g} ms with all engines, {chosen:.3g} ms with {self.chosen.name}"
-        return Verdict(ReasonCode.NOT_FASTER, f"{detail}.")
-
-
 class Tuner:
-    """Tunes one compilation.
+    """Chooses the engines of one compilation. Those that can't run here all stay, and so do those that run alone.
 
     Attributes:
         figures: Measurements and choice, for the report; None if nothing was measured.
@@ -164,12 +64,20 @@ class Tuner:
     def __init__(self, context: CompileContext) -> None:
         self.figures: Mapping[str, Any] | None = None
         self._context = context
-        self._rounds_left = MOST_ROUNDS if context.options.tune else 0
+        choice = Choice.ALL if context.unchecked or not context.source.runs_natively else context.options.choice
+        self._rounds_left = MOST_ROUNDS if choice in (Choice.TUNED, Choice.MEASURED) else 0
+        self._estimates = choice is Choice.ESTIMATED and context.backend.on_cpu
+        self._left_s = WHOLE_S + PARTS_S + SUBSET_S
         self._expected: set[frozenset[str]] | None = None
         self._key = ""
 
     def recall(self, partition: Partition) -> Partition:
-        """Demote the nodes that an earlier compilation of the same model on this machine has demoted."""
+        """Demote the nodes that an earlier compilation of the same model on this machine has demoted.
+
+        Where nothing is to be measured, demote those that the estimate calls slower in engines.
+        """
+        while self._estimates and (slower := partition.slower_by_estimate()):
+            partition = partition.demote(slower)
         if not self._rounds_left or self._context.cache is None:
             return partition
         self._key = self._verdict_key(partition)
@@ -188,7 +96,7 @@ class Tuner:
         return partition.demote(verdicts) if verdicts else partition
 
     def find_slow_nodes(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
-        """Measure a compiled model, and list the nodes whose engines don't make it faster.
+        """Measure a compiled model, or estimate it, and list the nodes whose engines don't make it faster.
 
         Returns:
             The reason for each node that is to run natively; none once the cut stays the same.
@@ -196,6 +104,8 @@ class Tuner:
         Raises:
             InvalidInputError: The model does not run on the given inputs.
         """
+        if self._estimates:
+            return partition.slower_by_estimate()
         if not self._rounds_left or not partition.segments or _node_sets(partition.segments) == self._expected:
             return {}
         self._rounds_left -= 1
@@ -203,20 +113,19 @@ class Tuner:
             outcome = self._measure(partition, compiled)
         except InvalidInputError:
             raise
+        except BusyMachineError as error:
+            self._rounds_left, self._key = 0, ""  # the next compilation measures again
+            logger.warning("%s runs natively. %s", self._context.source.origin, error)
+            verdict = Verdict(ReasonCode.NOT_FASTER, str(error))
+            return {node.name: verdict for segment in partition.segments for node in segment.nodes}
         except EngineError as error:
-            logger.warning("%s is not tuned, so all its engines stay: %s", self._context.source.origin, error)
-            self._rounds_left = 0
-            return {}
+            return self._estimate(partition, str(error))
         if outcome is None:
-            logger.warning(
-                "%s is not tuned, so all its engines stay: it runs on no generated input. Give inputs that it runs on.",
-                self._context.source.origin,
-            )
-            self._rounds_left = 0
-            return {}
+            return self._estimate(partition, "it runs on no generated input. Give inputs that it runs on.")
         self.figures = outcome.as_json()
         kept = outcome.chosen.segments
-        logger.info("Tuning chose %s: %d of %d engines", outcome.chosen.name, len(kept), len(partition.segments))
+        name = self._context.source.origin.name
+        logger.info("%s: measured %s; %d of %d engines stay", name, outcome, len(kept), len(partition.segments))
         self._expected = _node_sets([s for s in partition.segments if s.name in kept])
         return {n.name: outcome.verdict(s) for s in partition.segments if s.name not in kept for n in s.nodes}
 
@@ -242,24 +151,35 @@ class Tuner:
             shares_cores=options.shares_cores,
         )
 
-    def _measure(self, partition: Partition, compiled: CompiledModel) -> _Outcome | None:
+    def _estimate(self, partition: Partition, problem: str) -> dict[str, Verdict]:
+        """Choose without measuring, from now on."""
+        self._rounds_left, self._estimates = 0, self._context.backend.on_cpu
+        instead = "the estimate chooses its engines" if self._estimates else "all its engines stay"
+        logger.warning("%s is not measured, so %s: %s", self._context.source.origin, instead, problem)
+        return partition.slower_by_estimate() if self._estimates else {}
+
+    def _measure(self, partition: Partition, compiled: CompiledModel) -> Outcome | None:
         subject = self._subject(partition, compiled)
+        if self._context.options.choice is Choice.MEASURED:
+            return self._measure_briefly(subject, partition.segments)
+        return self._measure_thoroughly(subject, partition.segments)
+
+    def _measure_thoroughly(self, subject: timing.Subject, segments: Sequence[Segment]) -> Outcome | None:
         measured = self._context.worker.call(timing.measure_segments, TIMEOUT_S, subject, SEGMENTS_S)
         if measured is None:
             return None
-        times = {name: _segment_times(turns) for name, turns in measured.items()}
-        candidates = list_candidates(partition.segments, times)
+        times = {name: SegmentTimes.of(turns) for name, turns in measured.items()}
+        candidates = list_candidates(segments, times)
         distinct = {c.name: c.segments for c in {c.segments: c for c in reversed(candidates)}.values()}
         turns = self._time(subject, distinct, CANDIDATES_S)
         close = close_ones(turns)
         if len(close) > 1:
             turns = {**turns, **self._time(subject, {name: distinct[name] for name in close}, CLOSE_S)}
-        p50 = {name: statistics.median(t) for name, t in turns.items()}
+        p50 = _medians(turns)
         same = {segments: p50[name] for name, segments in distinct.items()}
         chosen = choose(candidates, {name: turns[name] for name in close})
-        return _Outcome(
-            times=times, candidates=candidates, p50_ms={c.name: same[c.segments] for c in candidates}, chosen=chosen
-        )
+        p50 = {c.name: same[c.segments] for c in candidates}
+        return Outcome(search="thorough", times=times, candidates=candidates, p50_ms=p50, chosen=chosen)
 
     def _time(
         self, subject: timing.Subject, kept: Mapping[str, Sequence[str]], seconds: float
@@ -268,21 +188,70 @@ class Tuner:
         assert turns is not None  # the segments have just been measured on the same inputs
         return turns
 
+    def _measure_briefly(self, subject: timing.Subject, segments: Sequence[Segment]) -> Outcome | None:
+        """Measure the model with all engines and with none; of several engines, also with those that gain alone."""
+        candidates = [
+            Candidate(name=NO_ENGINE, segments=()),
+            Candidate(name=ALL_ENGINES, segments=tuple(s.name for s in segments)),
+        ]
+        turns = self._call_briefly(timing.measure_candidates, WHOLE_S, subject, _kept(candidates))
+        if turns is None:
+            return None
+        outcome = Outcome(
+            search="brief", times={}, candidates=candidates, p50_ms=_medians(turns), chosen=choose(candidates, turns)
+        )
+        try:
+            return self._with_subset(subject, segments, outcome) if len(segments) > 1 else outcome
+        except EngineError as error:
+            logger.debug("Segments of %s are not measured alone: %s", self._context.source.origin, error)
+            return outcome
+
+    def _with_subset(self, subject: timing.Subject, segments: Sequence[Segment], outcome: Outcome) -> Outcome:
+        """Measure the engines that gain alone, together, against what was chosen before."""
+        measured = self._call_briefly(timing.measure_segments, PARTS_S, subject)
+        assert measured is not None  # the whole model has just been measured on the same inputs
+        outcome = dataclasses.replace(outcome, times={name: SegmentTimes.of(turns) for name, turns in measured.items()})
+        subset, (native, whole) = gaining(segments, outcome.times), outcome.candidates
+        if subset.segments in (native.segments, whole.segments):
+            return outcome
+        pair = [outcome.chosen, subset]
+        turns = self._call_briefly(timing.measure_candidates, SUBSET_S, subject, _kept(pair))
+        assert turns is not None
+        return dataclasses.replace(
+            outcome,
+            candidates=[native, subset, whole],
+            p50_ms={**outcome.p50_ms, **_medians(turns)},
+            chosen=choose(pair, turns),
+        )
+
+    def _call_briefly(self, job: Callable[..., R], seconds: float, *arguments: object) -> R:
+        """Have the worker measure for some seconds, or for those that are left of all."""
+        began = time.monotonic()
+        given = max(0.1, min(seconds, self._left_s))
+        try:
+            return self._context.worker.call(job, BRIEF_TIMEOUT_S, *arguments, given, brief=True)
+        finally:
+            self._left_s -= time.monotonic() - began
+
     def _verdict_key(self, partition: Partition) -> str:
         options = dataclasses.replace(self._context.options, samples=None)
         samples = self._context.options.samples
         return engine_key(
             purpose="tuning",
             source=sha256_of_file(self._context.source.path),
-            segments=json.dumps([segment_hash(partition.graph, s) for s in partition.segments]),
+            segments=json.dumps([[node.name for node in s.nodes] for s in partition.segments]),
             samples=sha256_of_file(samples) if samples else "",
             options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
             **measuring_environment(self._context.backend, native_version()),
         )
 
 
-def _segment_times(turns: Mapping[str, Sequence[float]]) -> SegmentTimes:
-    return SegmentTimes(engine_ms=statistics.median(turns["engine"]), native_ms=statistics.median(turns["native"]))
+def _kept(candidates: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
+    return {candidate.name: candidate.segments for candidate in candidates}
+
+
+def _medians(turns: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: statistics.median(times) for name, times in turns.items()}
 
 
 def _node_sets(segments: Sequence[Segment]) -> set[frozenset[str]]:

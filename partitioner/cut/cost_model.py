@@ -9,6 +9,7 @@ Unknown dimensions count as one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -85,8 +86,8 @@ def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.nda
 
 
 def _constant_bytes(node: Node) -> int:
-    constants = (v.const_value for v in node.op.inputs if v is not None)
-    return sum(tensor.nbytes for tensor in constants if tensor is not None and tensor.dtype != ir.DataType.STRING)
+    constants = [v.const_value for v in node.op.inputs if v is not None and v.const_value is not None]
+    return sum([tensor.nbytes for tensor in constants if tensor.dtype != ir.DataType.STRING])
 
 
 def _bytes_moved(graph: Graph) -> np.ndarray:
@@ -106,11 +107,16 @@ def _sizes(value: ir.Value | None) -> tuple[int, ...]:
 
 
 def _elements(value: ir.Value | None) -> int:
-    return math.prod(_sizes(value))
+    return 1 if value is None or value.shape is None else _product(value.shape.dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _product(dims: Sequence[object]) -> int:
+    return math.prod(d for d in dims if isinstance(d, int))
 
 
 def _elementwise(op: ir.Node) -> int:
-    return sum(_elements(v) for v in op.outputs)
+    return sum(map(_elements, op.outputs))
 
 
 def _convolution(op: ir.Node) -> int:

@@ -22,6 +22,7 @@ from partitioner.errors import UnknownOptionError
 from partitioner.graph.node_keys import NodeKey
 from partitioner.graph.topology import as_booleans
 from partitioner.graph.view import Graph, Node, subgraph_nodes
+from partitioner.model.values import ONNX_DOMAINS
 
 
 class ReasonCode(enum.StrEnum):
@@ -43,6 +44,9 @@ class ReasonCode(enum.StrEnum):
     NOT_FASTER = "NOT_FASTER"
     BUILD_FAILED = "BUILD_FAILED"
     INACCURATE = "INACCURATE"
+    UNCHECKED = "UNCHECKED"
+    NO_KERNEL = "NO_KERNEL"
+    """Neither an engine nor the native executor has one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,7 +206,7 @@ def _nothing(_: Node) -> Verdict:
 
 def _common_rule(node: Node) -> Verdict:
     """Refuse nodes that no engine takes."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ONNX_DOMAINS:
         return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} belongs to domain {node.domain!r}, not to ONNX.")
     for read in node.reads:
         if read.is_initializer():

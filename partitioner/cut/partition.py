@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,8 +29,11 @@ from partitioner.cut.report import (
     native_nodes,
 )
 from partitioner.cut.segments import Segment, cut
+from partitioner.cut.unknown_shapes import find_unknown_shapes
 from partitioner.cut.what_if import FrozenWhatIf, compare_frozen, try_operators
 from partitioner.graph.view import Graph
+from partitioner.model.garbage import without_collections
+from partitioner.model.values import dimensions
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Partition:
     def report(self, *, model: str, engine: str) -> Report:
         """Report on the partition."""
         costs = CostModel(self.graph)
+        unknown = find_unknown_shapes(self.graph, self.labels)
         return Report(
             model=model,
             engine=engine,
@@ -69,7 +72,8 @@ class Partition:
             minimum_segments=self.minimum_segments,
             segments=self.segments,
             estimates=estimate_segments(self.graph, self.segments, costs),
-            native=native_nodes(self.graph, self.segments, self.labels),
+            native=native_nodes(self.graph, self.segments, self.labels, unknown),
+            unknown_shapes=tuple(sorted(set(unknown.values()), key=lambda one: (-one.nodes, one.after))),
             splits=find_splits(self.graph, self.segments),
             split_groups=find_split_groups(self.graph, self.segments, self.groups),
             crossing_tensors=count_crossing_tensors(self.segments),
@@ -94,20 +98,24 @@ class Partition:
         labels = without_constant_islands(self.graph, labels)
         return dataclasses.replace(self, labels=labels, segments=_cut(self.graph, labels, self.groups, self.options))
 
+    def slower_by_estimate(self) -> dict[str, Verdict]:
+        """List the nodes of segments that the estimate calls slower in an engine of a CPU, each with the reason.
 
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Pause the garbage collector. Nearly all new objects stay alive, so a collection would find nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+        An unknown dimension but the first one, that of the batch, leaves a segment without an estimate.
+        """
+        estimates = estimate_segments(self.graph, self.segments, CostModel(self.graph))
+        return {
+            node.name: Verdict(
+                ReasonCode.NOT_FASTER,
+                f"Its segment, by estimate: engine {estimate.engine_ms:.3g} ms, native {estimate.native_ms:.3g} ms.",
+            )
+            for segment in self.segments
+            if (estimate := estimates[segment.name]).engine_ms >= estimate.native_ms and _has_sizes(segment)
+            for node in segment.nodes
+        }
 
 
-@_without_collections()
+@without_collections()
 def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions) -> Partition:
     """Label every node and cut the supported ones into the fewest segments.
 
@@ -151,6 +159,12 @@ def _cut(
     inside = engine_nodes(graph, labels)
     together = [group.nodes for group in groups if all(inside[index] for index in group.nodes)]
     return tuple(cut(graph, inside, together=together, connected=options.connected))
+
+
+def _has_sizes(segment: Segment) -> bool:
+    values = (v for node in segment.nodes for v in (*node.reads, *node.op.outputs) if v.name)
+    shapes = [dimensions(value) for value in values]
+    return all(shape is not None and all(isinstance(size, int) for size in shape[1:]) for shape in shapes)
 
 
 def _demote_small(partition: Partition) -> Partition:

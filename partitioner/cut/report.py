@@ -11,6 +11,7 @@ from partitioner.cut.atomic_groups import AtomicGroup
 from partitioner.cut.cost_model import CostModel
 from partitioner.cut.labels import Verdict
 from partitioner.cut.segments import Segment
+from partitioner.cut.unknown_shapes import UnknownShapes
 from partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from partitioner.graph.view import Graph
 
@@ -64,7 +65,8 @@ class Report:
     """Outcome of a partitioning. ``as_json`` gives the documented form.
 
     ``labelled_by`` says why the engine's library took no part in labelling; it is empty if it did. ``unchecked`` says
-    why engines were built but not run; it is empty if they were.
+    why engines were built but not run; it is empty if they were. ``compiled_before`` says whether a compilation has
+    built and checked these segments here; it is None in the report of a compilation, and without segments.
     """
 
     model: str
@@ -75,6 +77,7 @@ class Report:
     segments: tuple[Segment, ...]
     estimates: Mapping[str, Estimate]
     native: tuple[NativeNode, ...]
+    unknown_shapes: tuple[UnknownShapes, ...]
     splits: tuple[Split, ...]
     split_groups: tuple[SplitGroup, ...]
     crossing_tensors: int
@@ -86,6 +89,7 @@ class Report:
     what_if_frozen: FrozenWhatIf | None = None
     labelled_by: str = ""
     unchecked: str = ""
+    compiled_before: bool | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
@@ -98,6 +102,7 @@ class Report:
             "minimum_segments": self.minimum_segments,
             "segments": [self._segment_as_json(s) for s in self.segments],
             "native": [dataclasses.asdict(n) for n in self.native],
+            "unknown_shapes": [dataclasses.asdict(u) for u in self.unknown_shapes],
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
             "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
             "crossing_tensors": self.crossing_tensors,
@@ -107,6 +112,7 @@ class Report:
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
             **({"checked": False} if self.unchecked else {}),
+            **({} if self.compiled_before is None else {"compiled_before": self.compiled_before}),
             **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
             **({} if self.precision is None else {"precision": dict(self.precision)}),
         }
@@ -157,16 +163,20 @@ def count_crossing_tensors(segments: Sequence[Segment]) -> int:
 
 def count_boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> int:
     """Return the bytes of the tensors that ``count_crossing_tensors`` counts; an unknown dimension counts as one."""
+    return sum(_boundary_bytes(graph, segments))
+
+
+def _boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> list[int]:
     sizes = dict(zip(graph.tensors, graph.topology.sizes.tolist(), strict=True))
-    return sum(sizes[value] for s in segments for value in (*s.inputs, *s.outputs))
+    return [sum(sizes[value] for value in (*s.inputs, *s.outputs)) for s in segments]
 
 
 def estimate_segments(graph: Graph, segments: Sequence[Segment], costs: CostModel) -> dict[str, Estimate]:
     """Estimate each segment's time, by segment name."""
     estimates = {}
-    for segment in segments:
+    for segment, boundary_bytes in zip(segments, _boundary_bytes(graph, segments), strict=True):
         nodes = [node.index for node in segment.nodes]
-        engine_s = costs.segment_s(nodes, count_boundary_bytes(graph, [segment]))
+        engine_s = costs.segment_s(nodes, boundary_bytes)
         estimates[segment.name] = Estimate(engine_ms=engine_s * 1e3, native_ms=costs.native_s(nodes) * 1e3)
     return estimates
 
@@ -182,15 +192,17 @@ def find_split_groups(
     )
 
 
-def native_nodes(graph: Graph, segments: Sequence[Segment], labels: Mapping[str, Verdict]) -> tuple[NativeNode, ...]:
-    """Return every node outside the segments, with its reason."""
+def native_nodes(
+    graph: Graph, segments: Sequence[Segment], labels: Mapping[str, Verdict], unknown: Mapping[str, UnknownShapes]
+) -> tuple[NativeNode, ...]:
+    """Return every node outside the segments, with its reason, or the cause of an unknown shape."""
     inside = {node.name for segment in segments for node in segment.nodes}
     return tuple(
         NativeNode(
             node=node.name,
             op_type=node.op_type,
             code=str(labels[node.name].code or ""),
-            detail=labels[node.name].detail,
+            detail=unknown[node.name].cause if node.name in unknown else labels[node.name].detail,
         )
         for node in graph.nodes
         if node.name not in inside

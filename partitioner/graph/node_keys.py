@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -40,7 +40,10 @@ class NodeKeys:
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         self._opset_imports = opset_imports
         self._made: dict[Hashable, NodeKey] = {}
+        self._plain: dict[Hashable, NodeKey] = {}
         self._kinds: dict[ir.Value, Hashable] = {}
+        self._kinds_of: dict[Hashable, Hashable] = {}
+        self._same_kinds: dict[Hashable, Hashable] = {}
         self.shape_arithmetic: set[ir.Value] = set()
         self._given: set[ir.Value] = set()
 
@@ -51,8 +54,16 @@ class NodeKeys:
     def of(self, op: ir.Node) -> NodeKey:
         """Return the key of a node."""
         self._follow_shapes(op)
-        inputs = tuple(self._kind(v) for v in op.inputs)
-        outputs = tuple(self._kind(v) for v in op.outputs)
+        inputs = tuple(map(self._kind, op.inputs))
+        outputs = tuple(map(self._kind, op.outputs))
+        if op.attributes or op.op_type in DETAILS:
+            return self._full(op, inputs, outputs)
+        plain = (op.op_type, op.domain, op.version, *map(id, inputs), None, *map(id, outputs))
+        if plain not in self._plain:
+            self._plain[plain] = self._full(op, inputs, outputs)
+        return self._plain[plain]
+
+    def _full(self, op: ir.Node, inputs: tuple[Hashable, ...], outputs: tuple[Hashable, ...]) -> NodeKey:
         alone = id(op) if any(True for _ in subgraphs(op)) else None  # equal to no other node
         attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
         detail = DETAILS[op.op_type](op) if op.op_type in DETAILS else None
@@ -62,27 +73,37 @@ class NodeKeys:
     def _kind(self, value: ir.Value | None) -> Hashable:
         if value is None or not value.name:
             return None
-        if value not in self._kinds:
-            shape = dimensions(value)
-            pattern = None if shape is None else tuple(_dimension_key(d) for d in shape)
-            kind = type(value.type).__name__
+        known = self._kinds.get(value)
+        if known is None:
             size = "given" if self._is_given(value) else value in self.shape_arithmetic
-            self._kinds[value] = (kind, value.dtype, pattern, _constant_key(value), size)
-        return self._kinds[value]
+            dims = None if value.shape is None else value.shape.dims
+            traits = (type(value.type), value.dtype, dims, _constant_key(value), size)
+            if traits not in self._kinds_of:
+                self._kinds_of[traits] = self._kind_of(*traits)
+            known = self._kinds[value] = self._kinds_of[traits]
+        return known
+
+    def _kind_of(self, kind: type, dtype: Hashable, dims: Sequence[object] | None, *rest: Hashable) -> Hashable:
+        """Return the kind of values with these traits, one object for all equal ones."""
+        pattern = None if dims is None else tuple(map(_dimension_key, dims))
+        key = (kind.__name__, dtype, pattern, *rest)
+        return self._same_kinds.setdefault(key, key)
 
     def _follow_shapes(self, op: ir.Node) -> None:
+        sizes = {v for v in op.outputs if v.dtype in SHAPE_DTYPES}
+        if not sizes:
+            return
         inputs = [] if op.op_type in ("Shape", "Size") else [v for v in op.inputs if v is not None]
         given = {v for v in inputs if self._is_given(v)}
         if all(v.const_value is not None or v in self.shape_arithmetic or v in given for v in inputs):
-            sizes = {v for v in op.outputs if v.dtype in SHAPE_DTYPES}
             self.shape_arithmetic |= sizes
             self._given |= sizes if given else set()
 
     def _is_given(self, value: ir.Value) -> bool:
-        return value in self._given or bool(value.meta.get(GIVEN_SIZES))
+        return value in self._given or (value.producer() is None and bool(value.meta.get(GIVEN_SIZES)))
 
 
-def _dimension_key(dimension: int | str | None) -> str:
+def _dimension_key(dimension: object) -> str:
     if not isinstance(dimension, int):
         return "?"
     return "0" if dimension == 0 else "n"

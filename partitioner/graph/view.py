@@ -194,13 +194,13 @@ def _nodes_of(graph: ir.Graph, keys: NodeKeys) -> tuple[Node, ...]:
     nodes = []
     for index, op in enumerate(graph):
         reads = _run_time_reads(op)
-        predecessors = tuple(dict.fromkeys(names[p] for v in reads if (p := v.producer()) is not None))
+        predecessors = tuple(dict.fromkeys([names[p] for v in reads if (p := v.producer()) is not None]))
         nodes.append(Node(names[op], op, keys.opset(op), reads, predecessors, keys.of(op), index))
     return tuple(nodes)
 
 
 def _run_time_reads(op: ir.Node) -> tuple[ir.Value, ...]:
-    return tuple(dict.fromkeys(v for v in read_values(op) if not is_constant(v)))
+    return tuple(dict.fromkeys([v for v in read_values(op) if not is_constant(v)]))
 
 
 def _numbered_tensors(nodes: Sequence[Node]) -> tuple[dict[ir.Value, int], list[int]]:

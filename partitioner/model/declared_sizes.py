@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from partitioner.errors import ModelFileError
-from partitioner.model import protobuf_walk
+from partitioner.model.protobuf_walk import Parts, nodes_within
 
 MAX_DENSE_BYTES = 2**28
 """Limit of all sparse tensors of a file, made dense. Their declared size costs the file nothing."""
@@ -36,16 +36,16 @@ Key = tuple[str, str, str]
 """Domain, name and overload of a function."""
 
 
-def check_declared_sizes(path: pathlib.Path, proto: onnx.ModelProto) -> None:
+def check_declared_sizes(path: pathlib.Path, proto: onnx.ModelProto, parts: Parts) -> None:
     """Refuse a model whose declarations its file doesn't back, or that grows without measure when it is read.
 
     Raises:
         ModelFileError: A tensor has other data than its dimensions say, or functions call each other without end, or
             something is too large. The message names the place.
     """
-    for place, tensor in _tensors(proto):
+    for place, tensor in _tensors(parts):
         _check_length(path, place, tensor)
-    _check_dense(path, proto)
+    _check_dense(path, parts)
     _check_interface(path, proto.graph)
     _check_functions(path, proto)
 
@@ -62,14 +62,14 @@ def _bits(data_type: int) -> int:
         return 0
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+def _tensors(parts: Parts) -> Iterator[tuple[str, onnx.TensorProto]]:
     """Yield every tensor whose data should be inside the file, with its place."""
-    for graph in protobuf_walk.graphs(proto):
+    for graph in parts.graphs:
         for tensor in graph.initializer:
             yield f"initializer {tensor.name!r}", tensor
         for sparse in graph.sparse_initializer:
             yield from _parts(f"sparse initializer {sparse.values.name!r}", sparse)
-    for place, attribute in protobuf_walk.attributes(proto):
+    for place, attribute in parts.attributes():
         for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
             yield place, tensor
         for sparse in (
@@ -97,6 +97,11 @@ def _check_length(path: pathlib.Path, place: str, tensor: onnx.TensorProto) -> N
     if wanted != held:
         problem = f"{place} declares the shape {_shape(dims)}, which takes {wanted} {unit}, but holds {held}."
         raise ModelFileError(path, problem, EXPORT)
+
+
+def data_field(data_type: int) -> str:
+    """Return the field of a tensor's elements where they are not raw."""
+    return _STORAGE.get(data_type, _Storage("int32_data")).field
 
 
 def _lengths(tensor: onnx.TensorProto, elements: int) -> tuple[int, int, str]:
@@ -137,9 +142,9 @@ _STORAGE: dict[int, _Storage] = {
 """Types that are missing here are stored one element an entry of ``int32_data``."""
 
 
-def _check_dense(path: pathlib.Path, proto: onnx.ModelProto) -> None:
-    sparse = [tensor for graph in protobuf_walk.graphs(proto) for tensor in graph.sparse_initializer]
-    sparse += [a.sparse_tensor for _, a in protobuf_walk.attributes(proto) if a.HasField("sparse_tensor")]
+def _check_dense(path: pathlib.Path, parts: Parts) -> None:
+    sparse = [tensor for graph in parts.graphs for tensor in graph.sparse_initializer]
+    sparse += [a.sparse_tensor for _, a in parts.attributes() if a.HasField("sparse_tensor")]
     total = 0
     for tensor in sparse:
         total += size_bytes(tensor.values.data_type, tensor.dims)
@@ -184,7 +189,7 @@ def _expanded(own: int, calls: Counter[Key], counts: dict[Key, int], limit: int)
 
 
 def _calls(nodes: Iterable[onnx.NodeProto], functions: dict[Key, onnx.FunctionProto]) -> Counter[Key]:
-    keys = (_key(op.domain, op.op_type, op.overload) for op in protobuf_walk.nodes_within(nodes))
+    keys = (_key(op.domain, op.op_type, op.overload) for op in nodes_within(nodes))
     return Counter(key for key in keys if key in functions)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Iterable
 
@@ -12,6 +13,9 @@ import onnx_ir as ir
 from partitioner.errors import ExternalDataError
 from partitioner.model import protobuf_walk
 from partitioner.model.declared_sizes import size_bytes
+from partitioner.model.protobuf_walk import Parts
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +27,35 @@ class _Place:
     size_bytes: int
 
 
-def check_external_data(path: pathlib.Path, proto: onnx.ModelProto) -> None:
+def check_external_data(path: pathlib.Path, proto: onnx.ModelProto, parts: Parts) -> None:
     """Refuse external data that is missing, too short, or outside the model's folder.
+
+    An initializer of the graph that nothing reads is taken out instead: ONNX Runtime doesn't look for its data.
 
     Raises:
         ExternalDataError: The data can't be used. The message names the tensor and its location.
     """
-    for tensor in protobuf_walk.tensors(proto):
+    own, read, problems = len(proto.graph.initializer), set[str](), dict[int, ExternalDataError]()
+    for index, tensor in enumerate(parts.tensors()):  # the graph's initializers come first
         if onnx.external_data_helper.uses_external_data(tensor):
-            _find(path, tensor)
+            try:
+                _find(path, tensor)
+            except ExternalDataError as error:
+                read = read or _read_names(proto)
+                if index >= own or tensor.name in read:
+                    raise
+                problems[index] = error
+    for index in reversed(problems):
+        del proto.graph.initializer[index]
+    if problems:
+        first = next(iter(problems.values()))
+        logger.warning("%s But nothing reads it, so it is left out (%d tensors).", first, len(problems))
+
+
+def _read_names(proto: onnx.ModelProto) -> set[str]:
+    """Return the names that nodes, subgraphs and outputs read."""
+    names = {name for node in protobuf_walk.nodes(proto) for name in node.input}
+    return names.union(value.name for graph in protobuf_walk.graphs(proto) for value in graph.output)
 
 
 def take_data_inside(path: pathlib.Path, tensors: Iterable[onnx.TensorProto]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -15,9 +16,15 @@ from partitioner.errors import ModelFileError
 from partitioner.model import protobuf_walk
 from partitioner.model.declared_sizes import EXPORT, check_declared_sizes
 from partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
-from partitioner.model.values import DECLARED_TYPE, holds_map, read_values
+from partitioner.model.garbage import without_collections
+from partitioner.model.repairs import decode_names, has_undecoded_names, repair
+from partitioner.model.value_types import TypeReader, forget_negative_sizes
+from partitioner.model.values import DECLARED_TYPE, holds_map, is_sorted, read_values
+
+logger = logging.getLogger(__name__)
 
 
+@without_collections()
 def load_model(path: pathlib.Path, *, check: Callable[[onnx.ModelProto, pathlib.Path], None] | None = None) -> ir.Model:
     """Read an ONNX file. External data of the graph's own initializers is read when needed.
 
@@ -34,9 +41,8 @@ def load_model(path: pathlib.Path, *, check: Callable[[onnx.ModelProto, pathlib.
         check(proto, path)
     initializers = proto.graph.initializer
     take_data_inside(path, itertools.islice(protobuf_walk.tensors(proto), len(initializers), None))
-    outside = [tensor for tensor in initializers if onnx.external_data_helper.uses_external_data(tensor)]
     model = view_model(proto, path)
-    for tensor in outside:
+    for tensor in filter(onnx.external_data_helper.uses_external_data, initializers):
         model.graph.initializers[tensor.name].const_value = lazy_tensor(path, tensor)
     return model
 
@@ -54,17 +60,23 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
     for opset in (*proto.opset_import, *(opset for function in proto.functions for opset in function.opset_import)):
         if opset.domain == "ai.onnx":
             opset.domain = ""  # a synonym; onnx_ir writes the empty name into nodes
-    for value_info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
-        _forget_negative_sizes(value_info.type.tensor_type)
+    for value_info in (*proto.graph.input, *proto.graph.output):
+        forget_negative_sizes(value_info.type)
     declared = {v.name: _take_type(v) for v in (*proto.graph.input, *proto.graph.output) if holds_map(v.type)}
     try:
-        for tensor in protobuf_walk.tensors(proto):
-            _check_fields(tensor)
-        _check_attributes(proto)
-        _make_dense(proto)
-        model = ir.from_proto(proto)
+        parts = protobuf_walk.Parts(proto)
+        faults = repair(proto, parts)
+        parts = protobuf_walk.Parts(proto) if faults else parts
+        _check_attributes(proto, parts)
+        _make_dense(parts)
+        model = _read(proto)
+        if has_undecoded_names(model.graph):
+            faults += decode_names(proto)
+            model = _read(proto)
     except Exception as error:  # onnx_ir lets exceptions of any type out
         raise ModelFileError(path, f"not a valid ONNX model: {_root(error)}", EXPORT) from error
+    for fault in faults:
+        logger.warning("%s: %s ONNX Runtime reads this model, so it is read in the same way", path, fault)
     _sort(path, model.graph)
     for function in model.functions.values():
         _sort_function(path, function)
@@ -93,9 +105,30 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
             path, "not an ONNX file, or cut short.", "Copy or export it again and compare the file sizes."
         ) from None
     _check_header(path, proto)
-    check_declared_sizes(path, proto)
-    check_external_data(path, proto)
+    parts = protobuf_walk.Parts(proto)
+    check_declared_sizes(path, proto, parts)
+    check_external_data(path, proto, parts)
     return proto
+
+
+def _read(proto: onnx.ModelProto) -> ir.Model:
+    """Convert a model; the types of its graph's values apart, since onnx_ir converts each one anew."""
+    if proto.functions:  # before IR version 10, their values' types stand there too
+        for info in proto.graph.value_info:
+            forget_negative_sizes(info.type)
+        return ir.from_proto(proto)
+    infos = list(proto.graph.value_info)
+    proto.graph.ClearField("value_info")
+    model = ir.from_proto(proto)
+    proto.graph.value_info.extend(infos)
+    values = dict(model.graph.initializers)
+    values.update((value.name or "", value) for op in model.graph for value in op.outputs)
+    types = TypeReader()
+    for info in infos:
+        value = values.get(info.name)
+        if value is not None and not (value.is_graph_input() or value.is_graph_output()):
+            types.declare(value, info)
+    return model
 
 
 def _sort(path: pathlib.Path, graph: ir.Graph) -> None:
@@ -109,7 +142,8 @@ def _sort(path: pathlib.Path, graph: ir.Graph) -> None:
         if not _is_defined(value):
             raise ModelFileError(path, f"nothing produces the output {value.name!r}.", EXPORT)
     try:
-        graph.sort()
+        if not is_sorted(graph):
+            graph.sort()
     except ValueError:
         raise ModelFileError(path, "its nodes form a cycle.", EXPORT) from None
 
@@ -125,57 +159,25 @@ def _is_defined(value: ir.Value) -> bool:
     return value.producer() is not None or value.is_graph_input() or value.is_initializer()
 
 
-def _check_fields(tensor: onnx.TensorProto) -> None:
-    """Refuse a tensor with elements in another field than its type's own, which its readers fail on.
-
-    Raises:
-        ValueError: It has some.
-    """
-    own = _FIELDS.get(tensor.data_type, "int32_data")
-    others = [field for field in _ALL_FIELDS if field != own and len(getattr(tensor, field))]
-    if others:
-        name = onnx.TensorProto.DataType.Name(tensor.data_type)
-        raise ValueError(f"tensor {tensor.name!r} of type {name} has elements in {others[0]}")
-
-
-_FIELDS: Mapping[int, str] = {
-    onnx.TensorProto.FLOAT: "float_data",
-    onnx.TensorProto.COMPLEX64: "float_data",
-    onnx.TensorProto.DOUBLE: "double_data",
-    onnx.TensorProto.COMPLEX128: "double_data",
-    onnx.TensorProto.INT64: "int64_data",
-    onnx.TensorProto.UINT32: "uint64_data",
-    onnx.TensorProto.UINT64: "uint64_data",
-    onnx.TensorProto.STRING: "string_data",
-}
-"""The field of each type's elements where they are not raw; other types have ``int32_data``."""
-_ALL_FIELDS = sorted({*_FIELDS.values(), "int32_data"})
-
-
-def _check_attributes(proto: onnx.ModelProto) -> None:
-    """Refuse attributes without a value: of no type, or for a function to give, outside of one.
-
-    The first IR version had no types.
+def _check_attributes(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> None:
+    """Refuse attributes of no type, which only the first IR version had, and tensors of no type in them.
 
     Raises:
         ValueError: There is one.
     """
-    for node in protobuf_walk.nodes(proto):
+    for node in parts.bearers:
         for attribute in node.attribute:
             if not attribute.type and not attribute.ref_attr_name and proto.ir_version > 1:
                 raise ValueError(f"attribute {attribute.name!r} of node {node.name or node.op_type!r} has no type")
-    for node in protobuf_walk.nodes_within(proto.graph.node):
-        for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                place = f"attribute {attribute.name!r} of node {node.name or node.op_type!r}"
-                raise ValueError(f"{place} takes its value from a function, but is in none")
+            if attribute.type == onnx.AttributeProto.TENSOR and not attribute.t.data_type:
+                raise ValueError(f"the tensor in {attribute.name!r} of node {node.name or node.op_type!r} has no type")
 
 
-def _make_dense(proto: onnx.ModelProto) -> None:
-    for graph in protobuf_walk.graphs(proto):
+def _make_dense(parts: protobuf_walk.Parts) -> None:
+    for graph in parts.graphs:
         graph.initializer.extend(_dense(sparse) for sparse in graph.sparse_initializer)
         graph.ClearField("sparse_initializer")
-    for node in protobuf_walk.nodes(proto):
+    for node in parts.bearers:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "sparse_value":
                 dense = _dense(attribute.sparse_tensor)
@@ -198,13 +200,6 @@ def _root(error: BaseException) -> str:
     return f"{str(error).rstrip('.')}." if error.__cause__ is None else _root(error.__cause__)
 
 
-def _forget_negative_sizes(kind: onnx.TypeProto.Tensor) -> None:
-    """Clear dimensions of -1: some exporters mean an unknown one, but shape inference computes with it."""
-    for dimension in kind.shape.dim:
-        if dimension.dim_value < 0:
-            dimension.Clear()
-
-
 def _take_type(value: onnx.ValueInfoProto) -> onnx.TypeProto:
     taken = onnx.TypeProto()
     taken.CopyFrom(value.type)
@@ -213,7 +208,7 @@ def _take_type(value: onnx.ValueInfoProto) -> onnx.TypeProto:
 
 
 def _check_header(path: pathlib.Path, proto: onnx.ModelProto) -> None:
-    if not proto.HasField("graph") or not proto.ir_version:
+    if not proto.HasField("graph") or not proto.HasField("ir_version"):
         raise ModelFileError(path, "not an ONNX model: it has no graph.", EXPORT)
     if not proto.opset_import and proto.ir_version >= 3:
         raise ModelFileError(path, "names no operator set (opset_import is empty).", EXPORT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 import onnx
@@ -11,6 +12,9 @@ Dimension = int | str | None
 """A size, a symbol, or None where nothing is known."""
 
 RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+
+ONNX_DOMAINS = ("", "ai.onnx")
+"""Names of ONNX's own domain."""
 
 SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 """Element types of shape arithmetic."""
@@ -31,6 +35,11 @@ def dimensions(value: ir.Value) -> tuple[Dimension, ...] | None:
     if value.shape is None:
         return None
     return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+
+
+def is_unknown(value: ir.Value) -> bool:
+    """Return whether a value has no type, or is a tensor of unknown rank."""
+    return value.type is None or (isinstance(value.type, ir.TensorType) and value.shape is None)
 
 
 def is_constant(value: ir.Value) -> bool:
@@ -102,20 +111,41 @@ def holds_map(kind: onnx.TypeProto) -> bool:
     return kind.HasField("map_type")
 
 
-def read_values(op: ir.Node) -> Iterator[ir.Value]:
-    """Yield every value that a node reads: its inputs, then the captures of its subgraphs."""
-    yield from (v for v in op.inputs if v is not None)
-    for subgraph in subgraphs(op):
-        yield from _captured(subgraph)
+def read_values(op: ir.Node) -> Iterable[ir.Value]:
+    """Return every value that a node reads: its inputs, then the captures of its subgraphs."""
+    inputs = [v for v in op.inputs if v is not None]
+    return itertools.chain(inputs, *map(_captured, subgraphs(op))) if op.attributes else inputs
+
+
+def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Yield the nodes of a graph, each before those of its subgraphs."""
+    for op in graph:
+        yield op
+        for subgraph in subgraphs(op):
+            yield from all_nodes(subgraph)
 
 
 def subgraphs(op: ir.Node) -> Iterator[ir.Graph]:
     """Yield the subgraphs of a node (branches of If, bodies of Loop and Scan)."""
+    if not op.attributes:  # as most nodes of large graphs
+        return
     for attribute in op.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
+
+
+def is_sorted(graph: ir.Graph) -> bool:
+    """Return whether each node of a graph without subgraphs stands behind those that it reads from."""
+    behind: set[ir.Node | None] = {None}
+    for op in graph:
+        if any(value is not None and value.producer() not in behind for value in op.inputs):
+            return False
+        if any(True for _ in subgraphs(op)):
+            return False
+        behind.add(op)
+    return True
 
 
 def is_random(op: ir.Node) -> bool:

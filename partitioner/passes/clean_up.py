@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph
-from partitioner.model.values import subgraphs
+from partitioner.model.garbage import without_collections
+from partitioner.model.values import all_nodes, is_sorted, subgraphs
 from partitioner.passes.constant_folding import fold_constants
 from partitioner.passes.contrib_operators import replace_contrib_gelu
 from partitioner.passes.shape_inference import infer_shapes
@@ -69,7 +70,9 @@ def lift_constants(model: ir.Model) -> None:
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
         freeze_initializers(model)
         model.ir_version = FIRST_IR_WITH_DEFAULTS
-    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    ops = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
+    if any(op.op_type == "Constant" for op in ops):
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 
 def freeze_initializers(model: ir.Model) -> None:
@@ -92,19 +95,53 @@ def remove_identities(model: ir.Model) -> None:
 
 def remove_dead_nodes(model: ir.Model) -> None:
     """Remove nodes and initializers that no output needs."""
-    common.RemoveUnusedNodesPass()(model)
+    if model.functions or any(map(_is_unused, _values(model))) or any(map(_may_shrink, model.graph)):
+        common.RemoveUnusedNodesPass()(model)
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    yield from model.graph.initializers.values()
+    for op in model.graph:
+        yield from op.outputs
+
+
+def _is_unused(value: ir.Value) -> bool:
+    return not (value.uses() or value.is_graph_output() or value.is_graph_input())
+
+
+def _may_shrink(op: ir.Node) -> bool:
+    """Return whether something inside of a node may be unused."""
+    absent = bool(op.inputs) and op.inputs[-1] is None
+    return absent or op.op_type == "BatchNormalization" or any(True for _ in subgraphs(op))
 
 
 def sort_nodes(model: ir.Model) -> None:
     """Sort nodes topologically."""
-    common.TopologicalSortPass()(model)
+    if model.functions or not is_sorted(model.graph):
+        common.TopologicalSortPass()(model)
 
 
 def state_axes(model: ir.Model) -> None:
     """Write the default axes of MeanVarianceNormalization; types can't be inferred in a function without them."""
-    for op in model.graph.all_nodes():
+    for op in all_nodes(model.graph):
         if op.op_type == "MeanVarianceNormalization" and not op.domain and "axes" not in op.attributes:
             op.attributes["axes"] = ir.AttrInt64s("axes", MEAN_VARIANCE_AXES)
+
+
+def fold_and_infer(model: ir.Model) -> None:
+    """Fold shape arithmetic, and infer the shapes that follow from it, if any are unknown."""
+    before = len(model.graph)
+    fold_constants(model)
+    if len(model.graph) < before and any(map(_varies, _results(model.graph))):
+        infer_shapes(model)
+
+
+def _varies(value: ir.Value) -> bool:
+    return not isinstance(value.type, ir.TensorType) or value.shape is None or not value.shape.is_static()
+
+
+def _results(graph: ir.Graph) -> Iterator[ir.Value]:
+    return (value for op in all_nodes(graph) for value in op.outputs if value.name)
 
 
 PASSES: tuple[Callable[[ir.Model], None], ...] = (
@@ -115,13 +152,13 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
     state_axes,
     infer_shapes,
     replace_contrib_gelu,
-    fold_constants,
+    fold_and_infer,
     remove_dead_nodes,
-    infer_shapes,
 )
 """The passes in order. Replacements and folding make more shapes known, so shapes are inferred again after them."""
 
 
+@without_collections()
 def clean_up(model: ir.Model) -> Graph:
     """Run every pass over a model, in place, and view the result.
 

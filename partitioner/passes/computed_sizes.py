@@ -6,15 +6,16 @@ Runtimes compute such constants when they load a model, whatever their size, and
 from __future__ import annotations
 
 import itertools
+import math
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from partitioner.errors import ModelFileError
-from partitioner.model.declared_sizes import size_bytes
+from partitioner.model.declared_sizes import EXPORT, size_bytes
 from partitioner.model.values import is_constant, read_values, serialize_value, subgraphs
 from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
 from partitioner.passes.constant_folding import fold_constants
@@ -25,6 +26,14 @@ MAX_COMPUTED_BYTES = 2**30
 
 MAX_GROWTH = 16
 """The same for large weights, as a multiple of their size. Unpacking and transposing copies them a few times."""
+
+KEEPING_OPS = frozenset(
+    "Abs Cast DequantizeLinear Identity Neg ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Squeeze Transpose"
+    " Unsqueeze".split()
+)
+"""Operators whose result has no more elements than the largest of their inputs."""
+
+LARGEST_ELEMENT_BYTES = 16
 
 ADVICE = "Compute them from the inputs, or store smaller ones."
 
@@ -37,8 +46,17 @@ def check_computed_sizes(model: ir.Model, path: pathlib.Path) -> None:
         path: Its file, for the message.
 
     Raises:
-        ModelFileError: The constants that it computes are too large together.
+        ModelFileError: The constants that it computes are too large together, or can't be measured.
     """
+    try:
+        _check(model, path)
+    except (ModelFileError, MemoryError):
+        raise
+    except Exception as error:  # onnx_ir lets exceptions of any type out
+        raise ModelFileError(path, f"not a valid ONNX model: {error}.", EXPORT) from error
+
+
+def _check(model: ir.Model, path: pathlib.Path) -> None:
     is_old = model.ir_version < FIRST_IR_WITH_DEFAULTS
     if is_old or model.functions or any(True for op in model.graph for _ in subgraphs(op)):
         model = model.clone()
@@ -49,6 +67,8 @@ def check_computed_sizes(model: ir.Model, path: pathlib.Path) -> None:
         _name_apart(model)
     graphs = (model.graph, *(function.graph for function in model.functions.values()))
     constants = {graph: list(_constant_nodes(graph, set())) for graph in graphs}
+    if sum(map(_most_bytes, constants.values())) <= MAX_COMPUTED_BYTES:
+        return
     parts = [_part_of(graph, ops) for graph, ops in constants.items()]
     if not any(len(part.graph) for part in parts):
         return
@@ -71,6 +91,26 @@ def _constant_nodes(graph: ir.Graph, constant: set[ir.Value]) -> Iterator[ir.Nod
         else:
             for subgraph in subgraphs(op):
                 yield from _constant_nodes(subgraph, constant)
+
+
+def _most_bytes(constants: Sequence[ir.Node]) -> float:
+    """Return a bound of the bytes that nodes compute; infinite where it takes shape inference to find one."""
+    elements: dict[ir.Value, float] = {}
+    total = 0.0
+    for op in constants:
+        if _is_weight(op):
+            elements[op.outputs[0]] = op.attributes["value"].as_tensor().size
+        elif op.op_type in KEEPING_OPS and not op.domain:
+            size = max((_elements(v, elements) for v in op.inputs if v is not None), default=0)
+            elements[op.outputs[0]] = size
+            total += size
+        else:
+            return math.inf
+    return total * LARGEST_ELEMENT_BYTES
+
+
+def _elements(value: ir.Value, known: Mapping[ir.Value, float]) -> float:
+    return known.get(value, math.inf) if value.const_value is None else value.const_value.size
 
 
 def _part_of(source: ir.Graph, constants: Sequence[ir.Node]) -> ir.Model:

@@ -7,6 +7,7 @@ For ``x`` of shape ``[N, 3, 8, 8]``, ``Shape(x)`` is ``[?, 3, 8, 8]``, and ``Gat
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -115,14 +116,33 @@ def _joined_elements(shapes: Sequence[Sequence[int]]) -> int:
 
 
 def _evaluate(op: ir.Node) -> np.ndarray | None:
-    feeds = {v.name or "": _array(v) for v in op.inputs if v is not None}
+    values = list(dict.fromkeys(v for v in op.inputs if v is not None))
+    feeds = {str(number): _array(value) for number, value in enumerate(values)}
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):  # runtimes differ there
-            (result,) = ReferenceEvaluator(single_node_model(op)).run(None, feeds)
+            (result,) = _evaluator(_without_names(op, values)).run(None, feeds)
     except Exception:  # the reference lacks the operator or refuses the node, which then stays
         return None
     fits = isinstance(result, np.ndarray | np.generic) and result.size <= MAX_ELEMENTS
     return np.asarray(result) if fits else None
+
+
+def _without_names(op: ir.Node, values: Sequence[ir.Value]) -> bytes:
+    """Return a node's model with numbers for names, so that equal nodes have equal models."""
+    proto = single_node_model(op)
+    numbers = {value.name: str(number) for number, value in enumerate((*values, *op.outputs))}
+    (node,) = proto.graph.node
+    node.ClearField("name")
+    node.input[:] = [numbers.get(name, "") for name in node.input]
+    node.output[:] = [numbers.get(name, "") for name in node.output]
+    for info in (*proto.graph.input, *proto.graph.output):
+        info.name = numbers[info.name]
+    return proto.SerializeToString(deterministic=True)
+
+
+@functools.lru_cache(maxsize=64)
+def _evaluator(model: bytes) -> ReferenceEvaluator:
+    return ReferenceEvaluator(model)
 
 
 def _replace(graph: ir.Graph, op: ir.Node, array: np.ndarray) -> None:

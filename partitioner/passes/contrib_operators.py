@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from partitioner.model.values import all_nodes
 from partitioner.passes.shape_inference import infer_shapes
 
 CONTRIB_DOMAIN = "com.microsoft"
@@ -24,9 +25,11 @@ def replace_contrib_gelu(model: ir.Model) -> None:
     """
     opset = model.graph.opset_imports.get("", 0)
     if opset >= FIRST_OPSET_WITH_GELU:
-        for op in _gelus(model):
+        for op in (known := list(_gelus(model))):
             op.domain = ""
             op.version = None
+        if known:
+            infer_shapes(model)
     elif opset >= FIRST_OPSET_WITH_ERF:
         while known := [op for op in _gelus(model) if _reads_float32(op)]:
             for op in known:
@@ -35,8 +38,8 @@ def replace_contrib_gelu(model: ir.Model) -> None:
 
 
 def _gelus(model: ir.Model) -> Iterator[ir.Node]:
-    nodes = list(model.graph.all_nodes())
-    return (op for op in nodes if op.domain == CONTRIB_DOMAIN and op.op_type == "Gelu")
+    nodes = list(all_nodes(model.graph))
+    return (op for op in nodes if op.op_type == "Gelu" and op.domain == CONTRIB_DOMAIN)
 
 
 def _reads_float32(op: ir.Node) -> bool:

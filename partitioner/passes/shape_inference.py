@@ -10,15 +10,22 @@ import onnx
 import onnx_ir as ir
 
 from partitioner.graph.extraction import serialize_constant
-from partitioner.model.values import SHAPE_DTYPES, holds_map, serialize_value
+from partitioner.model.value_types import TypeReader, TypeWriter
+from partitioner.model.values import SHAPE_DTYPES, all_nodes, serialize_value
 
 logger = logging.getLogger(__name__)
 
 SMALL_INITIALIZER_ELEMENTS = 1024
 """Limit of initializers whose data inference sees. Larger ones hold no shapes, and weights are never copied."""
 
+SMALL_SCALES_ELEMENTS = 64
+"""The same for floats, which hold scales of dimensions and bounds of ranges at most."""
+
 MAX_PROPAGATED_ELEMENTS = 2**20
 """Limit of the elements of shapes that inference computes with. A few bytes of nodes can ask for any number."""
+
+MAY_HOLD_SHAPES = (None, *SHAPE_DTYPES)
+"""Element types of shape arithmetic, and of values of unknown type."""
 
 LIKELY_RANK = 16
 """Taken for tensors of unknown rank."""
@@ -41,31 +48,35 @@ def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
         proto.graph.initializer.extend(constants)
     propagate = propagates_little(model)
     if not propagate:  # types tell which values hold no shapes
-        _write_types(_infer(proto, propagate=False).graph, model.graph)
+        _write_types(_infer(proto, propagate=False).graph, model.graph, TypeReader())
         propagate = propagates_little(model)
     if propagate:
-        _write_types(_infer(proto, propagate=True).graph, model.graph)
+        _write_types(_infer(proto, propagate=True).graph, model.graph, TypeReader())
 
 
-def _write_types(inferred: onnx.GraphProto, graph: ir.Graph) -> None:
-    known = {v.name: v.type for v in [*inferred.value_info, *inferred.output]}
-    for proto, op in zip(inferred.node, graph, strict=True):
+def _write_types(inferred: onnx.GraphProto, graph: ir.Graph, types: TypeReader) -> None:
+    known = {v.name: v.type for v in (*inferred.value_info, *inferred.output)}
+    for index, op in enumerate(graph):
         for value in op.outputs:
             if value.name in known:
-                _set_type(value, known[value.name])
-        by_name = {attribute.name: attribute for attribute in proto.attribute}
+                _set_type(value, known[value.name], types)
         for name, attribute in op.attributes.items():
             if attribute.type == ir.AttributeType.GRAPH:
-                _write_types(by_name[name].g, attribute.as_graph())
+                body = next(held.g for held in inferred.node[index].attribute if held.name == name)
+                _write_types(body, attribute.as_graph(), types)
 
 
 def _infer(proto: onnx.ModelProto, *, propagate: bool) -> onnx.ModelProto:
-    """Infer shapes. If the file's own ``value_info`` contradicts ONNX's rules, drop it."""
+    """Infer shapes. If shapes that the file declares contradict ONNX's rules, drop them."""
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=propagate)
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=propagate)
     except onnx.shape_inference.InferenceError as error:
-        logger.info("Shapes stored in the model are wrong (%s); they are inferred anew", error)
-    del proto.graph.value_info[:]
+        contradiction = next((line for line in str(error).splitlines() if "existing" in line), "")
+    if contradiction:
+        logger.warning("Shapes that the model declares are wrong: %s. They are inferred anew", contradiction)
+        del proto.graph.value_info[:]
+        for value in proto.graph.output:
+            value.type.tensor_type.ClearField("shape")
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=propagate)
     except onnx.shape_inference.InferenceError as error:
@@ -76,18 +87,27 @@ def _infer(proto: onnx.ModelProto, *, propagate: bool) -> onnx.ModelProto:
 def propagates_little(model: ir.Model) -> bool:
     """Return whether inference, which propagates values without a limit of its own, will compute few elements."""
     lengths: dict[ir.Value, int] = {}
-    for op in itertools.chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values())):
+    total = 0
+    for op in itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values())):
+        total += len(op.outputs)
+        if not any(map(_may_hold_shape, op.outputs)):
+            continue
         inputs = [_held_elements(v, lengths) for v in op.inputs if v is not None]
         length = sum(inputs) if op.op_type in ("Concat", "Unsqueeze") else max(inputs, default=1)
         if op.op_type == "Shape" and op.inputs and op.inputs[0] is not None:
             length = max(length, LIKELY_RANK if op.inputs[0].shape is None else len(op.inputs[0].shape))
         lengths.update(dict.fromkeys(op.outputs, min(length, MAX_PROPAGATED_ELEMENTS + 1)))
-    return sum(_held_elements(value, lengths) for value in lengths) <= MAX_PROPAGATED_ELEMENTS
+        total += sum(_held_elements(value, lengths) - 1 for value in op.outputs)
+    return total <= MAX_PROPAGATED_ELEMENTS
+
+
+def _may_hold_shape(value: ir.Value) -> bool:
+    return value.dtype in MAY_HOLD_SHAPES and (value.shape is None or len(value.shape) <= 1)
 
 
 def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
     """Return a bound of the elements that inference holds of a value: next to none of what is surely no shape."""
-    if value.dtype not in (None, *SHAPE_DTYPES) or (value.shape is not None and len(value.shape) > 1):
+    if not _may_hold_shape(value):
         return 1
     if value.const_value is not None:
         return min(value.const_value.size, SMALL_INITIALIZER_ELEMENTS)
@@ -103,28 +123,30 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     proto.functions.extend(ir.serde.serialize_function(f) for f in model.functions.values())
     graph = proto.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(ir.serde.serialize_node(op) for op in model.graph)
+    for op in model.graph:
+        ir.serde.serialize_node_into(graph.node.add(), op)
     graph.input.extend(serialize_value(v) for v in model.graph.inputs)
     graph.output.extend(serialize_value(v) for v in model.graph.outputs)
     declared = {v.name for v in graph.input} | {v.name for v in graph.output}
+    types = TypeWriter()
     for value in model.graph.initializers.values():
         tensor = value.const_value
-        if tensor is not None and tensor.size <= SMALL_INITIALIZER_ELEMENTS:
+        limit = SMALL_INITIALIZER_ELEMENTS if value.dtype in MAY_HOLD_SHAPES else SMALL_SCALES_ELEMENTS
+        if tensor is not None and tensor.size <= limit:
             graph.initializer.append(serialize_constant(value))
         elif value.name not in declared:
-            graph.input.append(serialize_value(value))
+            types.add(graph.input, value)
     for op in model.graph:
-        graph.value_info.extend(
-            serialize_value(v) for v in op.outputs if v.name and v.type is not None and v.name not in declared
-        )
+        for value in op.outputs:
+            if value.name and value.type is not None and value.name not in declared:
+                types.add(graph.value_info, value)
     return proto
 
 
-def _set_type(value: ir.Value, proto: onnx.TypeProto) -> None:
-    kind = None if holds_map(proto) else ir.serde.deserialize_type_proto_for_type(proto)
+def _set_type(value: ir.Value, proto: onnx.TypeProto, types: TypeReader) -> None:
+    kind, shape = types.read(proto)
     if kind is None:
         return
     value.type = kind
-    shape = ir.serde.deserialize_type_proto_for_shape(proto)
     if shape is not None:
         value.shape = shape

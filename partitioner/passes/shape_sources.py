@@ -15,9 +15,11 @@ from partitioner.graph.extraction import serialize_constant
 from partitioner.graph.view import Graph, TensorSpec
 from partitioner.model.values import (
     INFERRED_SHAPE,
+    ONNX_DOMAINS,
     Dimension,
     dimensions,
     is_constant,
+    is_unknown,
     serialize_value,
     subgraphs,
 )
@@ -39,12 +41,23 @@ def incomplete_values(graph: Graph) -> list[ir.Value]:
     static = _is_static(graph)
     outputs = set(graph.outputs)
     produced = (value for node in graph.nodes for value in node.op.outputs if value.name)
-    return [v for v in produced if _is_unknown(v) or (static and v not in outputs and _varies(v))]
+    return [v for v in produced if is_unknown(v) or (static and v not in outputs and _varies(v))]
 
 
 def lacks_types(graph: Graph) -> bool:
     """Return whether ONNX's inference gives some value no type or no rank."""
-    return any(value.name and _is_unknown(value) for node in graph.nodes for value in node.op.outputs)
+    return any(value.name and is_unknown(value) for node in graph.nodes for value in node.op.outputs)
+
+
+def foreign_values(graph: Graph) -> list[ir.Value]:
+    """Return the outputs of operators outside ONNX that have no type or no rank, in topological order.
+
+    Where all inputs have fixed shapes, those whose rank was completed and whose sizes vary count too.
+    """
+    static = _is_static(graph)
+    foreign = (node for node in graph.nodes if node.domain not in ONNX_DOMAINS)
+    produced = (value for node in foreign for value in node.op.outputs if value.name)
+    return [v for v in produced if is_unknown(v) or (static and INFERRED_SHAPE in v.meta and _varies(v))]
 
 
 def complete_shapes(graph: Graph, source: ShapeSource, *, native: bool = False) -> Graph:
@@ -82,10 +95,6 @@ def complete_shapes(graph: Graph, source: ShapeSource, *, native: bool = False) 
 
 def _is_static(graph: Graph) -> bool:
     return all(TensorSpec.of(value).static_shape is not None for value in graph.inputs)
-
-
-def _is_unknown(value: ir.Value) -> bool:
-    return value.type is None or (isinstance(value.type, ir.TensorType) and value.shape is None)
 
 
 def _varies(value: ir.Value) -> bool:

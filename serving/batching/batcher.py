@@ -45,12 +45,29 @@ class DynamicBatcher:
     """Answers the requests of one model in batches. Thread-safe."""
 
     def __init__(
-        self, run: Run, inputs: Iterable[str], config: BatchingConfig, instances: int, counts: ModelCounts
+        self,
+        run: Run,
+        inputs: Iterable[str],
+        config: BatchingConfig,
+        instances: int,
+        counts: ModelCounts,
+        runs_apart: Callable[[Feeds], bool],
     ) -> None:
+        """Batch requests.
+
+        Args:
+            run: Executes the model once.
+            inputs: Names of the inputs that every request has.
+            config: Limits of batches and of the queue.
+            instances: Executions at the same time.
+            counts: Gets what happens.
+            runs_apart: Tells whether a request would make a whole batch run natively, so it is a batch of its own.
+        """
         self._run = run
         self._inputs = tuple(sorted(inputs))
         self._config = config
         self._counts = counts
+        self._runs_apart = runs_apart
         self._limits = BatchLimits(
             config.max_batch_size, config.max_queue_delay_us * 1000, frozenset(config.preferred_batch_sizes)
         )
@@ -88,6 +105,8 @@ class DynamicBatcher:
             raise InvalidRequestError(
                 f"the request has {rows} rows, but {self._config.max_batch_size} are the most (batching.max_batch_size)"
             )
+        if key is not None and self._runs_apart(feeds):
+            key = None
         request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations)
         with self._lock:
             self._enter(request, options)

@@ -38,13 +38,18 @@ def align_(arguments: argparse.Namespace) -> int:
 
 
 def _print(alignment: Alignment, console: Console) -> None:
-    table = Table("value", "made by", "cosine", "max abs", "SQNR dB", "")
+    table = Table("value", "made by", "cosine", "max abs", "SQNR dB", "native dB", "")
     for value in alignment.values:
         mark = "diverges" if value.diverges else ""
-        table.add_row(
-            value.name, _maker(value), f"{value.cosine:.6f}", f"{value.max_abs:.3g}", _decibels(value.sqnr_db), mark
-        )
+        native = "" if value.native_sqnr_db is None else _decibels(value.native_sqnr_db)
+        figures = (f"{value.cosine:.6f}", f"{value.max_abs:.3g}", _decibels(value.sqnr_db), native)
+        table.add_row(value.name, _maker(value), *figures, mark)
     console.print(table)
+    if any(value.native_sqnr_db is not None for value in alignment.values):
+        console.print(
+            "native dB: ONNX Runtime beside itself, by its defaults or with its integer kernels off, whichever is "
+            "further from the reference. A value that is about as far does not diverge."
+        )
     if alignment.missing:
         console.print(f"Not in the reference, so not compared: {', '.join(alignment.missing)}.")
     for stage, reason in alignment.unobserved.items():

@@ -11,6 +11,7 @@ from engines.backends.names import (
     CALIBRATION_METHODS,
     ENGINE_NAMES,
     LIBRARY_NAMES,
+    NAN_ANSWERS,
     TARGET_NAMES,
     target_problem,
 )
@@ -104,9 +105,7 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs to check the engines with, instead of random ones"
     )
-    parser.add_argument(
-        "--tune", action="store_true", help="measure here, and keep an engine only where the model is faster with it"
-    )
+    _add_choice_options(parser)
     parser.add_argument(
         "--strip-fallback",
         action="store_true",
@@ -118,6 +117,19 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     _add_precision_options(parser)
     add_partition_options(parser)
     _add_tensorrt_options(parser)
+
+
+def _add_choice_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of which engines stay; without one, a brief measurement decides."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--tune", action="store_true", help="measure more choices of engines, and longer")
+    group.add_argument(
+        "--no-measure",
+        action="store_true",
+        help="keep the engines that the estimate doesn't call slower; by default, up to 10 s of measuring here choose "
+        "those that make the model faster",
+    )
+    group.add_argument("--all-engines", action="store_true", help="keep engines that make the model slower, too")
 
 
 def _add_tensorrt_options(parser: argparse.ArgumentParser) -> None:
@@ -174,9 +186,9 @@ def _add_precision_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--calibration-method",
-        default="minmax",
+        default="mean",
         metavar="M",
-        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+        help=f"how ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed one; default: mean",
     )
     group.add_argument(
         "--allow-few-samples",
@@ -207,9 +219,9 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--method",
-        default="minmax",
+        default="mean",
         metavar="M",
-        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: minmax",
+        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: mean",
     )
     parser.add_argument(
         "--percentile", type=_percent, default=99.99, metavar="P", help="values to keep, in percent; default: 99.99"
@@ -224,6 +236,12 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
+    parser.add_argument(
+        "--nan",
+        choices=NAN_ANSWERS,
+        default="native",
+        help="who answers inputs with NaN or infinity; engines may lose NaN; default: native",
+    )
     _add_trust_options(parser)
 
 

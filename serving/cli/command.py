@@ -8,6 +8,8 @@ import pkgutil
 from collections.abc import Callable
 from typing import NamedTuple
 
+from partitioner.model.garbage import without_collections
+
 
 class Command(NamedTuple):
     """One command. Packages offer theirs under the entry-point group ``trtnode.commands``.
@@ -65,7 +67,8 @@ def lazy(target: str) -> Callable[[argparse.Namespace], int]:
     """
 
     def run(arguments: argparse.Namespace) -> int:
-        function: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(target)
+        with without_collections():  # what is imported stays
+            function: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(target)
         return function(arguments)
 
     return run

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -42,6 +42,7 @@ def compile_(arguments: argparse.Namespace) -> int:
         compiled = compiled.without_fallback()
     compiled.save(arguments.output)
     facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
+    facts["choice"] = options.choice.value
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -61,6 +62,7 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
         "engine_bytes": compiled.engine_bytes,
         "engines_stripped": compiled.engines_stripped,
         "native_fallback": compiled.native_fallback,
+        "reference_nodes": len(compiled.reference_nodes),
         "source_bytes": arguments.model.stat().st_size,
         "file_bytes": arguments.output.stat().st_size,
         "seconds": round(seconds, 3),
@@ -76,7 +78,7 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
         print_precision(compiled.report.precision, console)
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
-        f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}."
+        f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}; {facts['choice']}."
     )
     if compiled.report.unchecked:
         console.print(f"Engines were built but not run: {compiled.report.unchecked}.", markup=False)
@@ -98,16 +100,20 @@ def _weights(compiled: CompiledModel) -> str:
     )
 
 
-def _tuning_tables(tuning: Mapping[str, Any]) -> tuple[Table, Table]:
-    """The measurements: the model with some of its engines, and each segment of the minimum cut."""
-    candidates = Table("candidate", "engines", "p50 ms", "", title="Tuning: the model", title_justify="left")
+def _tuning_tables(tuning: Mapping[str, Any]) -> Iterator[Table]:
+    """The measurements: the model with some of its engines, and the segments that were measured alone."""
+    search = tuning.get("search", "thorough")
+    candidates = Table(
+        "candidate", "engines", "p50 ms", "", title=f"Measured ({search}): the model", title_justify="left"
+    )
     for candidate in tuning["candidates"]:
         chosen = "chosen" if candidate["name"] == tuning["chosen"] else ""
         candidates.add_row(candidate["name"], str(len(candidate["segments"])), f"{candidate['p50_ms']:.3f}", chosen)
-    segments = Table(
-        "segment", "engine ms", "native ms", "", title="Tuning: segments of the minimum cut", title_justify="left"
-    )
+    yield candidates
+    title = "Measured: segments of the minimum cut"
+    segments = Table("segment", "engine ms", "native ms", "", title=title, title_justify="left")
     for segment in tuning["segments"]:
         kept = "kept" if segment["kept"] else "native"
         segments.add_row(segment["name"], f"{segment['engine_ms']:.4f}", f"{segment['native_ms']:.4f}", kept)
-    return candidates, segments
+    if segments.row_count:
+        yield segments

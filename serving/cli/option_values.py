@@ -14,9 +14,6 @@ from serving.errors import InvalidOptionError
 CACHE_BYTES = 20 * 10**9
 """Largest size of the engine cache."""
 
-RANGES_SUFFIX = ".json"
-"""Of a calibration table; samples are never JSON."""
-
 
 def cache_folder_from(arguments: argparse.Namespace) -> pathlib.Path | None:
     """Translate ``--cache``; None where it isn't given and this user has no home folder.
@@ -89,7 +86,9 @@ def precision_from(arguments: argparse.Namespace) -> PrecisionOptions:
     return PrecisionOptions(
         asked=arguments.precision,
         rules=tuple(_rule(text) for text in arguments.precision_rule),
-        calibration=_calibration(arguments),
+        calibration=Calibration.of(
+            arguments.calibration, method=arguments.calibration_method, allow_few=arguments.allow_few_samples
+        ),
         budget=AccuracyBudget.of(
             min_cosine=arguments.min_cosine,
             min_top1_agreement=arguments.min_top1_agreement,
@@ -104,14 +103,3 @@ def _rule(text: str) -> PrecisionRule:
         return PrecisionRule.parse(text)
     except ValueError as error:
         raise InvalidOptionError("--precision-rule", str(error)) from None
-
-
-def _calibration(arguments: argparse.Namespace) -> Calibration:
-    source = arguments.calibration
-    is_table = source is not None and source.endswith(RANGES_SUFFIX)
-    return Calibration(
-        data=None if is_table else source,
-        ranges=pathlib.Path(source) if is_table else None,
-        method=arguments.calibration_method,
-        allow_few=arguments.allow_few_samples,
-    )

@@ -85,12 +85,13 @@ class _ProgramParser(argparse.ArgumentParser):
     def __init__(self, entry_points: EntryPoints) -> None:
         super().__init__(
             prog="trtnode",
-            usage="trtnode [-h] [--debug] [--log-level LEVEL] COMMAND ...",
+            usage="trtnode [-h] [--version] [--debug] [--log-level LEVEL] COMMAND ...",
             description="Runs ONNX models at engine speed without leaving any operator behind.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self._entry_points = entry_points
         add_common_options(self, default=None)
+        self.add_argument("--version", action="version", version=f"trtnode {importlib.metadata.version('trtnode')}")
         self.add_argument("command", nargs="?", help="what to do; `trtnode COMMAND --help` tells more")
         self.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 

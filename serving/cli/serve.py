@@ -5,12 +5,33 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
 from serving.cli.command import Command, lazy
 from serving.threads.grpc_event_engine import read_sockets_directly
 
+LAST_PORT = 65535
+
 
 def _configure_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=pathlib.Path, required=True, metavar="FILE", help="the servable.yaml to serve")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("model", nargs="?", type=pathlib.Path, help="an ONNX file, or a folder of version folders")
+    what.add_argument("--config", type=pathlib.Path, metavar="FILE", help="a servable.yaml")
+    what.add_argument("--model-repository", type=pathlib.Path, metavar="DIR", help="a folder of models, as of Triton")
+    ports = parser.add_argument_group("ports, instead of those of servable.yaml")
+    ports.add_argument("--host", metavar="H", help="address to listen on; default: 127.0.0.1")
+    ports.add_argument("--port", type=_port, metavar="P", help="gRPC port, 0 for any free one; default: 8001")
+    ports.add_argument("--http-port", type=_port, metavar="P", help="HTTP port; default: 8002")
+    one = parser.add_argument_group("options of MODEL")
+    one.add_argument("--name", metavar="N", help="its name in requests; default: of the file's name")
+    one.add_argument("--engine", choices=ENGINE_NAMES, help="native builds no engine; default: auto")
+    one.add_argument("--precision", choices=ASKED_PRECISIONS, help="what engines compute in; default: fp32")
+    one.add_argument("--calibration", metavar="DATA", help="for int8: samples of its inputs, or a ranges.json")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is no port; give a number from 0 to {LAST_PORT}")
+    return int(text)
 
 
 def _serve(arguments: argparse.Namespace) -> int:

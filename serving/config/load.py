@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -18,14 +19,25 @@ from serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, rea
 MAX_BYTES = 1 << 20
 
 
-def load_config(path: pathlib.Path, environment: Mapping[str, str] = os.environ) -> ServableConfig:
+def load_config(
+    path: pathlib.Path,
+    environment: Mapping[str, str] = os.environ,
+    overrides: Mapping[tuple[str, ...], object] = types.MappingProxyType({}),
+) -> ServableConfig:
     """Read a servable.yaml; relative paths in it become paths relative to its folder.
+
+    Args:
+        path: The file.
+        environment: The variables that it may name.
+        overrides: Values that replace what it says, by place, such as ``("server", "grpc", "port")``.
 
     Raises:
         ConfigError: The file can't be used. The error names all problems of the first stage that finds any: reading,
             structure, then what the settings ask for.
     """
     tree = _read_tree(path, environment)
+    for place, value in overrides.items():
+        _set(tree.value, place, value)
     try:
         config = ServableConfig.model_validate(tree.value, context={"folder": path.absolute().parent})
     except pydantic.ValidationError as error:
@@ -54,6 +66,17 @@ def _read_tree(path: pathlib.Path, environment: Mapping[str, str]) -> YamlTree:
         found = "is empty" if tree.value is None else "is not a mapping"
         raise ConfigError(path, [Problem(f"{found}; it needs at least models: with a name and a path")])
     return tree
+
+
+def _set(tree: object, place: Sequence[str], value: object) -> None:
+    """Put a value into nested mappings. What is no mapping stays, for the check of the structure to tell."""
+    *sections, key = place
+    for section in sections:
+        if not isinstance(tree, dict):
+            return
+        tree = tree.setdefault(section, {})
+    if isinstance(tree, dict):
+        tree[key] = value
 
 
 def _structure_problems(errors: Iterable[ErrorDetails], tree: YamlTree) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import threading
@@ -21,8 +22,10 @@ from engines.artifact.temporary_folder import TemporaryFolder
 from engines.compile.prepare import PreparedModel, open_prepared, prepare_file
 from engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
 from engines.onnxruntime.limits import native_version
+from engines.runtime.reference_nodes import OpenReference
 from partitioner import PartitionError
 from serving.errors import ModelLimitError
+from serving.models.isolated_reference import IsolatedReference
 from serving.models.pipelines import chain_model, has_pipeline
 from serving.schema.model import ModelConfig
 from serving.schema.server import LimitsConfig
@@ -66,6 +69,8 @@ class IsolatedLoading:
         """Start no process yet."""
         self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
+        self._model_memory_bytes = (limits.model_memory_mb or half_of_memory_mb()) * MIB
+        self._reference_timeout_s = limits.reference_timeout_s
         self._idle: Worker | None = None
         self._lock = threading.Lock()
 
@@ -82,8 +87,9 @@ class IsolatedLoading:
         path, cache = job.config.path, job.cache
         chained = has_pipeline(job.config)
         key = None if chained else self._key(job)
+        reference = self._reference()
         if key is not None and _is_known(key, job):
-            return prepare_model(path, job.options, cache, threads=job.threads, shares_cores=True)
+            return prepare_model(path, job.options, cache, threads=job.threads, shares_cores=True, reference=reference)
         folder = _new_folder(needed=chained)
         place = None if folder is None else folder.path
         with contextlib.ExitStack() as cleaning:
@@ -91,12 +97,28 @@ class IsolatedLoading:
                 cleaning.callback(folder.close)
             outcome = self._prepare(job, place)
             source = _chained(job, place) if chained else path
-            executable = open_prepared(source, outcome.prepared, cache, threads=job.threads, shares_cores=True)
+            executable = open_prepared(
+                source,
+                outcome.prepared,
+                cache,
+                threads=job.threads,
+                shares_cores=True,
+                reference=reference if job.options.reference else None,
+            )
             if folder is not None and (chained or _has_sidecars(place)):
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
         if key is not None:
             cache.put_record(key, {"outside": dict(outcome.outside)})
         return executable
+
+    def _reference(self) -> OpenReference:
+        """Return what opens nodes of one model in onnx.reference. Nothing is started before the first one."""
+
+        @functools.cache
+        def process() -> IsolatedReference:
+            return IsolatedReference(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
+
+        return lambda model: process().open(model)
 
     def _key(self, job: LoadJob) -> str | None:
         """Return the key under which the cache remembers a file; None where it can't be read."""

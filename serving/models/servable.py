@@ -20,6 +20,7 @@ from serving.batching.request_options import RequestOptions
 from serving.errors import InvalidRequestError, ServingError, UnavailableError
 from serving.models.image_decoder import ImageDecoder
 from serving.models.instance_pool import InstancePool
+from serving.models.interface_check import check_interface
 from serving.models.pipelines import image_decoders
 from serving.models.warmup import warm_up
 from serving.protocol.request_cache import RequestCache
@@ -259,6 +260,7 @@ class Servable:
     def _open(self, executable: Executable) -> None:
         try:
             signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
+            check_interface(signature, self._config.interface)
             self._tell_of_untold(executable, signature)
             self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
             self._runner = self._open_runner(executable, signature)
@@ -271,6 +273,7 @@ class Servable:
         self.counts.describe(executable.description)
         executable.on_fallback = self.counts.add_fallback
         executable.on_loss = self._lose
+        executable.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = signature.outputs
         self._executable, self._facts = executable, executable.description
@@ -302,7 +305,7 @@ class Servable:
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
             return InstancePool(run, instances, self.counts)
-        return DynamicBatcher(run, signature.required, batching, instances, self.counts)
+        return DynamicBatcher(run, signature.required, batching, instances, self.counts, executable.needs_native)
 
     def _lose(self, reason: str) -> None:
         """Be not ready any more, so that the process is restarted; what still comes is answered natively."""
@@ -319,10 +322,11 @@ class Servable:
 
 def _summary(facts: Mapping[str, Any]) -> str:
     unchecked = f" ({facts['unchecked']} unchecked)" if facts["unchecked"] else ""
-    return (
-        f"engine {facts['engine']}, {facts['segments']} segments{unchecked}, {facts['native_nodes']} native nodes, "
-        f"precision {facts['precision']['effective']}"
-    )
+    segments = "1 segment" if facts["segments"] == 1 else f"{facts['segments']} segments"
+    nodes = "1 native node" if facts["native_nodes"] == 1 else f"{facts['native_nodes']} native nodes"
+    referred = f" ({len(facts['reference_nodes'])} in onnx.reference)" if facts["reference_nodes"] else ""
+    precision = facts["precision"]["effective"]
+    return f"engine {facts['engine']}, {segments}{unchecked}, {nodes}{referred}, precision {precision}"
 
 
 def _dependent_rows(executable: Executable, signature: WireSignature) -> str | None:

@@ -86,7 +86,7 @@ def draw(partition: Partition, *, most_nodes: int = MOST_NODES) -> Drawing:
     by_segment = len(graph.nodes) > most_nodes
     groups = _groups(partition) if by_segment else [[node] for node in graph.nodes]
     segment_of = {node.name: index for index, segment in enumerate(partition.segments) for node in segment.nodes}
-    inputs = [Vertex(kind="input", title="input", subtitle=shorten(v.name or "")) for v in graph.inputs]
+    inputs = [Vertex(kind="input", title="input", subtitle=shorten(v.name or "")) for v in drawn_inputs(graph)]
     outputs = [Vertex(kind="output", title="output", subtitle=shorten(v.name or "")) for v in graph.outputs]
     middle = [_vertex(group, segment_of.get(group[0].name), partition, by_segment=by_segment) for group in groups]
     place = {node.name: len(inputs) + index for index, group in enumerate(groups) for node in group}
@@ -94,6 +94,11 @@ def draw(partition: Partition, *, most_nodes: int = MOST_NODES) -> Drawing:
     edges = _edges(graph, place, len(inputs) + len(middle))
     layout = lay_out([v.width for v in vertices], list(edges))
     return Drawing(vertices=vertices, edges=edges, layout=layout, place=place, by_segment=by_segment)
+
+
+def drawn_inputs(graph: Graph) -> list[ir.Value]:
+    """Return the graph's inputs but defaults that nothing reads, of which some exporters leave dozens."""
+    return [v for v in graph.inputs if v.uses() or v.is_graph_output() or not v.is_initializer()]
 
 
 def columns(text: str) -> int:
@@ -155,7 +160,7 @@ def _groups(partition: Partition) -> list[list[Node]]:
 
 
 def _edges(graph: Graph, place: Mapping[str, int], first_output: int) -> dict[tuple[int, int], tuple[ir.Value, ...]]:
-    origin = {value: index for index, value in enumerate(graph.inputs)}
+    origin = {value: index for index, value in enumerate(drawn_inputs(graph))}
     origin.update({value: place[node.name] for node in graph.nodes for value in node.op.outputs})
     flows: dict[tuple[int, int], dict[ir.Value, None]] = collections.defaultdict(dict)
     for node in graph.nodes:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 
-from partitioner import Node, Partition, TensorSpec, describe
-from partitioner.model.values import is_constant
-from serving.pages.drawing import Drawing
+from partitioner import Node, Partition, ReasonCode, TensorSpec, describe
+from partitioner.model.values import Dimension, is_constant
+from serving.pages.drawing import Drawing, drawn_inputs
 
 GRAPH_INPUT, GRAPH_OUTPUT, NATIVE = "graph input", "graph output", "native"
 
 
 def group_native(native: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group the native nodes of a report by reason code, then by operator and sentence; the largest groups first."""
+    """Group the native nodes of a report by reason code, then by operator and sentence.
+
+    The largest groups come first, but those whose nodes only follow others after their causes. An unknown shape has one
+    cause for nodes of all operators.
+    """
     codes: dict[str, dict[tuple[str, str], list[str]]] = {}
     for entry in native:
         reasons = codes.setdefault(entry["code"], {})
-        reasons.setdefault((entry["op_type"], entry["detail"]), []).append(entry["node"])
+        op_type = "node" if entry["code"] == ReasonCode.UNKNOWN_SHAPE else entry["op_type"]
+        reasons.setdefault((op_type, entry["detail"]), []).append(entry["node"])
     groups = [
         {
             "code": code,
@@ -32,7 +38,7 @@ def group_native(native: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for code, reasons in codes.items()
     ]
-    return sorted(groups, key=lambda group: -group["nodes"])
+    return sorted(groups, key=lambda group: (group["code"] == ReasonCode.ATOMIC_GROUP, -group["nodes"]))
 
 
 def boundary_tensors(partition: Partition) -> list[dict[str, Any]]:
@@ -95,8 +101,13 @@ def type_of(value: ir.Value) -> str:
     """Element type and shape where they are known, for example ``float32[N, 3]``; else what is known."""
     spec = TensorSpec.of(value)
     if spec.dtype is not None:
-        return describe(spec)
+        return _described(spec.dtype, spec.shape)
     return "unknown type" if value.type is None else str(value.type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _described(dtype: ir.DataType, shape: tuple[Dimension, ...] | None) -> str:
+    return describe(TensorSpec(name="", dtype=dtype, shape=shape))
 
 
 class _Tensors:
@@ -119,8 +130,8 @@ def _inputs(node: Node) -> list[ir.Value]:
 
 
 def _ends(partition: Partition, drawing: Drawing, tensors: _Tensors) -> list[dict[str, int]]:
-    """Vertices of the graph's inputs and outputs, with their tensors."""
-    inputs, outputs = partition.graph.inputs, partition.graph.outputs
+    """Vertices of the graph's inputs and outputs that are drawn, with their tensors."""
+    inputs, outputs = drawn_inputs(partition.graph), partition.graph.outputs
     first_output = len(drawing.vertices) - len(outputs)
     places = [*enumerate(inputs), *enumerate(outputs, first_output)]
     return [{"vertex": vertex, "tensor": tensors.number(value)} for vertex, value in places]

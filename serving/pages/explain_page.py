@@ -22,6 +22,7 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
+TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the data of large graphs is most of the page
 
 
 def render_page(partition: Partition, report: Report) -> str:

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Protocol
 
-from serving.config.load import load_config
+from serving.config.command_line import config_from
 from serving.errors import ServingError
 from serving.models.loader import engine_loader
 from serving.process.single_process import Server
@@ -23,15 +23,16 @@ logger = logging.getLogger(__name__)
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve ``arguments.config`` until a signal; return the exit code.
+    """Serve what the arguments name until a signal; return the exit code.
 
     Raises:
+        InvalidOptionError: An option can't be used.
         ConfigError: The configuration, or the tokens file that it names, can't be used.
         TlsError: The certificates can't be used.
         AddressError: A port can't be opened.
         ModelLoadFailedError: A required model didn't load.
     """
-    config = load_config(arguments.config)
+    config = config_from(arguments)
     if arguments.log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)

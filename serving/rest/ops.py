@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 import prometheus_client
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +24,7 @@ from serving.rest.inference import error_answer, peer_of
 from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Grant
 from serving.service.status import status_of
+from serving.telemetry.prometheus import exposition
 from serving.threads.inference_pool import InferencePool
 
 CONTROL_THREADS = 2
@@ -115,8 +115,8 @@ class OpsApp:
         return _text(503 if reasons else 200, *(reasons or ["ready"]), *self._notes())
 
     async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        text = await run_in(self.control, functools.partial(encode, self._registry))
+        accept = request.headers.get("accept", "")
+        text, content_type = await run_in(self.control, functools.partial(exposition, self._registry, accept))
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
 
     async def _no_route(self, request: Request, error: Exception) -> Response:

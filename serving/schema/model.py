@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field, PositiveInt
 
-from engines.backends.names import AskedPrecision, EngineName, PrecisionName, TargetName, target_problem
+from engines.backends.names import AskedPrecision, EngineName, NanAnswer, PrecisionName, TargetName, target_problem
 from engines.backends.shape_range import ShapeRange
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
@@ -60,8 +60,8 @@ class CalibrationConfig(Section):
     """Samples of the inputs: an .npz file, a folder of them, or module:function."""
     ranges: ConfigPath | None = None
     """Ranges that were measured before (JSON)."""
-    method: str = "minmax"
-    """The method that makes ranges of samples: minmax, moving-average, entropy, percentile, or an installed method."""
+    method: str = "mean"
+    """The method that makes ranges: mean, minmax, moving-average, entropy, percentile, or an installed method."""
     samples: PositiveInt = 200
     """The number of samples to use."""
     allow_few_samples: bool = False
@@ -164,6 +164,24 @@ class BatchingConfig(Section):
             yield "latency_target_ms", "has no effect without adaptive: true; add it or leave this out"
 
 
+class TensorConfig(Section):
+    """An input or output, as clients see it."""
+
+    datatype: str
+    """Its type in the protocol: FP32, INT64, BYTES, ..."""
+    shape: Sizes
+    """Its shape, with -1 for a dimension that may vary."""
+
+
+class InterfaceConfig(Section):
+    """Inputs and outputs that clients rely on."""
+
+    inputs: dict[str, TensorConfig] = Field(default_factory=dict)
+    """All inputs without a default, by name; empty for no check."""
+    outputs: dict[str, TensorConfig] = Field(default_factory=dict)
+    """Outputs, by name."""
+
+
 class TensorRtConfig(Section):
     """Options of TensorRT's builder."""
 
@@ -201,6 +219,8 @@ class ModelConfig(Section):
     """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version."""
     versions: LatestVersions | Literal["all"] | ListOf[PositiveInt] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
+    interface: InterfaceConfig | None = None
+    """Inputs and outputs that the model must have: a file with others is not loaded. null takes any."""
     watch: bool = False
     """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True
@@ -215,10 +235,16 @@ class ModelConfig(Section):
     """The source of INT8 ranges."""
     budget: BudgetConfig | None = None
     """The distance that answers may move from FP32; by default min_cosine is 0.99, of classifiers 0.995."""
+    measure: bool = True
+    """Measure for up to 10 s when the model is compiled, and keep engines that make it faster; without, estimate."""
     tune: bool = False
-    """Measure when the model is compiled, and keep an engine only where the model is faster with it."""
+    """Measure longer, and more choices of engines."""
+    nan: NanAnswer = "native"
+    """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN."""
     partition: PartitionConfig = PartitionConfig()
     """The nodes that an engine may take."""
+    reference: bool = False
+    """True runs nodes without any kernel in onnx.reference: slowly, in a process of their own."""
     shapes: ListOf[dict[str, ProfileConfig]] = ()
     """Shapes that TensorRT builds for, or values of inputs that hold sizes; requests of others run natively."""
     batching: BatchingConfig | None = None

@@ -94,7 +94,10 @@ class LimitsConfig(Section):
     load_timeout_s: PositiveFloat = 1800
     """Time that loading one new model may take, engines included, in seconds."""
     model_memory_mb: PositiveInt | None = None
-    """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's."""
+    """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's. Also that
+    of each process for onnx.reference."""
+    reference_timeout_s: PositiveFloat = 60
+    """Time that one node of a model with `reference: true` may take in onnx.reference, in seconds."""
 
 
 class LogConfig(Section):

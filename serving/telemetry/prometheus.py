@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from serving.telemetry.request_stats import ModelCounts
+from serving.telemetry.request_stats import STEPS_PER_OCTAVE, ModelCounts
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Upper bounds of the histogram's buckets, in rows."""
+"""Upper bounds of the buckets of ``trtnode_batch_size``, in rows."""
+
+LATENCY_OCTAVES = range(16, 36)
+"""Those of ``trtnode_request_duration_seconds``: from 2**16 ns (66 µs) to 2**35 ns (34 s)."""
 
 
 class Metrics(Collector):
@@ -77,11 +81,19 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_native_fallback", {**counts.labels, "reason": reason}, number
     for suffix, bound, value in _histogram({rows: stats.executions for rows, stats in now.batches.items()}):
         yield f"trtnode_batch_size_{suffix}", {**counts.labels, **bound}, value
+    for outcome, steps, spent_ns in (
+        ("success", now.latencies, now.durations.total),
+        ("failure", now.failure_latencies, now.failure_ns),
+    ):
+        for suffix, bound, value in _latency_histogram(steps, spent_ns):
+            labels = {**counts.labels, "outcome": outcome, **bound}
+            yield f"trtnode_request_duration_seconds_{suffix}", labels, value
     yield "trtnode_engine_builds", counts.labels, counts.engine_builds
     yield "trtnode_engines_rejected", counts.labels, counts.engines_rejected
     for checked, number in counts.engines.items():
         labels = {**counts.labels, "engine": counts.engine, "checked": str(checked).lower()}
         yield "trtnode_model_engines", labels, number
+    yield "trtnode_model_reference_nodes", counts.labels, counts.reference_nodes
     yield "trtnode_model_ready", counts.labels, counts.ready
     if counts.precision:
         yield "trtnode_model_precision", {**counts.labels, **counts.precision}, 1
@@ -94,6 +106,27 @@ def _histogram(counts: Mapping[int, int]) -> Iterator[tuple[str, Mapping[str, st
     yield "bucket", {"le": "+Inf"}, sum(counts.values())
     yield "count", {}, sum(counts.values())
     yield "sum", {}, sum(size * count for size, count in counts.items())
+
+
+def _latency_histogram(steps: Mapping[int, int], spent_ns: int) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield suffix, labels and value of each sample of a histogram over steps of ``Snapshot.latencies``."""
+    for octave in LATENCY_OCTAVES:
+        within = sum(count for step, count in steps.items() if step < octave * STEPS_PER_OCTAVE)
+        yield "bucket", {"le": str(2**octave / 1e9)}, within
+    yield "bucket", {"le": "+Inf"}, sum(steps.values())
+    yield "count", {}, sum(steps.values())
+    yield "sum", {}, spent_ns / 1e9
+
+
+def exposition(registry: prometheus_client.CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Write a registry in the form that a scraper accepts.
+
+    Returns:
+        The text and its content type.
+    """
+    encode, content_type = choose_encoder(accept)
+    # In the plain form the untyped families are Triton's counters, see ``_FAMILIES``.
+    return encode(registry).replace(b" untyped\n", b" counter\n"), content_type
 
 
 # Triton's counters lack the suffix _total that the counter type would add, so they are of the type that adds nothing.
@@ -110,6 +143,7 @@ _FAMILIES = {
     "nv_inference_compute_output_duration_us": (UnknownMetricFamily, "Writing of outputs, in microseconds."),
     "trtnode_rejected_requests": (CounterMetricFamily, "Requests that were not executed, by reason."),
     "trtnode_batch_size": (HistogramMetricFamily, "Rows of an execution."),
+    "trtnode_request_duration_seconds": (HistogramMetricFamily, "Time of requests in the server, by outcome."),
     "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
     "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
@@ -120,6 +154,10 @@ _FAMILIES = {
     "trtnode_model_engines": (
         GaugeMetricFamily,
         "Engines in use, by library and by whether they were compared with native execution.",
+    ),
+    "trtnode_model_reference_nodes": (
+        GaugeMetricFamily,
+        "Nodes of the model in onnx.reference, which is slow: nothing else has a kernel for them.",
     ),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
     "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),

@@ -110,6 +110,7 @@ class Snapshot:
         durations: Of answered requests, in nanoseconds.
         batches: By rows of an execution.
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
+        failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
     """
 
@@ -124,6 +125,7 @@ class Snapshot:
     durations: Durations
     batches: Mapping[int, BatchStats]
     latencies: Mapping[int, int]
+    failure_latencies: Mapping[int, int]
     last_ms: int
 
 
@@ -134,6 +136,11 @@ STEPS_PER_OCTAVE = 8
 def latency_bound_us(step: int) -> float:
     """Return the latency at which a step of ``Snapshot.latencies`` ends, in microseconds."""
     return float(2 ** ((step + 1) / STEPS_PER_OCTAVE) / 1000)
+
+
+def latency_step(spent_ns: int) -> int:
+    """Return the step of a latency."""
+    return int(STEPS_PER_OCTAVE * math.log2(spent_ns or 1))
 
 
 MOST_FRESH = 64
@@ -151,6 +158,7 @@ class ModelCounts:
         self.engines_rejected = 0
         self.engines: Mapping[bool, int] = {}
         """Engines in use, by True for those that were compared with native execution."""
+        self.reference_nodes = 0
         self.engine = ""
         self._lock = threading.Lock()
         self._fresh: deque[Durations] = deque()
@@ -166,6 +174,7 @@ class ModelCounts:
         self._batched_rows = 0
         self._alone = BatchStats()
         self._latencies: Counter[int] = Counter()
+        self._failure_latencies: Counter[int] = Counter()
         self._last_ns = 0
 
     def describe(self, facts: Mapping[str, Any]) -> None:
@@ -173,6 +182,7 @@ class ModelCounts:
         self.precision = dict(facts["precision"])
         self.engine_builds = facts.get("engines_built", 0)
         self.engines_rejected = len(facts["rejected"])
+        self.reference_nodes = len(facts["reference_nodes"])
         unchecked = facts["unchecked"]
         self.engine, self.engines = facts["engine"], {True: facts["segments"] - unchecked, False: unchecked}
 
@@ -190,7 +200,7 @@ class ModelCounts:
         for _ in range(len(self._fresh)):
             durations = self._fresh.popleft()
             self._success += 1
-            self._latencies[int(STEPS_PER_OCTAVE * math.log2(durations.total or 1))] += 1
+            self._latencies[latency_step(durations.total)] += 1
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
@@ -207,6 +217,7 @@ class ModelCounts:
         with self._lock:
             self._failures[reason.value] += 1
             self._failure_ns += spent_ns
+            self._failure_latencies[latency_step(spent_ns)] += 1
             self._last_ns = time.time_ns()
 
     def add_rejection(self, reason: RejectionReason) -> None:
@@ -262,5 +273,6 @@ class ModelCounts:
                 durations=durations,
                 batches=batches,
                 latencies=dict(sorted(self._latencies.items())),
+                failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,
             )

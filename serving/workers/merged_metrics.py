@@ -20,6 +20,7 @@ JOINS: Mapping[str, _Join] = {
     "trtnode_model_precision": max,
     "trtnode_engines_rejected": max,
     "trtnode_model_engines": max,
+    "trtnode_model_reference_nodes": max,
     "process_start_time_seconds": min,
     "process_max_fds": min,
 }

@@ -19,10 +19,21 @@ import numpy as np
 import pytest
 
 from backend_suite import sample
-from engines import Calibration, CompileOptions, Executable, PrecisionOptions, Worker, compile_model, load_executable
+from engines import (
+    Calibration,
+    CompileOptions,
+    EngineCache,
+    Executable,
+    PrecisionOptions,
+    Worker,
+    compile_model,
+    load_executable,
+    partition_model,
+)
 from engines.build.tolerance import accumulates_quantized
+from engines.onnxruntime.compatibility import open_native
 from engines.tensorrt.library import TENSORRT
-from partitioner import ReasonCode, load_model
+from partitioner import ReasonCode, Report, load_model
 from serving.cli.program import main
 from simulated_tensorrt import Simulation
 from streams import ANYONE, InProcessWorker, profile_of, samples_of
@@ -31,6 +42,7 @@ ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
 GROUPS = ("models", "opencv_onnx", "ort_small")
 SAMPLE_EVERY = 8
+FOUND_BY_BUILDS = {ReasonCode.BUILD_FAILED, ReasonCode.INACCURATE, ReasonCode.UNCHECKED}
 BUDGETED = ("models/dtln_2", "models/ppocr_v2_det")
 """A speech model and a detector, small enough to search their precision."""
 
@@ -65,7 +77,7 @@ def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_
 def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
     name: str, simulate: Callable[..., Simulation], tmp_path: pathlib.Path
 ) -> None:
-    """Both TensorRT and the GPU are simulated. A shape that the parser reads otherwise is refused."""
+    """Both TensorRT and the GPU are simulated."""
     folder = _cases()[name]
     source, compiled = _source(folder, tmp_path), tmp_path / "compiled.onnx"
     requests = [inputs for inputs, _ in _requests(folder)]
@@ -76,8 +88,7 @@ def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
     model = compile_model(source, options, worker=InProcessWorker())
     model.save(compiled)
 
-    failed = [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED]
-    assert [n for n in failed if "in ONNX it is" not in n.detail] == []
+    assert [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED] == []
     _assert_stored_outputs(load_executable(compiled, trust=ANYONE), source, folder)
 
 
@@ -95,14 +106,44 @@ def test_model_is_explained_for_tensorrt_by_the_table(
     assert report["engine_nodes"] + len(report["native"]) == report["nodes"]
 
 
+@pytest.mark.conformance
+def test_explain_and_compile_agree(name: str, worker: Worker, tmp_path: pathlib.Path) -> None:
+    """Before a compilation they differ only where a build or its check refuses nodes, and after it nowhere."""
+    source = _source(_cases()[name], tmp_path)
+    options, cache = CompileOptions(engine="openvino"), EngineCache(tmp_path / "cache", 2**30)
+
+    expected = partition_model(source, options, cache=cache, worker=worker)[1]
+    compiled = compile_model(source, options, cache=cache, worker=worker).report
+    known = partition_model(source, options, cache=cache, worker=worker)[1]
+
+    assert _places(known) == _places(compiled)
+    if FOUND_BY_BUILDS.isdisjoint(node.code for node in compiled.native):
+        assert _places(expected) == _places(compiled)
+
+
+def _places(report: Report) -> tuple[list[list[str]], list[tuple[str, str]]]:
+    segments = [[node.name for node in segment.nodes] for segment in report.segments]
+    return segments, [(node.node, node.code) for node in report.native]
+
+
 def _assert_stored_outputs(executable: Executable, source: pathlib.Path, folder: pathlib.Path) -> None:
     case = _description(folder)
     quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
+    floors = {n: float(v or 0) for n, v in (case["ort_optall_vs_optoff_maxabs"] or {}).items()}
     for inputs, outputs in _requests(folder):
         results = executable.run(inputs)
-        for output, expected in outputs.items():
-            floor = float((case["ort_optall_vs_optoff_maxabs"] or {}).get(output) or 0.0)
-            _assert_same(results[output], expected, floor=floor, quantized=quantized)
+        try:
+            _assert_outputs(results, outputs, floors, quantized=quantized)
+        except AssertionError:  # two beams of equal score change places on another processor
+            native = dict(zip(outputs, open_native(source, name=folder.name).run(inputs, list(outputs)), strict=True))
+            _assert_outputs(results, native, floors, quantized=quantized)
+
+
+def _assert_outputs(
+    results: Mapping[str, Any], expected: Mapping[str, Any], floors: Mapping[str, float], *, quantized: bool
+) -> None:
+    for output, value in expected.items():
+        _assert_same(results[output], value, floor=floors.get(output, 0.0), quantized=quantized)
 
 
 def _requests(folder: pathlib.Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

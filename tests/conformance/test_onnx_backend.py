@@ -1,6 +1,7 @@
 """The onnx package's own backend test suite: whatever plain ONNX Runtime passes must pass compiled as well.
 
-The other cases are compiled too: newer operators than ONNX Runtime knows run in another form or in an engine alone.
+The other cases are compiled too: operators that ONNX Runtime lacks run in another form, in an engine, or in
+onnx.reference. None of them may be answered wrongly.
 Each case is compiled twice: with OpenVINO, and with a simulated TensorRT on a simulated GPU. The latter tests our
 labels, rewrites, profiles and execution streams, not TensorRT's results. ``make conformance`` runs all cases; pytest
 without ``--conformance=all`` runs a sample.
@@ -21,6 +22,18 @@ from engines import CompileOptions, Executable, Worker, compile_model, load_exec
 from partitioner import ReasonCode
 from simulated_tensorrt import Simulation
 from streams import ANYONE, InProcessWorker, profile_of, samples_of
+
+ANSWERED_OTHERWISE = {
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_": "ONNX Runtime masks its optional output otherwise",
+    "test_bernoulli_": "the results are random",
+    "test_dft_": "ONNX Runtime rounds to float32 where the case has a tolerance of 1e-7 around zero",
+    "test_maxunpool_export_with_output_shape_": "ONNX Runtime takes the indices for those of the given shape",
+    "test_resize_downsample_scales_": "ONNX Runtime aligns corners with the size in whole pixels",
+    "test_stft_": "ONNX Runtime rounds to float32 where the case has a tolerance of 1e-7 around zero",
+    "test_training_dropout_": "the results are random",
+}
+"""Reasons of cases whose answer may differ from the suite's, by the beginning of their names. In every other case, what
+has no right answer must be refused."""
 
 NATIVE_FAILS = "plain onnxruntime does not pass this case"
 NO_ENGINE = "no node of this case is labelled for TensorRT"
@@ -95,7 +108,8 @@ def test_case_passes_compiled_if_it_passes_natively(name: str, record_property: 
 
     problem = failure(_Compiled, name)
 
-    if problem is not None and native:
+    wrong = isinstance(problem, AssertionError) and not name.startswith(tuple(ANSWERED_OTHERWISE))
+    if problem is not None and (native or wrong):
         raise problem
     if problem is not None:
         pytest.skip(f"{NATIVE_FAILS}, nor does it compiled: {type(problem).__name__}: {str(problem)[:200]}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import collections
 import hashlib
+import os
 import pathlib
 import re
 import secrets
@@ -21,6 +22,7 @@ import hypothesis
 
 sys.path += [str(pathlib.Path(__file__).parents[1] / "partitioner" / "fixtures")]
 
+from engines.build.options import EVERY_ENGINE
 from tests.fuzz.targets import BOMBS, Target, Targets
 
 
@@ -42,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ignore", type=re.compile, help="a pattern of what is found and known")
     parser.add_argument("--findings", type=pathlib.Path, default=pathlib.Path("build/fuzz"))
     arguments = parser.parse_args(argv)
+    os.environ[EVERY_ENGINE] = "1"  # engines of tiny models are read and run, too
     print(f"seed {arguments.seed}")
     counts: collections.Counter[str] = collections.Counter()
     found: dict[str, str] = {}

@@ -120,7 +120,7 @@ class Targets:
         source, compiled = self._source / "source.onnx", self._source / "compiled.onnx"
         text = f'<ir_version: 10, opset_import: ["": 21]> {mutations.MODEL_TEXTS[0]}'
         onnx.save(onnx.parser.parse_model(text), source)
-        compile_model(source, CompileOptions(engine="openvino")).save(compiled)
+        compile_model(source, CompileOptions(engine="openvino", all_engines=True)).save(compiled)
         return compiled.read_bytes()
 
 

@@ -60,6 +60,7 @@ class FakeExecutable:
             "precision": {"asked": "fp32", "effective": "fp32"},
             "rejected": [],
             "unchecked": 0,
+            "reference_nodes": [],
         }
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.on_loss: Callable[[str], None] = lambda reason: None
@@ -86,6 +87,9 @@ class FakeExecutable:
         if self.error is not None:
             raise self.error
         return {"y": feeds["x"] + np.float32(1)}
+
+    def needs_native(self, feeds: Mapping[str, np.ndarray]) -> bool:
+        return False
 
     def run_checked(
         self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None

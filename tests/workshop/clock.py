@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engines import CompiledModel
-from engines.errors import WorkerError
+from engines.errors import BusyMachineError, WorkerError
 from stand_in_workers import AnyWorker
 
 GRAPH = """g (float[2,8] x) => (float[2,8] y) {
@@ -27,6 +27,8 @@ class Clock:
         engines: Time of each segment's engine in ms, by name; natively, each takes 1 ms.
         model: Time of the model in ms with engines for these segments.
         asked: The candidates of each measurement.
+        fails_after: Number of measurements after which the process crashes; None for never.
+        busy: True if times say nothing.
         sharing: True for each measurement as beside other models.
     """
 
@@ -41,6 +43,8 @@ class Clock:
         self.engines = engines
         self.model = model
         self.fails = fails
+        self.fails_after: int | None = None
+        self.busy = False
         self.asked: list[dict[str, tuple[str, ...]]] = []
         self.sharing: list[bool] = []
 
@@ -48,7 +52,9 @@ class Clock:
         if function.__name__ == "measure_segments":
             return {name: {"engine": [ms] * 3, "native": [1.0] * 3} for name, ms in self.engines.items()}
         if function.__name__ == "measure_candidates":
-            if self.fails:
+            if self.busy:
+                raise BusyMachineError
+            if self.fails or len(self.asked) == self.fails_after:
                 raise WorkerError("The process that ran measure_candidates crashed (exit code -11).")
             self.asked.append({name: tuple(segments) for name, segments in args[1].items()})
             self.sharing.append(args[0].shares_cores)

@@ -52,7 +52,7 @@ class Workshop:
         worker: AnyWorker | None = None,
         build: BuildOptions | None = None,
         precision: PrecisionOptions | None = None,
-        tune: bool = False,
+        **choice: bool,
     ) -> CompiledModel:
         options = CompileOptions(
             engine=engine,
@@ -60,7 +60,7 @@ class Workshop:
             samples=samples,
             build=build or BuildOptions(),
             precision=precision or PrecisionOptions(),
-            tune=tune,
+            **choice,
         )
         chosen = typing.cast("Worker", worker or self.worker)  # tests put others in its place
         return compile_model(source, options, cache=cache, worker=chosen)

@@ -31,6 +31,7 @@ CUT = """g (float[2, 4] x) => (float[2, 4] y) {
     y = Neg(d)
 }"""
 WITH_DEFAULT = "g (float[2, 4] x, float[4] w) => (float[2, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }"
+WITH_VERSION = "g (float[2] x) => (float[2] y, float[1] v) <float[1] two = {2}> { y = Exp(x) v = Identity(two) }"
 REFUSED = "g (float[4] x) => (double[4] y) { a = Cast<to = 11>(x) y = Exp(a) }"
 
 
@@ -84,6 +85,16 @@ def test_each_model_is_built_in_segments_and_whole(models: pathlib.Path, capsys:
     printed = capsys.readouterr().out
     assert "one for all" in printed
     assert "is double, which TensorRT would compute in float32" in printed
+
+
+def test_nodes_that_compute_from_constants_alone_are_no_part_of_a_request(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "models" / "version", WITH_VERSION)
+
+    _, rows, _ = run(tmp_path / "models")
+
+    found = rows["version"].in_segments
+    assert found is not None
+    assert (found.nodes, found.engine_nodes, found.constant_nodes, found.is_one_engine) == (2, 1, 1, True)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -154,7 +165,7 @@ def figures(**changes: float) -> InSegments:
         "nodes labelled segments engines engine_nodes build_calls refused_builds crashes helper_segments".split(), 1
     )
     times = {"build_s": 1.0, "total_s": 2.0}
-    return InSegments(**{**known, **times, "reasons": (), **changes})  # type: ignore[arg-type]
+    return InSegments(**{**known, **times, "constant_nodes": 0, "reasons": (), **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,26 @@ def test_tables_fit_120_columns_and_name_what_each_row_is_about(capsys: pytest.C
     assert max(map(len, lines)) <= 120
 
 
+@pytest.mark.parametrize(
+    ("facts", "command"),
+    [
+        pytest.param({"compiled_with": "trtnode compile, without --tune"}, "trtnode compile, without --tune", id="new"),
+        pytest.param({}, "trtnode compile --tune", id="of-an-earlier-version"),
+    ],
+)
+def test_tables_say_what_models_were_compiled_with(
+    facts: dict[str, str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = result(native(), row(about="lenet5: 9 nodes after clean-up."))
+    run.environment.update(facts)
+
+    print_result(run, Console(width=120))
+
+    printed = capsys.readouterr().out
+    assert f"Compiled with: {command}\nfp32: lenet5: 9 nodes after clean-up.\n" in printed
+    assert f"compiled with `{command}`." in program.readme_block(run)
+
+
 def test_what_is_no_number_becomes_null_in_json() -> None:
     content = json.loads(result(row(max_abs=math.nan, cosine=math.inf)).as_json())
 

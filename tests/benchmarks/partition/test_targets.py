@@ -16,6 +16,7 @@ from benchmarks.partition import collection, graphs, peers, targets
 from benchmarks.partition.labelled_graph import LabelledGraph
 from benchmarks.partition.measure import OURS, CutRow
 from benchmarks.partition.score import crossing_tensors, is_legal, minimum_segments, score, unavoidable_tensors
+from benchmarks.partition.whole_command import EXPLAIN, ORT, PAGE, CommandRow, measure_commands
 from partitioner import PartitionOptions, partition_graph
 
 
@@ -199,6 +200,37 @@ def test_targets_name_the_worst_graph_and_what_was_not_measured() -> None:
     assert (growth.holds, growth.worst) == (False, "1.30 (local, 100,000 nodes, 10% native)")
     assert found["label and cut 10,000 nodes: at most 100 ms"].holds
     assert found["crossing tensors of the families: at most torch.fx's"].holds is None
+
+
+def test_whole_commands_are_compared_with_onnxruntime_s_load_of_the_same_file() -> None:
+    def command(method: str, nodes: int, cpu_s: float, page_bytes: int | None = None) -> CommandRow:
+        return CommandRow(
+            source="local", nodes=nodes, native_share=0.1, method=method, cpu_s=cpu_s, wall_s=9.0, page_bytes=page_bytes
+        )
+
+    rows = [
+        command(EXPLAIN, 20_000, 3.0),
+        command(PAGE, 20_000, 1.0, 2_500_000),
+        command(ORT, 20_000, 2.0),
+        command(EXPLAIN, 100_000, 3.0),
+        command(ORT, 100_000, 4.0),
+    ]
+
+    few, many, page = targets.check_commands(rows)
+
+    assert (few.holds, few.worst) == (False, "1.50 x (local, 20,000 nodes, 10% native)")
+    assert (many.holds, many.worst) == (True, "0.75 x (local, 100,000 nodes, 10% native)")
+    assert (page.holds, page.worst) == (True, "2.50 MB (local, 20,000 nodes, 10% native)")
+
+
+def test_each_method_runs_in_processes_of_its_own() -> None:
+    rows = measure_commands(sizes=[30], turns=1)
+
+    assert [(row.source, row.method) for row in rows] == [
+        (family, method) for family in graphs.FAMILIES for method in (EXPLAIN, PAGE, ORT)
+    ]
+    assert all(row.cpu_s > 0 for row in rows)
+    assert all(row.page_bytes for row in rows if row.method == PAGE)
 
 
 def test_the_program_prints_one_json_object(

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engines.build.tolerance import accumulates_quantized, find_difference
+from engines.build.tolerance import accumulates_quantized, find_difference, find_excess
 
 
 def f32(*values: float) -> np.ndarray:
@@ -114,3 +114,21 @@ def test_quantized_results_are_compared_by_direction(expected: np.ndarray, actua
 )
 def test_quantized_sums_are_recognized(op_types: tuple[str, ...], expected: bool) -> None:
     assert accumulates_quantized(op_types) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "actual", "step", "same"),
+    [
+        pytest.param([0, 100, 200], [1, 99, 201], 1.0, True, id="one-step-everywhere"),
+        pytest.param([0, 100, 200], [0, 100, 190], 1.0, False, id="saturated"),
+        pytest.param([4, 96, 203], [8, 107, 193], 1.0, True, id="no-worse-than-native-roundings"),
+        pytest.param([0, 100, 200], [0.5, 100, 200], None, True, id="less-than-a-step-of-the-range"),
+        pytest.param([0, 100, 200], [8, 100, 200], None, False, id="many-steps-of-the-range"),
+    ],
+)
+def test_quantized_results_may_differ_by_a_step_or_as_native_ones_do(
+    other: list[float], actual: list[float], step: float | None, same: bool
+) -> None:
+    found = find_excess(f32(0, 100, 200), f32(*other), f32(*actual), step=step)
+
+    assert (found is None) == same

@@ -111,8 +111,8 @@ def test_crash_of_the_child_costs_engines_only_this_once(
 def test_crash_of_the_first_load_is_an_error(
     workshop: Workshop, source: pathlib.Path, in_process: InProcessWorker
 ) -> None:
-    with pytest.raises(WorkerError, match="output_types crashed"):
-        workshop.compile(source, engine="native", worker=CrashingWorker(in_process, "output_types"))
+    with pytest.raises(WorkerError, match="check_loads crashed"):
+        workshop.compile(source, engine="native", worker=CrashingWorker(in_process, "check_loads"))
 
 
 ODD = "g (float[N] x) => (float[7,11] y) <int64[2] s = {7, 11}> { e = Exp(x) y = Reshape(e, s) }"
@@ -121,7 +121,7 @@ ODD = "g (float[N] x) => (float[7,11] y) <int64[2] s = {7, 11}> { e = Exp(x) y =
 def test_model_that_no_generated_input_fits_runs_natively(workshop: Workshop) -> None:
     compiled = workshop.compile(workshop.write(ODD))
 
-    assert {n.code for n in compiled.report.native} == {ReasonCode.INACCURATE}
+    assert {n.code for n in compiled.report.native} == {ReasonCode.UNCHECKED}
     assert "Give inputs that it runs on" in compiled.report.native[0].detail
 
 

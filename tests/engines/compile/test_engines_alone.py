@@ -1,4 +1,4 @@
-"""Models that only engines run: ONNX Runtime refuses them in any form."""
+"""Models that only engines run: ONNX Runtime refuses them in any form, and onnx.reference may not run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def expected(source: pathlib.Path) -> np.ndarray:
 def test_a_model_that_only_an_engine_runs_is_compiled_and_says_so(
     workshop: Workshop, source: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    compiled = workshop.compile(source)
+    compiled = workshop.compile(source, reference=False)
 
     assert not compiled.native_fallback
     assert {p.key: p.value for p in compiled.model.metadata_props}[NATIVE_FALLBACK] == "none"
@@ -52,14 +52,14 @@ def test_a_model_that_only_an_engine_runs_is_compiled_and_says_so(
 
 
 def test_it_gives_what_the_reference_gives(workshop: Workshop, source: pathlib.Path) -> None:
-    executable = load_executable(workshop.compile_file(source))
+    executable = load_executable(workshop.compile_file(source, reference=False))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
     assert executable.description["native_fallback"] is False
 
 
 def test_it_is_prepared_for_serving(source: pathlib.Path) -> None:
-    executable = prepare_model(source, CompileOptions(engine="openvino"))
+    executable = prepare_model(source, CompileOptions(engine="openvino", reference=False))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
 
@@ -67,14 +67,14 @@ def test_it_is_prepared_for_serving(source: pathlib.Path) -> None:
 def test_an_engine_that_fails_is_an_error(
     workshop: Workshop, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable = load_executable(workshop.compile_file(source))
+    executable = load_executable(workshop.compile_file(source, reference=False))
 
     with pytest.raises(ExecutionError, match=r"does not fit into 32 bits.* no native path"):
         executable.run({**FEEDS, "batch": np.full(1, 2**40)})
 
 
 def test_native_nodes_run_beside_the_engine(workshop: Workshop, source: pathlib.Path) -> None:
-    compiled = workshop.compile_file(source, native_ops=("Exp",))
+    compiled = workshop.compile_file(source, native_ops=("Exp",), reference=False)
 
     executable = load_executable(compiled)
 
@@ -84,24 +84,25 @@ def test_native_nodes_run_beside_the_engine(workshop: Workshop, source: pathlib.
 
 def test_a_node_that_neither_runs_is_the_error_of_onnxruntime(workshop: Workshop, source: pathlib.Path) -> None:
     with pytest.raises(ModelLoadError, match="RoiAlign"):
-        workshop.compile(source, native_ops=("RoiAlign",))
+        workshop.compile(source, native_ops=("RoiAlign",), reference=False)
 
 
 def test_without_engines_there_is_nothing_to_run_it(workshop: Workshop, source: pathlib.Path) -> None:
     with pytest.raises(ModelLoadError, match="RoiAlign"):
-        workshop.compile(source, engine="native")
+        workshop.compile(source, engine="native", reference=False)
     with pytest.raises(ModelLoadError, match="only its engines run this model"):
-        load_executable(workshop.compile_file(source), native=True)
+        load_executable(workshop.compile_file(source, reference=False), native=True)
 
 
-def test_commands_compile_and_run_it(
+def test_commands_compile_and_run_it_with_the_reference_behind_the_engine(
     source: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiled, inputs, outputs = (tmp_path / name for name in ("compiled.onnx", "in.npz", "out.npz"))
     np.savez(inputs, **FEEDS)
 
     assert main(["compile", str(source), "-o", str(compiled), "--no-cache", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["native_fallback"] is False
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["native_fallback"], facts["reference_nodes"]) == (True, 0)
     assert main(["run", str(compiled), "--inputs", str(inputs), "--outputs", str(outputs)]) == 0
 
     np.testing.assert_allclose(np.load(outputs)["y"], expected(source), rtol=1e-5)
@@ -110,9 +111,9 @@ def test_commands_compile_and_run_it(
 def test_cached_engines_still_say_that_they_are_alone(
     workshop: Workshop, source: pathlib.Path, cache: EngineCache
 ) -> None:
-    workshop.compile(source, cache=cache)
+    workshop.compile(source, cache=cache, reference=False)
 
-    again = workshop.compile(source, cache=cache)
+    again = workshop.compile(source, cache=cache, reference=False)
 
     assert again.engines_cached == 1
     assert not again.native_fallback
@@ -124,11 +125,15 @@ def test_only_trusted_operators_pass_where_the_reference_refuses_too(
     def refuse(model: pathlib.Path) -> None:
         raise BuildError("onnx.reference: no such operator")
 
+    def refuse_nodes(model: pathlib.Path, refusal: ModelLoadError, reference: object) -> None:
+        raise refusal
+
     segments = [
         jobs.BuiltSegment(name=name, engine=source, envelope="", quantized=False, trusted=name == "known")
         for name in ("known", "unknown")
     ]
     monkeypatch.setattr(jobs, "ReferenceSession", refuse)
+    monkeypatch.setattr(jobs, "open_refused", refuse_nodes)
 
     problems = jobs.check_by_reference(source, (), segments, None)
 
@@ -141,4 +146,4 @@ def test_an_engine_that_contradicts_the_reference_is_not_used(
     unreliable.miscomputes = ("RoiAlign",)
 
     with pytest.raises(ModelLoadError, match="RoiAlign"):
-        workshop.compile(workshop.write(GRAPH, opset=22), engine="unreliable", worker=in_process)
+        workshop.compile(workshop.write(GRAPH, opset=22), engine="unreliable", worker=in_process, reference=False)

@@ -13,6 +13,7 @@ import pytest
 
 from engines import EngineError, ExecutionError, InvalidInputError, align
 from engines.diagnostics.alignment import signal_to_noise_db
+from quantized_patterns import qdq
 from workshop import Workshop
 
 CHAIN = """chain (float[N,4] x) => (float[N,4] y) <float[4] scale = {{1, 2, {third}, 4}}> {{
@@ -154,3 +155,18 @@ def test_an_engine_that_may_not_run_here_is_refused(compiled: pathlib.Path, sour
 )
 def test_signal_to_noise_of_known_values(expected: list[float], actual: list[float], decibels: float) -> None:
     assert signal_to_noise_db(np.array(expected), np.array(actual)) == pytest.approx(decibels)
+
+
+def test_a_quantized_model_is_compared_as_onnxruntime_is_with_itself(workshop: Workshop) -> None:
+    pattern = qdq("MatMul")
+    source = workshop.write(pattern.model)
+    compiled = workshop.compile_file(source, native_ops=["DequantizeLinear"])
+
+    alignment = align(compiled, source, pattern.feeds)
+
+    assert alignment.first is None
+    assert {v.native_sqnr_db is not None for v in alignment.values} == {True}
+
+
+def test_a_model_that_is_not_quantized_has_one_native_answer(compiled: pathlib.Path, source: pathlib.Path) -> None:
+    assert {v.native_sqnr_db for v in align(compiled, source, {"x": X}).values} == {None}

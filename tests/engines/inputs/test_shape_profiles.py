@@ -10,10 +10,9 @@ import pytest
 from engines.backends.shape_range import ShapeRange
 from engines.errors import BuildError, InputShapesError
 from engines.inputs.samples import SampledSizes
-from engines.inputs.shape_profiles import check_profiles, fix_shapes, follow, sampled, segment_profile
+from engines.inputs.shape_profiles import check_profiles, follow, sampled, segment_profile
 from partitioner import (
     SUPPORTED,
-    Graph,
     PartitionOptions,
     ReasonCode,
     TensorSpec,
@@ -152,24 +151,6 @@ def test_shape_that_depends_on_values_is_told(workshop: Workshop) -> None:
 
     with pytest.raises(BuildError, match="shape of 'i' does not follow from the inputs' shapes in profile 3"):
         segment_profile(partition.segments[0], follow(partition.graph, {"x": one(8)}), 3)
-
-
-@pytest.mark.parametrize(
-    ("profiles", "expected"),
-    [
-        pytest.param([], ["N", 3, "H", "W"], id="none"),
-        pytest.param([{"x": one(1, 3, 32, 32)}], [1, 3, 32, 32], id="one"),
-        pytest.param([{"x": one(1, 3, 32, 32)}, {"x": one(2, 3, 32, 32)}], ["N", 3, "H", "W"], id="two"),
-    ],
-)
-def test_inputs_of_one_shape_alone_are_explained_with_it(
-    profiles: Any, expected: list[Any], workshop: Workshop
-) -> None:
-    model = load_model(workshop.write(NET))
-
-    fix_shapes(model, profiles)
-
-    assert Graph.of(model).inputs[0].shape == ir.Shape(expected)
 
 
 def test_samples_are_as_the_first_profile_says_that_inputs_are_best() -> None:

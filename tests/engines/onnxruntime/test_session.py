@@ -91,6 +91,26 @@ def test_small_floats_survive_the_way_through(kind: Any, workshop: Workshop) -> 
         assert np.array_equal(result.astype(np.float32), strided.astype(np.float32))
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (4,), (0, 2), ()], ids=str)
+@pytest.mark.parametrize(("name", "low", "high"), [("int4", -8, 7), ("uint4", 0, 15), ("int2", -2, 1), ("uint2", 0, 3)])
+def test_integers_of_less_than_a_byte_are_packed_and_unpacked(
+    name: str, low: int, high: int, shape: tuple[int, ...], workshop: Workshop
+) -> None:
+    number, kind = int(ir.DataType[name.upper()]), getattr(ml_dtypes, name)
+    model = (
+        f"g ({name}[] x, float[] f) => (float[] up, {name}[] down) {{ up = Cast<to=1>(x) down = Cast<to={number}>(f) }}"
+    )
+    declared = model.replace("[]", str(list(shape)).replace(" ", ""))
+    session = NativeSession(workshop.write(declared, opset=25, ir=13))
+    values = np.random.default_rng(0).integers(low, high, shape, endpoint=True)
+
+    up, down = session.run({"x": values.astype(kind), "f": values.astype(np.float32)})
+
+    assert np.array_equal(up, values)
+    assert down.dtype == kind
+    assert np.array_equal(down.astype(int), values)
+
+
 def test_small_float_is_wrapped_without_a_copy() -> None:
     values = np.arange(4).astype(ml_dtypes.bfloat16)
 

@@ -95,13 +95,32 @@ def test_minmax_ranges_are_those_of_onnxruntime(
     theirs.collect_data(OneByOne(images))
     expected = theirs.compute_data()
 
-    table = calibrate(digits, samples, samples=20)
+    table = calibrate(digits, samples, method="minmax", samples=20)
 
     assert table.ranges.keys() >= {"image", "relu1.out", "pool.out", "gemm.out", "probabilities"}
     for name, (low, high) in table.ranges.items():
         theirs_low, theirs_high = expected[name].range_value
         assert low == pytest.approx(theirs_low.item(), abs=1e-5)
         assert high == pytest.approx(theirs_high.item(), abs=1e-5)
+
+
+def test_a_mean_range_is_of_groups_with_enough_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_estimators.Mean, "ENOUGH", 8)
+    estimator = range_estimators.Mean()
+
+    for low, high in [(-1, 2), (-3, 1), (0, 4), (-1, 0), (-100, 100)]:  # two groups, and one that stays open
+        estimator.observe(np.linspace(low, high, 4, dtype=np.float32), low, high)
+
+    assert estimator.estimate() == (-2, 3)
+
+
+def test_few_values_keep_their_extremes() -> None:
+    estimator = range_estimators.Mean()
+
+    for low, high in [(-1, 2), (-3, 1)]:
+        estimator.observe(np.linspace(low, high, 4, dtype=np.float32), low, high)
+
+    assert estimator.estimate() == (-3, 2)
 
 
 @pytest.mark.parametrize("method", ["entropy", "percentile"])
@@ -170,10 +189,10 @@ def test_samples_are_joined_where_the_batch_is_dynamic(
 ) -> None:
     one_by_one: list[int] = []
     joined: list[int] = []
-    together = calibrate(digits, samples, progress=lambda done, _: joined.append(done))
+    together = calibrate(digits, samples, method="minmax", progress=lambda done, _: joined.append(done))
     monkeypatch.setattr(calibrator, "BATCH_BYTES", 1)
 
-    alone = calibrate(digits, samples, progress=lambda done, _: one_by_one.append(done))
+    alone = calibrate(digits, samples, method="minmax", progress=lambda done, _: one_by_one.append(done))
 
     assert len(one_by_one) == 200 > len(joined)
     assert alone.data_sha256 == together.data_sha256
@@ -204,7 +223,7 @@ def test_a_custom_estimator_is_found_by_its_entry_point(
 @pytest.mark.parametrize(
     ("method", "told"),
     [
-        pytest.param("no-such", "there are minmax, moving-average, entropy, percentile, broken", id="unknown"),
+        pytest.param("no-such", "there are mean, minmax, moving-average, entropy, percentile, broken", id="unknown"),
         pytest.param("broken", "its entry point fails with ModuleNotFoundError", id="not-importable"),
     ],
 )
@@ -318,6 +337,7 @@ def test_the_table_is_of_another_model_if_only_the_weights_beside_the_file_chang
         pytest.param(lambda text: edit_range(text, [0.0, "x"]), "could not convert", id="not-a-number"),
         pytest.param(lambda text: edit_range(text, [0.0]), "ValueError", id="one-end"),
         pytest.param(lambda text: text.replace('"means": {', '"means": {"x": [NaN],'), "not all finite", id="no-mean"),
+        pytest.param(lambda text: text.replace('"factors": {', '"factors": {"x": [0],'), "above zero", id="no-factor"),
     ],
 )
 def test_a_damaged_table_is_refused(

@@ -236,7 +236,7 @@ def test_a_quantized_model_is_known_from_a_float_one(prepare: Prepare) -> None:
 
 
 def test_weights_are_smaller_on_processors_where_eight_bits_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qdq_writer, "processor_flags", lambda: frozenset({"fpu", "sse2", "avx512f"}))
+    monkeypatch.setattr(qdq_writer, "usable_flags", lambda: frozenset({"fpu", "sse2", "avx512f"}))
 
     short = {backend: qdq_writer.scheme_for(backend).short_sums for backend in SCHEMES}
 

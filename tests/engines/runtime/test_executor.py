@@ -258,6 +258,7 @@ def test_description_says_what_runs_where(workshop: Workshop) -> None:
         "rejected": [],
         "unchecked": 0,
         "native_fallback": True,
+        "reference_nodes": [],
     }
     assert [s.name for s in executable.inputs] == ["x"]
     assert [s.static_shape for s in executable.outputs] == [(2, 4)]

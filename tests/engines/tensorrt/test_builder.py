@@ -11,7 +11,6 @@ import onnx
 import pytest
 
 from engines.backends.build_options import BuildOptions, TensorRtOptions
-from engines.backends.progress import Progress, listening
 from engines.backends.shape_range import ShapeRange
 from engines.errors import BuildError
 from engines.tensorrt import refit
@@ -116,16 +115,6 @@ def test_simulated_parser_is_handed_large_weights_where_it_takes_them(
     }
 
 
-def test_simulated_build_reports_each_layer(tensorrt: Callable[..., Any], model: pathlib.Path) -> None:
-    said: list[Progress] = []
-
-    with listening(said.append):
-        build_plan(tensorrt(), model, BuildSettings())
-
-    assert [progress.done for progress in said] == [0, 1, 2, 3, 3]
-    assert {(progress.phase, progress.total) for progress in said} == {("Building Engine", 3)}
-
-
 def test_simulated_builds_share_a_file_of_what_they_measured(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     simulation = Simulation()
     trt = make_tensorrt(simulation)
@@ -180,35 +169,6 @@ def test_simulated_build_measures_anew_what_another_gpu_has_measured(model: path
     build_plan(make_tensorrt(simulation), model, BuildSettings(timing_cache=elsewhere.timing_cache))
 
     assert simulation.timed_layers == 3
-
-
-@pytest.mark.parametrize(
-    ("profiles", "said"),
-    [
-        pytest.param([], "The shape of input 'x' is not fixed", id="none"),
-        pytest.param([{"z": BATCHES}], "Profile 0 has no shapes for input 'x'", id="of-another-input"),
-        pytest.param(
-            [{"x": BATCHES}, {"x": ShapeRange(low=(9, 3), best=(4, 3), high=(8, 3))}],
-            "Profile 1, input 'x': the shapes .* are not in order",
-            id="least-above-most",
-        ),
-        pytest.param([{"x": ShapeRange(low=(-1, 3), best=(1, 3), high=(8, 3))}], "refuses profile 0", id="refused"),
-    ],
-)
-def test_simulated_profile_that_does_not_fit_is_told(
-    profiles: list[dict[str, Any]], said: str, tensorrt: Callable[..., Any], dynamic: pathlib.Path
-) -> None:
-    with pytest.raises(BuildError, match=said):
-        build_plan(tensorrt(), dynamic, BuildSettings(profiles=profiles))
-
-
-def test_simulated_parser_error_is_the_reason_of_a_failed_build(
-    tensorrt: Callable[..., Any], model: pathlib.Path
-) -> None:
-    module = tensorrt(refuses={"Softsign": ("UNSUPPORTED_NODE", "no such node")})
-
-    with pytest.raises(BuildError, match=r"TensorRT's parser .*: no such node"):
-        build_plan(module, model, BuildSettings())
 
 
 def test_simulated_build_that_gives_none_fails_with_the_librarys_last_words(

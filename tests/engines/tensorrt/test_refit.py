@@ -224,7 +224,7 @@ def test_server_builds_anew_what_can_not_be_given_its_weights(
 ) -> None:
     compiled = build(cache)
     machine.simulation.faults.refit_fails = True
-    monkeypatch.setattr("engines.compile.compiler.SubprocessWorker", lambda: Inside())
+    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: Inside())
 
     executable = prepare_model(compiled, CompileOptions(engine="tensorrt"), cache=cache)
 

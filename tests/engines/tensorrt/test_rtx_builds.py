@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import warnings
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pytest
 from engines import BuildOptions, EngineCache
 from engines.artifact.envelope import Device
 from engines.backends.build_options import TensorRtOptions
+from engines.backends.progress import Progress, listening
 from engines.backends.registry import get_backend, resolve_engine
+from engines.backends.shape_range import Profile, ShapeRange
 from engines.errors import BuildError, BuildOptionError
 from engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
 from engines.tensorrt.parsed_tensors import check_tensors
@@ -30,15 +33,19 @@ CEILED = (
 )
 
 
+BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+VARYING = "g (float[N,3] x, float[3] z) => (float[N,3] y) { y = Add(x, z) }"
+
+
 @pytest.fixture
 def build(tmp_path: pathlib.Path) -> Callable[..., bytes]:
     """Builds a graph in ONNX's own language for some targets."""
 
-    def build(graph: str, *targets: str) -> bytes:
+    def build(graph: str, *targets: str, profiles: tuple[Profile, ...] = ()) -> bytes:
         path = tmp_path / "segment.onnx"
         model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
         onnx.save(model, path)
-        return get_backend("tensorrt-rtx").build(path, asked(*targets))
+        return get_backend("tensorrt-rtx").build(path, dataclasses.replace(asked(*targets), profiles=profiles))
 
     return build
 
@@ -93,6 +100,45 @@ def test_network_with_another_type_than_the_model_is_no_engine() -> None:
     with pytest.raises(BuildError, match=r"makes 'y' FLOAT; in ONNX it is DOUBLE"):
         check_tensors(network, model)
     assert builder is not None
+
+
+@pytest.mark.parametrize(
+    ("profiles", "said"),
+    [
+        pytest.param([], "The shape of input 'x' is not fixed", id="none"),
+        pytest.param([{"z": BATCHES}], "Profile 0 has no shapes for input 'x'", id="of-another-input"),
+        pytest.param(
+            [{"x": BATCHES}, {"x": ShapeRange(low=(9, 3), best=(4, 3), high=(8, 3))}],
+            "TensorRT refuses profile 1",
+            id="least-above-most",
+        ),
+        pytest.param(
+            [{"x": ShapeRange(low=(-1, 3), best=(1, 3), high=(8, 3))}],
+            "Profile 0, input 'x': TensorRT refuses the shapes",
+            id="negative",
+        ),
+    ],
+)
+def test_profile_that_does_not_fit_is_told(profiles: list[Profile], said: str, build: Callable[..., bytes]) -> None:
+    with pytest.raises(BuildError, match=said):
+        build(VARYING, profiles=tuple(profiles))
+
+
+def test_parser_error_is_the_reason_of_a_failed_build(build: Callable[..., bytes]) -> None:
+    with pytest.raises(BuildError, match=r"TensorRT's parser \(UNSUPPORTED_NODE"):
+        build("g (float[2,2] x) => (float y) { y = Det(x) }")
+
+
+def test_build_reports_its_phases_from_begin_to_end(build: Callable[..., bytes]) -> None:
+    said: list[Progress] = []
+
+    with listening(said.append):
+        build(DENSE)
+
+    first, last = said[0], said[-1]
+    assert (first.phase, first.done) == (last.phase, 0)
+    assert last.done == last.total == first.total > 0
+    assert len({progress.phase for progress in said}) > 1
 
 
 def test_targets_stand_in_envelope_and_key(workshop: Workshop, tmp_path: pathlib.Path) -> None:

@@ -9,8 +9,13 @@ from typing import Any
 import onnx
 import pytest
 
+from engines import Worker
+from engines.backends.registry import get_backend
+from engines.build.library_verdicts import _known, ask_library
+from engines.build.whole_model import Reading
+from engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
 from engines.tensorrt.labelling.parser import ask_parser, make_logger, new_builder, new_network
-from partitioner import SUPPORTED, ReasonCode
+from partitioner import SUPPORTED, PartitionOptions, ReasonCode, clean_up, label_nodes, load_model
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -66,3 +71,28 @@ def test_networks_are_made_without_flags() -> None:
     builder = new_builder(rtx, make_logger(rtx))
 
     assert new_network(rtx, builder) is not None
+
+
+def test_one_logger_serves_the_whole_process_and_notes_are_no_errors() -> None:
+    logger = make_logger(rtx)
+    logger.take()
+
+    logger.log(rtx.ILogger.Severity.INFO, "a note")
+
+    assert make_logger(rtx) is logger
+    assert logger.last() is None
+
+
+def test_parser_refines_the_table(
+    write: Callable[[str], pathlib.Path], worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _known.clear()
+    monkeypatch.delitem(OPERATOR_RULES, "CumSum")  # which knows what the parser refuses
+    path = write("g (float x) => (float y) <int64 zero = {0}> { a = Relu(x) b = CumSum(a, zero) y = Tanh(b) }")
+    graph = clean_up(load_model(path))
+
+    rule = ask_library(get_backend("tensorrt-rtx"), Reading(graph=graph), PartitionOptions(), None, worker)
+    labels = label_nodes(graph, rule, PartitionOptions())
+    _known.clear()
+
+    assert [labels[node.name].supported for node in graph.nodes] == [True, False, True]

@@ -132,6 +132,32 @@ def test_node_that_the_parser_misreads_is_refused_before_the_build(workshop: Wor
     assert "gives 'b' the shape [1, 3, 2, 2]; in ONNX it is [1, 3, 1, 1]" in reading.verdict.detail
 
 
+def test_output_that_is_declared_against_onnxs_own_rules_is_in_the_engine(
+    compile_rtx: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = compile_rtx("g (float[1,2] x) => (float[1,4] y) <int64[4] p = {0, 0, 1, 1}> { y = Pad(x, p) }")
+
+    assert (compiled.report.native, len(compiled.report.segments)) == ((), 1)
+    assert "Shapes that the model declares are wrong" in caplog.text
+
+
+def test_declared_output_does_not_excuse_a_misread_node(compile_rtx: Callable[..., Any]) -> None:
+    graph = """g (float[1,3,2,2] x) => (float[1,3,7,7] y)
+    { a = Relu(x) y = MaxPool<kernel_shape = [1, 1], strides = [2, 2], ceil_mode = 1>(a) }"""
+
+    assert cut_of(compile_rtx(graph)) == [["Relu"]]
+
+
+def test_tensor_of_a_body_is_not_taken_for_the_outer_one_of_its_name(compile_rtx: Callable[..., Any]) -> None:
+    graph = """g (float[2] start, float[3,2] x) => (float[2] last, float[3,2] y) {
+        last, rows = Scan<num_scan_inputs = 1, body = b (float[2] s, float[2] row) => (float[2] t, float[2] made)
+        { t = Add(s, row) rows = Exp(t) made = Tanh(rows) }>(start, x)
+        y = Relu(rows)
+    }"""
+
+    assert cut_of(compile_rtx(graph)) == [["Scan", "Relu"]]
+
+
 def test_model_whose_shapes_only_the_library_infers_is_one_engine(compile_rtx: Callable[..., Any]) -> None:
     compiled = compile_rtx(GIVEN_UP, ROWS)
 

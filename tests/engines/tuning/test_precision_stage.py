@@ -189,7 +189,7 @@ def test_a_precision_without_use_on_this_processor_is_told(
     asked: str,
     sentence: str,
 ) -> None:
-    monkeypatch.setattr("engines.tuning.precision_stage.processor_flags", lambda: frozenset(flags))
+    monkeypatch.setattr("engines.tuning.precision_stage.usable_flags", lambda: frozenset(flags))
 
     with caplog.at_level(logging.WARNING):
         workshop.compile(pair, precision=precision_options(asked, calibration=vectors, min_cosine=0.9))

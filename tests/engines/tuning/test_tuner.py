@@ -15,7 +15,8 @@ from comparison import AssertSame, RunPlainly
 from engines import CompiledModel, CompileOptions, load_executable, partition_model, prepare_model
 from engines.build.context import CompileContext
 from engines.inputs.source import SourceModel
-from engines.tuning.tuner import Candidate, SegmentTimes, Tuner, choose, list_candidates
+from engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
+from engines.tuning.tuner import Tuner
 from partitioner import Graph, PartitionOptions, ReasonCode, cut_segments, load_model
 from stand_in_workers import InProcessWorker
 from workshop import Workshop
@@ -34,6 +35,8 @@ def not_faster(compiled: CompiledModel) -> dict[str, str]:
         pytest.param({"none": [10, 10, 10, 10], "one": [11, 11, 11, 11], "all": [12, 12, 12, 12]}, "none", id="native"),
         pytest.param({"none": [100] * 4, "one": [98] * 4, "all": [99] * 4}, "none", id="too-little-is-nothing"),
         pytest.param({"none": [100] * 4, "one": [90] * 4, "all": [89] * 4}, "one", id="fewer-unless-clearly-slower"),
+        pytest.param({"none": [100] * 4, "all": [95] * 4}, "none", id="few-turns-must-gain-more"),
+        pytest.param({"none": [100] * 8, "all": [95] * 8}, "all", id="many-turns-may-gain-less"),
         pytest.param({"none": [100] * 4, "all": [60, 60, 120, 120]}, "none", id="not-in-most-turns"),
         pytest.param({"none": [100, 200, 100, 200], "all": [90, 180, 90, 180]}, "all", id="same-turn-is-compared"),
         pytest.param({"none": [50, 200, 200, 200], "all": [90] * 4}, "none", id="not-only-while-others-disturb"),
@@ -94,7 +97,7 @@ def test_native_is_measured_as_it_will_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
-    monkeypatch.setattr("engines.compile.compiler.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
     options = CompileOptions(engine="openvino", tune=True, partition=PartitionOptions(native_ops=("Erf",)))
 
     prepare_model(source, options, shares_cores=shares_cores)
@@ -141,6 +144,7 @@ def test_report_says_what_was_measured(tune: Tune, in_process: InProcessWorker) 
     compiled = tune(Clock(in_process, engines, table({"": 5.0, "1": 4.0, "012": 6.0})))
 
     tuning = {
+        "search": "thorough",
         "candidates": [
             {"name": "all native", "p50_ms": 5.0, "segments": []},
             {"name": "one engine", "p50_ms": 4.0, "segments": ["segment_1"]},

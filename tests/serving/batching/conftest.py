@@ -37,6 +37,7 @@ class Recorder:
             "precision": {"asked": "fp32", "effective": "fp32"},
             "rejected": [],
             "unchecked": 0,
+            "reference_nodes": (),
         }
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.executed: list[list[float]] = []
@@ -44,6 +45,9 @@ class Recorder:
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Semaphore(0)
+
+    def needs_native(self, feeds: Mapping[str, np.ndarray]) -> bool:
+        return not np.isfinite(feeds["x"]).all()
 
     def run_checked(
         self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None, times: Any = None

@@ -61,7 +61,7 @@ def test_every_request_ends_once_and_is_counted_once(instances: int) -> None:
     config = BatchingConfig(
         max_batch_size=6, max_queue_delay_us=2000, max_queue_size=12, priority_levels=3, preferred_batch_sizes=(4,)
     )
-    batcher = DynamicBatcher(add_one, ["x"], config, instances, counts)
+    batcher = DynamicBatcher(add_one, ["x"], config, instances, counts, lambda _: False)
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         ends = Counter(

@@ -4,6 +4,7 @@ The executable records each execution and can be held back, so that a test decid
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,18 @@ def test_requests_of_different_shape_are_not_mixed_and_keep_their_order(serve: C
 
     assert [answer.result() for answer in answers] == [[2], [3], [4], [5]]
     assert service.fake.executed == [[0], [1, 2], [3], [4]]
+
+
+def test_a_request_with_nan_runs_by_itself_and_its_neighbours_together(serve: Callable[..., Service]) -> None:
+    service = serve()
+    service.block()
+    answers = [service.send(1), service.send(math.nan), service.send(2), service.send(3)]
+
+    service.fake.gate.set()
+
+    assert [answer.result() for answer in answers] == [[2], [pytest.approx(math.nan, nan_ok=True)], [3], [4]]
+    assert sorted(map(len, service.fake.executed)) in ([1, 1, 1, 2], [1, 1, 3])
+    assert all(len(rows) == 1 or math.nan not in rows for rows in service.fake.executed)
 
 
 def test_a_request_with_more_rows_than_a_batch_is_refused(serve: Callable[..., Service]) -> None:

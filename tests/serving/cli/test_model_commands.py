@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
+import re
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
+from clock import Clock, table
+from engines import Worker
 from serving.cli.program import main
 
 pytestmark = pytest.mark.usefixtures("one_builder")
@@ -17,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("one_builder")
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
 REPORT_KEYS = {
-    "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native", "splits",
-    "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds",
+    "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native",
+    "unknown_shapes", "splits", "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds",
 }  # fmt: skip
 
 
@@ -40,11 +44,57 @@ def test_explain_tells_segments_reasons_and_splits(capsys: pytest.CaptureFixture
     assert "kept apart by norm1 > relu1 > conv2" in printed
 
 
+def test_explain_says_what_only_a_compilation_can_tell(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    native = ("--native-ops", "Relu,Softmax")
+    asked = ["explain", str(DIGITS), "--cache", str(cache), *native]
+
+    codes = [main(asked), compile_digits(tmp_path / "compiled.onnx", cache, *native), main(asked)]
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert codes == [0, 0, 0]
+    assert printed.index("Only compile can tell which engines are refused") < printed.index(
+        "Segments are as compile has built and checked them here, with the same options."
+    )
+
+
+def test_explain_names_the_cause_of_unknown_shapes_once(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]> g (float[N, 3] x) => (float[A, B] y)
+    <int64[2] seven = {7, 3}> {
+        a = Reshape(x, seven) [scaler] b = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (a)
+        c = Neg(b) d = Abs(c) y = Neg(d)
+    }"""
+    onnx.save(onnx.parser.parse_model(model), tmp_path / "scaled.onnx")
+
+    code = main(["explain", str(tmp_path / "scaled.onnx"), "--engine", "openvino", "--no-cache"])
+
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "UNKNOWN_SHAPE" in line]
+    assert code == 0
+    assert [cell.strip() for cell in re.split("[│┃]", row)][1:5] == ["UNKNOWN_SHAPE", "Abs, Neg", "3", "Neg:c"]
+
+
+def test_explain_prints_the_first_hundred_segments_and_counts_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    body = " ".join(f"v{i + 1} = {'Neg' if i % 2 else 'Relu'}(v{i})" for i in range(205))
+    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[3] v0) => (float[3] v205) {{ {body} }}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "chain.onnx")
+
+    main(["explain", str(tmp_path / "chain.onnx"), "--native-ops", "Neg"])
+
+    printed = capsys.readouterr().out
+    assert "segment_99 " in printed
+    assert "segment_100 " not in printed.split("... and 3 more; --json has all of them.")[0]
+
+
 def test_explain_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     main(["explain", str(DIGITS), "--engine", "openvino", "--json"])
 
     report = json.loads(capsys.readouterr().out)
-    assert report.keys() == REPORT_KEYS
+    assert report.keys() == REPORT_KEYS | {"compiled_before"}
     assert (report["nodes"], report["engine_nodes"], len(report["segments"])) == (13, 13, 1)
 
 
@@ -110,12 +160,64 @@ def test_tuned_compile_tells_what_was_measured(
     assert "segments of the minimum cut" in printed
 
 
+@pytest.mark.usefixtures("choosing_engines")
+def test_compile_measures_by_default_and_explain_knows_the_choice(
+    cache: pathlib.Path,
+    tmp_path: pathlib.Path,
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(worker, {}, table({"": 1.0, "0": 2.0}))
+    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+
+    compile_digits(tmp_path / "compiled.onnx", cache, "--engine", "openvino")
+    printed = " ".join(capsys.readouterr().out.split())
+    main(["explain", str(DIGITS), "--engine", "openvino", "--cache", str(cache), "--json"])
+
+    report = json.loads(capsys.readouterr().out)
+    assert (report["tuning"]["chosen"], report["segments"]) == ("all native", [])
+    assert "Measured here: all native 1 ms, minimum cut 2 ms; all native is kept." in printed
+    assert "; chosen by a brief measurement." in printed
+
+
+@pytest.mark.usefixtures("choosing_engines")
+@pytest.mark.parametrize("option", ["--no-measure", "--all-engines"])
+def test_nothing_is_measured_where_an_option_says_so(
+    option: str, cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_digits(tmp_path / "compiled.onnx", cache, option, "--json")
+
+    report = json.loads(capsys.readouterr().out)["report"]
+    assert "tuning" not in report
+    assert len(report["segments"]) == 1  # the estimate calls it faster
+
+
+def test_choices_of_engines_exclude_each_other(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert compile_digits(tmp_path / "compiled.onnx", cache, "--tune", "--no-measure") == 2
+
+
 def test_source_that_passes_the_full_check_gives_a_compiled_model_that_does(
     cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     compile_digits(tmp_path / "compiled.onnx", cache, "--native-ops", "Relu")
 
     onnx.checker.check_model(onnx.load(tmp_path / "compiled.onnx"), full_check=True)
+
+
+def test_run_answers_nan_natively_unless_engines_are_to(tmp_path: pathlib.Path) -> None:
+    source, compiled, inputs, outputs = (tmp_path / name for name in ("m.onnx", "c.onnx", "in.npz", "out.npz"))
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }'
+    onnx.save(onnx.parser.parse_model(text), source)
+    np.savez(inputs, x=np.array([np.nan, 1], np.float32))
+    main(["compile", str(source), "-o", str(compiled), "--engine", "openvino"])
+
+    answers = []
+    for options in ([], ["--nan", "engine"]):
+        main(["run", str(compiled), "--inputs", str(inputs), "--outputs", str(outputs), *options])
+        answers.append(np.load(outputs)["y"].tolist())
+
+    assert answers == [[pytest.approx(np.nan, nan_ok=True), -1], [0, -1]]
 
 
 def test_run_natively_leaves_engines_alone(

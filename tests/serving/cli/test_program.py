@@ -56,6 +56,12 @@ def test_a_command_runs_with_its_arguments(fakes: Fakes) -> None:
     assert (fakes.seen.number, fakes.seen.debug, fakes.seen.log_level) == (7, None, None)
 
 
+def test_the_version_is_that_of_the_package(fakes: Fakes, capsys: pytest.CaptureFixture) -> None:
+    assert program.main(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"trtnode {importlib.metadata.version('trtnode')}\n"
+
+
 @pytest.mark.parametrize(
     "argv", [["--log-level", "info", "fake", "--number", "1"], ["fake", "--number", "1", "--log-level", "info"]]
 )

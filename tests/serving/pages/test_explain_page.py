@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import json
 import pathlib
@@ -18,6 +19,7 @@ from partitioner import SUPPORTED, Partition, PartitionOptions, ReasonCode, Verd
 from partitioner.model.loading import view_model
 from serving.cli.program import main
 from serving.pages.drawing import columns, draw, shorten
+from serving.pages.explain_data import group_native
 from serving.pages.explain_page import render_page
 
 pytestmark = pytest.mark.usefixtures("one_builder")
@@ -145,6 +147,31 @@ def test_every_segment_and_every_native_node_is_there() -> None:
     assert "float32[2, 3]" in page.text
 
 
+def test_nodes_of_unknown_shape_are_listed_under_one_cause() -> None:
+    model = """<ir_version: 10, opset_import: ["": 17, "mine": 1]> g (float[2] x) => (float[A] y) {
+        [odd] a = mine.Special(x) b = Neg(a) c = Abs(b) y = Neg(c)
+    }"""
+
+    assert " 3: Shapes are unknown after 'odd', Special of domain 'mine'." in Page(page_of(cut(model))).text
+
+
+@pytest.mark.parametrize(
+    ("compiled_before", "sentence"),
+    [
+        pytest.param(True, "Segments are as compile has built and checked them here.", id="compiled"),
+        pytest.param(False, "Nothing was built for them here", id="not-compiled"),
+    ],
+)
+def test_the_page_says_whether_its_segments_were_built(compiled_before: bool, sentence: str) -> None:
+    partition = cut(MODEL, "Neg")
+    report = partition.report(model="m.onnx", engine="openvino")
+
+    page = Page(render_page(partition, dataclasses.replace(report, compiled_before=compiled_before)))
+
+    assert sentence in page.text
+    assert sentence not in Page(render_page(partition, report)).text
+
+
 def test_the_same_partition_gives_the_same_page() -> None:
     assert page_of(cut(MODEL, "Neg")) == page_of(cut(MODEL, "Neg"))
 
@@ -175,6 +202,9 @@ def test_connected_native_nodes_of_one_level_share_a_box() -> None:
         pytest.param("g (float[2] x) => (float[2] y) { y = Relu(x) }", (), 3, id="one-node"),
         pytest.param("g (float[2] x) => (float[2] y) { y = Relu(x) }", ("Relu",), 3, id="no-segments"),
         pytest.param("g (float[2] x, float[2] unused) => (float[2] y) { y = Relu(x) }", (), 4, id="unused-input"),
+        pytest.param(
+            "g (float[2] x, float[1] w) => (float[2] y) <float[1] w = {1}> { y = Relu(x) }", (), 3, id="default"
+        ),
         pytest.param("g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }", (), 3, id="sequence"),
     ],
 )
@@ -192,6 +222,23 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
     assert all(heading in partly for heading in headings)
     assert [heading for heading in headings if heading in whole] == ["Segments", "Boundary tensors"]
     assert all(fact in partly for fact in ("in the engine", "cross per run", "instead of 3"))
+
+
+def test_nodes_that_follow_others_stand_after_their_causes() -> None:
+    causes = [("ATOMIC_GROUP", "b"), ("ATOMIC_GROUP", "c"), ("UNSUPPORTED_DTYPE", "a")]
+
+    groups = group_native([{"code": code, "op_type": "Relu", "detail": "", "node": node} for code, node in causes])
+
+    assert [group["code"] for group in groups] == ["UNSUPPORTED_DTYPE", "ATOMIC_GROUP"]
+
+
+def test_labels_that_no_library_has_confirmed_are_told() -> None:
+    partition = cut(MODEL)
+    report = dataclasses.replace(
+        partition.report(model="m", engine="tensorrt-rtx"), labelled_by="the table; no library"
+    )
+
+    assert "Labelled by the table; no library" in Page(render_page(partition, report)).text
 
 
 @pytest.mark.parametrize("name", ["/encoder/layer.0/attention/MatMul_12", "節" * 30, "short", ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 COMMAND = [sys.executable, "-m", "serving.cli", "serve", "--config"]
+SERVE_ANYWHERE = [*COMMAND[:-1], "--port", "0", "--http-port", "0"]
+BATCHED = 'max_batch_size: 4 dynamic_batching {} input { name: "x" data_type: TYPE_FP32 dims: -1 }'
 DRIVER = """
 import logging, pathlib, sys, time
 from serving.config.load import load_config
@@ -156,6 +159,50 @@ def test_the_example_is_served_by_an_engine_that_is_built_once(launch: Iterator,
     assert builds == ["1.0", "0.0"]
 
 
+def test_one_line_serves_one_file(launch: Iterator, models: pathlib.Path) -> None:
+    process = launch(command=[*SERVE_ANYWHERE, "--engine", "native", "--name", "m"], config=models / "two.onnx")
+
+    with client_of(process.wait_for("ready on 127.0.0.1:")) as client:
+        assert infer(client).tolist() == [[2, 2, 2]]
+
+
+def test_a_repository_of_triton_is_served_to_its_clients(
+    launch: Iterator, models: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    for name, file, config in (("m", "two", None), ("batched", "FLOAT", BATCHED)):
+        version = tmp_path / "models" / name / "1"
+        version.mkdir(parents=True)
+        shutil.copy(models / f"{file}.onnx", version / "model.onnx")
+        if config is not None:
+            (version.parent / "config.pbtxt").write_text(config)
+
+    process = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models")
+
+    with client_of(process.wait_for("ready on 127.0.0.1:")) as client:
+        assert infer(client).tolist() == [[2, 2, 2]]
+        config = client.get_model_config("batched").config
+        assert (config.max_batch_size, list(config.input[0].dims)) == (4, [-1])
+        assert client.get_model_config("m").config.max_batch_size == 0
+        x = triton.InferInput("x", [5, 1], "FP32")
+        x.set_data_from_numpy(np.ones((5, 1), np.float32))
+        with pytest.raises(InferenceServerException, match="5 rows"):
+            client.infer("batched", [x])
+
+
+def test_a_model_of_another_interface_than_promised_is_not_served(
+    launch: Iterator, models: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    version = tmp_path / "models" / "m" / "1"
+    version.mkdir(parents=True)
+    shutil.copy(models / "two.onnx", version / "model.onnx")
+    (version.parent / "config.pbtxt").write_text('input { name: "c" dims: 3 }')
+
+    code, log = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models").end()
+
+    assert code == 1
+    assert "Model 'm' has another interface than configured: input 'c' is missing; there are 'a', 'b'." in log
+
+
 def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
     first = launch()
     port = int(first.wait_for("ready on").rsplit(":", 1)[1])
@@ -165,7 +212,7 @@ def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
     assert code == 2
     assert log == (
         f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
-        "change server.grpc.port or server.grpc.host, or stop what uses the port.\n"
+        "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
     )
 
 

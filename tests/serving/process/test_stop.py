@@ -80,9 +80,9 @@ def test_a_request_whose_client_gave_up_leaves_nothing_behind(start_fake: StartF
     assert infer(running.client).tolist() == [1]
 
 
-@pytest.mark.parametrize("section", ["grpc", "http"])
+@pytest.mark.parametrize(("section", "option"), [("grpc", "--port"), ("http", "--http-port")])
 def test_a_busy_port_is_told_with_its_setting(
-    start_fake: StartFake, start: Starter, fake: FakeExecutable, section: str
+    start_fake: StartFake, start: Starter, fake: FakeExecutable, section: str, option: str
 ) -> None:
     first = start_fake().server
     port = first.port if section == "grpc" else first.http_port
@@ -97,7 +97,7 @@ def test_a_busy_port_is_told_with_its_setting(
 
     assert str(caught.value) == (
         f"can't listen on 127.0.0.1:{port} (Address already in use); "
-        f"change server.{section}.port or server.{section}.host, or stop what uses the port."
+        f"change server.{section}.port ({option}) or server.{section}.host (--host), or stop what uses the port."
     )
 
 

@@ -30,14 +30,21 @@ def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
 
 
 def samples(running: Running) -> dict[tuple[str, ...], float]:
-    """Every sample by its name and label values, ordered by label name."""
+    """Every sample by its name and label values, ordered by label name.
+
+    The parser gives counters a suffix that Triton's don't have on the wire.
+    """
     status, text = get(f"{running.http}/metrics")
     assert status == 200
     return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        (_on_wire(sample.name), *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def _on_wire(name: str) -> str:
+    return name.removesuffix("_total") if name.startswith("nv_") else name
 
 
 def infer(running: Running, model: str = "fake", name: str = "x", **options) -> np.ndarray:
@@ -108,6 +115,32 @@ def test_phases_add_up_to_no_more_than_the_request(shared: Running) -> None:
     parts = [found[f"nv_inference_{phase}_duration_us", "two", "1"] for phase in phases]
     assert all(part > 0 for part in parts)
     assert sum(parts) <= found["nv_inference_request_duration_us", "two", "1"] + len(parts)
+
+
+def test_latencies_are_a_histogram_by_outcome(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    for _ in range(3):
+        infer(running)
+    fake.error = ExecutionError("broken")
+    with pytest.raises(InferenceServerException):
+        infer(running)
+
+    lines = get(f"{running.http}/metrics")[1].splitlines()
+
+    name = "trtnode_request_duration_seconds"
+    buckets = [line for line in lines if line.startswith(name + "_bucket") and 'outcome="success"' in line]
+    values = [float(line.rpartition(" ")[2]) for line in buckets]
+    assert f"# TYPE {name} histogram" in lines
+    assert values == sorted(values)
+    assert values[-1] == 3
+    assert f'{name}_count{{model="fake",outcome="failure",version="1"}} 1.0' in lines
+
+
+def test_counters_of_triton_are_counters_under_their_own_names(shared: Running) -> None:
+    lines = get(f"{shared.http}/metrics")[1].splitlines()
+
+    assert "# TYPE nv_inference_request_success counter" in lines
+    assert not [line for line in lines if line.endswith(" untyped")]
 
 
 def test_unknown_models_are_counted_without_their_names(start_fake: StartFake) -> None:

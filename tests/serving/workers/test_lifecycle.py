@@ -256,7 +256,7 @@ def test_a_second_server_does_not_get_the_port(
     assert second.process.wait(READY_S) == 2
     assert second.log == (
         f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
-        "change server.grpc.port or server.grpc.host, or stop what uses the port.\n"
+        "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
     )
 
 

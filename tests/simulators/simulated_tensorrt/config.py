@@ -11,6 +11,7 @@ import onnx
 from engines.tensorrt.library import TENSORRT_RTX
 from simulated_tensorrt.graphs import by_name
 from simulated_tensorrt.network import INetworkDefinition
+from simulated_tensorrt.real_parser import real_builder
 from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims, IHostMemory, ILogger, Speaks
 
@@ -18,26 +19,22 @@ CACHE_MAGIC = b"simulated timing cache\n"
 
 
 class IOptimizationProfile(Bound):
-    """Least, best and most shapes of inputs; of inputs on the host, values."""
+    """Least, best and most shapes of inputs; of inputs on the host, values. The real library's profile judges them."""
 
     extra_memory_target = 1.0
 
     def __init__(self) -> None:
+        self._real = real_builder().create_optimization_profile()
         self._shapes: dict[str, list[list[int]]] = {}
         self._values: dict[str, list[list[int]]] = {}
 
     def set_shape(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002  (the library's names)
-        self._shapes[input] = _in_order([list(Dims(shape)) for shape in (min, opt, max)])
+        self._real.set_shape(input, min, opt, max)
+        self._shapes[input] = [list(Dims(shape)) for shape in (min, opt, max)]
 
     def set_shape_input(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002
-        self._values[input] = _in_order([list(map(int, values)) for values in (min, opt, max)])
-
-
-def _in_order(triple: list[list[int]]) -> list[list[int]]:
-    lengths = {len(sizes) for sizes in triple}
-    if len(lengths) != 1 or not all(low <= best <= high for low, best, high in zip(*triple, strict=True)):
-        raise ValueError("Shapes are not consistent")
-    return triple
+        self._real.set_shape_input(input, min, opt, max)
+        self._values[input] = [list(map(int, values)) for values in (min, opt, max)]
 
 
 class ITimingCache(Bound):
@@ -68,6 +65,7 @@ class IBuilderConfig(Speaks):
         self.flags = 1 << int(self._trt.BuilderFlag.TF32)
         self.hardware_compatibility_level = self._trt.HardwareCompatibilityLevel.NONE
         self.profiling_verbosity = self._trt.ProfilingVerbosity.LAYER_NAMES_ONLY
+        self._real = real_builder().create_builder_config()
         self._limits: dict[str, int] = {}
         self._profiles: list[IOptimizationProfile] = []
         self._cache: ITimingCache | None = None
@@ -99,8 +97,7 @@ class IBuilderConfig(Speaks):
         return len(self._profiles)
 
     def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
-        if any(min(low, default=0) < 0 for low, _, _ in profile._shapes.values()):
-            self._error("Profile has a negative dimension.")
+        if self._real.add_optimization_profile(profile._real) < 0:
             return -1
         self._profiles.append(profile)
         return len(self._profiles) - 1

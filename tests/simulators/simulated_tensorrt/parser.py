@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,6 +58,7 @@ class OnnxParser(ModelReader):
             self._refuse(code, text, number, model.graph.node[number] if number >= 0 else None)
         if problems:
             return False
+        _correct_outputs(model, real.network)
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
         narrow_doubles(model)
         self._network._fill(onnx.shape_inference.infer_shapes(model, data_prop=True), real)
@@ -84,3 +86,14 @@ class OnnxParser(ModelReader):
             else:
                 runs.append([number])
         return runs
+
+
+def _correct_outputs(model: onnx.ModelProto, network: Any) -> None:
+    """Give outputs the fixed shapes that the real parser makes, whatever the model declares."""
+    made = {tensor.name: tensor for tensor in map(network.get_output, range(network.num_outputs))}
+    for value in model.graph.output:
+        with contextlib.suppress(KeyError, RuntimeError, ValueError):  # the library knows no rank
+            sizes = tuple(made[value.name].shape)
+            if -1 not in sizes:
+                dims = [onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes]
+                value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=dims))

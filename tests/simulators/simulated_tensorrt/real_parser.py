@@ -1,9 +1,12 @@
-"""NVIDIA's own parser, of TensorRT for RTX: it judges each model, and no GPU is needed for that.
+"""NVIDIA's own parser and profiles, of TensorRT for RTX: they judge models and shapes, and need no GPU for that.
 
 TensorRT has plugins that this library lacks, so a network with one of them is judged up to there.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import Any
 
 import tensorrt_rtx as rtx
 
@@ -22,10 +25,8 @@ class RealNetwork:
     """
 
     def __init__(self, model: bytes) -> None:
-        logger = make_logger(rtx)
-        self._builder = rtx.Builder(logger)
-        self.network = self._builder.create_network(0)
-        self._parser = rtx.OnnxParser(self.network, logger)
+        self.network = real_builder().create_network(0)
+        self._parser = rtx.OnnxParser(self.network, make_logger(rtx))
         self._parser.parse(model)
         errors = [self._parser.get_error(index) for index in range(self._parser.num_errors)]
         self.refusals = [(error.node(), error.code().name, error.desc()) for error in errors]
@@ -34,6 +35,12 @@ class RealNetwork:
     def needs_plugin(self) -> bool:
         """True if a plugin of TensorRT would take a node that was refused."""
         return any(word in text for _, _, text in self.refusals for word in PLUGIN_WORDS)
+
+
+@functools.cache
+def real_builder() -> Any:
+    """Return the real builder, which a process needs once."""
+    return rtx.Builder(make_logger(rtx))
 
 
 def enumerations() -> dict[str, dict[str, int]]:

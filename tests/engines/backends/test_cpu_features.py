@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from engines.quantization.cpu_features import needs_reduced_range, precision_warnings, processor_flags
+from engines.backends.cpu_features import has_short_sums, precision_warnings, processor_flags, usable_flags
 
 OLD = "processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f avx512bw\n"
 NEW = "flags\t\t: fpu sse2 avx512f avx512_vnni avx512_bf16\n"
@@ -32,7 +32,7 @@ def test_instruction_sets_decide_about_weights_and_warnings(
 
     flags = processor_flags(path)
 
-    assert needs_reduced_range(flags) == reduced
+    assert has_short_sums(flags) == reduced
     assert {p for p in ("fp32", "fp16", "bf16", "int8") if precision_warnings(p, flags)} == warned
 
 
@@ -49,3 +49,22 @@ def test_the_warning_about_int8_says_that_weights_get_seven_bits(tmp_path: pathl
 def test_a_system_that_tells_nothing_gets_no_warning(tmp_path: pathlib.Path) -> None:
     assert processor_flags(tmp_path / "none") is None
     assert precision_warnings("int8", None) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        pytest.param("", {"avx512_vnni", "avx512_bf16"}, id="no-limit"),
+        pytest.param("avx2", set(), id="lower-case"),
+        pytest.param("AVX512_CORE", set(), id="avx512-alone"),
+        pytest.param("AVX512_CORE_VNNI", {"avx512_vnni"}, id="dot-products-without-bfloat16"),
+        pytest.param("NEWEST", {"avx512_vnni", "avx512_bf16"}, id="unknown-value"),
+    ],
+)
+def test_what_onednn_leaves_unused_does_not_count(
+    limit: str, left: set[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(NEW)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+
+    assert usable_flags(tmp_path / "cpuinfo") == {"fpu", "sse2", "avx512f", *left}

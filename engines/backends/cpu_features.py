@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import pathlib
+from collections.abc import Mapping
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")
 
@@ -13,7 +16,32 @@ BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 SIGNS_OF_X86 = frozenset({"fpu", "sse2"})
 
+LIMIT_VARIABLE = "ONEDNN_MAX_CPU_ISA"
+"""Environment variable by which oneDNN, and so OpenVINO, leaves newer instruction sets unused."""
 
+VNNI_256, VNNI_512 = frozenset({"avx_vnni"}), frozenset({"avx_vnni", "avx512_vnni"})
+LEFT_BY_LIMIT: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("SSE41", "AVX", "AVX2", "AVX512_CORE"), frozenset()),
+    **dict.fromkeys(("AVX2_VNNI", "AVX2_VNNI_2"), VNNI_256),
+    "AVX512_CORE_VNNI": VNNI_512,
+    **dict.fromkeys(("AVX512_CORE_BF16", "AVX512_CORE_FP16"), VNNI_512 | {"avx512_bf16"}),
+}
+"""Instruction sets of ``INT8_FLAGS`` and ``BF16_FLAGS`` that oneDNN uses at most, by value of its variable."""
+
+
+def leaves_bfloat16() -> bool:
+    """Return whether oneDNN is told to leave bfloat16 unused. OpenVINO then still names it as its precision."""
+    left = LEFT_BY_LIMIT.get(os.environ.get(LIMIT_VARIABLE, "").upper())
+    return left is not None and left.isdisjoint(BF16_FLAGS)
+
+
+def usable_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
+    """Return the instruction sets of this processor that oneDNN isn't told to leave unused; None if unknown."""
+    flags, left = processor_flags(cpuinfo), LEFT_BY_LIMIT.get(os.environ.get(LIMIT_VARIABLE, "").upper())
+    return flags if flags is None or left is None else flags - ((INT8_FLAGS | BF16_FLAGS) - left)
+
+
+@functools.cache
 def processor_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
     """Read the instruction sets of the first processor, by Linux's names; None where they are not listed."""
     try:
@@ -23,8 +51,8 @@ def processor_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
     return next((frozenset(v.split()) for k, _, v in (line.partition(":") for line in lines) if _is_list(k)), None)
 
 
-def needs_reduced_range(flags: frozenset[str] | None) -> bool:
-    """Return whether large 8-bit weights overflow: x86 without VNNI or AMX adds pairs of byte products in 16 bits."""
+def has_short_sums(flags: frozenset[str] | None) -> bool:
+    """Return whether large 8-bit weights saturate: x86 without VNNI or AMX adds pairs of byte products in 16 bits."""
     return flags is not None and flags >= SIGNS_OF_X86 and flags.isdisjoint(INT8_FLAGS)
 
 
@@ -33,7 +61,7 @@ def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str
     if flags is None:
         return []
     if precision == "int8" and flags.isdisjoint(INT8_FLAGS):
-        narrow = "; weights get 7 to 8 bits, by what fits its 16-bit sums" if needs_reduced_range(flags) else ""
+        narrow = "; weights get 7 to 8 bits, by what fits its 16-bit sums" if has_short_sums(flags) else ""
         return [
             "This processor has no 8-bit dot products (VNNI or AMX), so int8 gains less than it does with them"
             f"{narrow}."

@@ -1,0 +1,71 @@
+"""Finds the nodes of a compilation that run in onnx.reference, and says so in its report."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+
+from engines.artifact.files import write_model
+from engines.build import jobs
+from engines.build.checker import TIMEOUT_S
+from engines.build.context import CompileContext
+from engines.errors import ModelLoadError
+from engines.onnxruntime.compatibility import open_native
+from engines.onnxruntime.missing_kernels import nodes_without_kernel
+from engines.runtime.plan import first_result
+from engines.runtime.reference_nodes import find_reference_nodes
+from partitioner import Graph, Node, Partition, ReasonCode, Verdict, embed_engines
+
+
+def reference_nodes(context: CompileContext, graph: Graph) -> dict[str, str]:
+    """Return the nodes that ONNX Runtime lacks and onnx.reference has, also those that engines run.
+
+    Returns:
+        Operator of each, by the name of its first result. Empty where ONNX Runtime runs the model, and where neither
+        has some node.
+    """
+    if context.source.runs_natively:
+        return {}
+    path = context.folder / "whole.onnx"
+    write_model(embed_engines(graph, (), {}), path)
+    return context.worker.call(jobs.reference_nodes, TIMEOUT_S, path)
+
+
+def native_reference_nodes(partition: Partition, nodes: Mapping[str, str]) -> list[Node]:
+    """Return those of some nodes, by their first results, that no engine runs."""
+    inside = {node.name for segment in partition.segments for node in segment.nodes}
+    return [node for node in partition.graph.nodes if node.name not in inside and first_result(node) in nodes]
+
+
+def with_reference_labels(partition: Partition, nodes: Mapping[str, str]) -> Partition:
+    """Say of each of these nodes that runs in no engine where it runs instead."""
+    labels = dict(partition.labels)
+    for node in native_reference_nodes(partition, nodes):
+        reason = "ONNX Runtime has no kernel for it: it runs in onnx.reference, in Python, which is slow."
+        detail = f"{labels[node.name].detail} {reason}" if labels[node.name].code != ReasonCode.NO_KERNEL else reason
+        labels[node.name] = Verdict(ReasonCode.NO_KERNEL, detail)
+    return dataclasses.replace(partition, labels=labels)
+
+
+def label_reference_nodes(partition: Partition, source: pathlib.Path) -> Partition:
+    """Find, before anything is built, the nodes that neither an engine nor ONNX Runtime has a kernel for.
+
+    Args:
+        partition: Labelled and cut.
+        source: Its model.
+    """
+    graph = partition.graph
+    inside = {node.name for segment in partition.segments for node in segment.nodes}
+    suspects = nodes_without_kernel(graph, [node for node in graph.nodes if node.name not in inside])
+    if not suspects or _runs_natively(source):
+        return partition
+    return with_reference_labels(partition, find_reference_nodes(graph, suspects))
+
+
+def _runs_natively(source: pathlib.Path) -> bool:
+    try:
+        open_native(source, name=str(source))
+    except ModelLoadError:
+        return False
+    return True

@@ -1,0 +1,65 @@
+"""Keeps what a compilation has found out about the nodes of a model, which only a build can tell, for ``explain``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+from engines.artifact.cache import engine_key
+from engines.artifact.files import sha256_of_file
+from engines.backends.build_environment import build_environment
+from engines.backends.names import NATIVE
+from engines.build.context import CompileContext
+from partitioner import Partition, ReasonCode, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+def remember_outcome(context: CompileContext, before: Partition, after: Partition) -> None:
+    """Record the nodes that a compilation has taken out of engines, for any reason.
+
+    Args:
+        context: The compilation.
+        before: Its first partition, before anything was built, measured or recalled.
+        after: Its last.
+    """
+    if context.cache is not None:
+        demoted = {n: v for n, v in after.labels.items() if not v.supported and before.labels[n].supported}
+        reasons = {name: [verdict.code, verdict.detail] for name, verdict in demoted.items()}
+        context.cache.put_record(_key(context, before), {"demoted": reasons})
+
+
+def recall_outcome(context: CompileContext, partition: Partition) -> dict[str, Verdict] | None:
+    """Return the nodes that the last compilation of a model with the same options has taken out of engines.
+
+    Args:
+        context: The compilation. It is not carried out.
+        partition: Its first partition.
+
+    Returns:
+        The reason for each; None where there was no such compilation here.
+    """
+    is_there = context.engine != NATIVE and context.backend.unavailable_reason() is None
+    record = context.cache.get_record(_key(context, partition)) if context.cache is not None and is_there else None
+    if record is None:
+        return None
+    try:
+        return {name: Verdict(ReasonCode(code), str(detail)) for name, (code, detail) in record["demoted"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("Ignoring a damaged record of a compilation: %s", error)
+        return None
+
+
+def _key(context: CompileContext, partition: Partition) -> str:
+    """Return the key of a compilation. Inputs to check with change no option: the last compilation knows best."""
+    options = dataclasses.replace(
+        context.options, engine=context.engine, samples=None, threads=None, shares_cores=False
+    )
+    return engine_key(
+        purpose="outcome",
+        source=sha256_of_file(context.source.origin),
+        segments=json.dumps([[node.name for node in segment.nodes] for segment in partition.segments]),
+        options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
+        **build_environment(context.backend, options.build),
+    )

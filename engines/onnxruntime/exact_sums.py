@@ -1,0 +1,91 @@
+"""Keeps sums of 8-bit products exact on x86 processors without VNNI.
+
+ONNX Runtime's kernels for uint8 activations and int8 weights add pairs of products in 16 bits there, with saturation.
+Its kernels for uint8 weights don't. ``session.x64quantprecision`` makes it store the weights of most operators so, but
+not those of QLinearMatMul. It also makes it refuse a QLinearConv of int8 activations, whose kernel is exact anyway.
+"""
+
+from __future__ import annotations
+
+import mmap
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from engines.backends.cpu_features import has_short_sums, usable_flags
+from partitioner import PartitionError
+from partitioner.model.loading import read_proto
+
+UNSIGNED_WEIGHTS = {"session.x64quantprecision": "1"}
+"""Session option: int8 weights become uint8 where their kernels would saturate."""
+
+UNFUSED = {"session.disable_quant_qdq": "1"}
+"""Session option: what stands between DequantizeLinear and QuantizeLinear is computed in floating point."""
+
+MIDDLE = 128
+
+REWRITTEN = ("QLinearConv", "QLinearMatMul")
+ACTIVATION_ZERO, WEIGHT, WEIGHT_ZERO = 2, 3, 5
+"""Inputs of these operators."""
+
+
+def exact_settings(*, unfused: bool) -> tuple[Mapping[str, str], ...]:
+    """Return session options that keep sums exact on this processor; each is for what the one before refuses."""
+    asked = UNFUSED if unfused else {}
+    return ({**asked, **UNSIGNED_WEIGHTS}, UNFUSED) if has_short_sums(usable_flags()) else (asked,)
+
+
+def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Path | onnx.ModelProto:
+    """Return an equal model whose QLinear operators have uint8 weights where this processor would saturate.
+
+    Args:
+        source: A file or a small model. It is not changed.
+
+    Returns:
+        The model; the source itself where there is nothing to change, or where weights lie in files of their own.
+    """
+    if not has_short_sums(usable_flags()) or not _mentions_operators(source):
+        return source
+    model = onnx.ModelProto()
+    try:
+        model.CopyFrom(read_proto(source) if isinstance(source, pathlib.Path) else source)
+    except PartitionError:
+        return source  # ONNX Runtime says what is wrong
+    constants = {t.name: t for t in model.graph.initializer}
+    if any(t.data_location == onnx.TensorProto.EXTERNAL for t in constants.values()):
+        return source
+    nodes = [n for n in model.graph.node if _saturates(n, constants)]
+    for name in dict.fromkeys(node.input[i] for node in nodes for i in (WEIGHT, WEIGHT_ZERO)):
+        values = onnx.numpy_helper.to_array(constants[name]).astype(np.int16) + MIDDLE
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.uint8), _unsigned(name)))
+    for node in nodes:
+        for index in (WEIGHT, WEIGHT_ZERO):
+            node.input[index] = _unsigned(node.input[index])
+    return model if nodes else source
+
+
+def _mentions_operators(source: pathlib.Path | onnx.ModelProto) -> bool:
+    if isinstance(source, onnx.ModelProto):
+        return any(node.op_type in REWRITTEN for node in source.graph.node)
+    if not source.is_file() or source.stat().st_size == 0:
+        return False
+    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(op_type.encode()) >= 0 for op_type in REWRITTEN)
+
+
+def _saturates(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    """Return whether a node multiplies uint8 activations by constant int8 weights."""
+    if node.op_type not in REWRITTEN or node.domain:
+        return False
+    activation, weight, zero = (constants.get(node.input[i]) for i in (ACTIVATION_ZERO, WEIGHT, WEIGHT_ZERO))
+    return (
+        activation is not None
+        and activation.data_type == onnx.TensorProto.UINT8
+        and all(t is not None and t.data_type == onnx.TensorProto.INT8 for t in (weight, zero))
+    )
+
+
+def _unsigned(name: str) -> str:
+    return f"{name}/uint8"

@@ -1,0 +1,78 @@
+"""Loads the stages of a plan: sessions for the native ones, and evaluators for those in onnx.reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from engines.backends.protocols import Engine
+from engines.inputs.signature import Signature
+from engines.onnxruntime.compatibility import open_native
+from engines.onnxruntime.subgraph_weights import move_weights_inside
+from engines.runtime.casts import boundary_types
+from engines.runtime.gpu_plan import open_gpu_plan
+from engines.runtime.plan import LoadedPlan, native_stage_model, plan_stages
+from engines.runtime.reference_nodes import LastResort
+from partitioner import Graph
+from partitioner.graph.view import specs
+from partitioner.model.default_values import held_defaults
+
+
+def load_plan(
+    graph: Graph,
+    signature: Signature,
+    engines: Mapping[str, Engine],
+    *,
+    threads: int | None = None,
+    resort: LastResort | None = None,
+) -> LoadedPlan:
+    """Plan the stages of a model and load them.
+
+    Args:
+        graph: The model; TrtNodes without an engine run natively.
+        signature: Of the model.
+        engines: By name of the TrtNode.
+        threads: Threads of each session; None leaves it to the library.
+        resort: The nodes that run in onnx.reference; None runs none there.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses a native stage.
+        EngineError: onnx.reference refuses a node, or a GPU lacks memory.
+    """
+    stages = plan_stages(graph, {n.name: n.name in engines for n in graph.nodes}, resort.nodes if resort else ())
+    models = {s.name: native_stage_model(graph, s) for s in stages if not s.is_engine}
+    referred = {s.name for s in stages if s.in_reference}
+    native = {name: model for name, model in models.items() if name not in referred}
+    for model in native.values():
+        move_weights_inside(model)
+    held = _arrays(held_defaults(graph.model.graph))
+    plan = LoadedPlan(
+        stages=tuple(stages),
+        engines=engines,
+        sessions={name: open_native(model, threads=threads, name=name) for name, model in native.items()},
+        evaluators={name: resort.open(models[name]) for name in referred} if resort else {},
+        inputs=tuple(spec for spec in signature.inputs if spec.name not in held),
+        outputs=signature.outputs,
+        constants=interface_constants(graph),
+        held_defaults=held,
+        boundary_types=boundary_types(stages, engines, (*signature.inputs, *signature.outputs)),
+    )
+    return dataclasses.replace(plan, gpu_programs=open_gpu_plan(plan, native))
+
+
+def signature_of(graph: Graph) -> Signature:
+    """Return the signature of a model. Before IR version 4, initializers are listed as inputs, and are none."""
+    inputs = graph.inputs if graph.model.ir_version >= 4 else tuple(v for v in graph.inputs if not v.is_initializer())
+    return Signature(specs(inputs), specs(graph.outputs))
+
+
+def interface_constants(graph: Graph) -> dict[str, np.ndarray]:
+    """Return the values of outputs, and the defaults of inputs, that are initializers."""
+    return _arrays(v for v in (*graph.inputs, *graph.outputs) if v.is_initializer())
+
+
+def _arrays(values: Iterable[ir.Value]) -> dict[str, np.ndarray]:
+    return {v.name or "": v.const_value.numpy() for v in values if v.const_value is not None}

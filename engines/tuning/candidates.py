@@ -1,0 +1,164 @@
+"""Candidates of a measurement, which are the model with some of its engines, and the choice among them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from partitioner import ReasonCode, Segment, Verdict
+
+CALL_OVERHEAD_MS = 0.01
+"""Cost of an engine's call beside its work. A segment that gains less is not worth its boundary."""
+
+MARGIN, MARGIN_OF_FEW = 1.03, 1.1
+"""A candidate with more engines must be so many times as fast; the second one counts for fewer than ``FEW`` turns."""
+
+FEW = 5
+
+CONFIDENCE = 0.98
+"""Half of 1.96: it must be faster in so many times the root of the turns beyond half of them. Then the 95 % interval of
+the median lies above 1, for any distribution."""
+
+CLOSE = 1.1
+"""Candidates that take up to so many times the fastest's time are measured again, longer."""
+
+NO_ENGINE, GAINING, ALL_ENGINES = "all native", "faster engines", "minimum cut"
+"""Names of candidates in the report: without engines, with those that are faster alone, with all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentTimes:
+    """Times of a segment in its engine and natively."""
+
+    engine_ms: float
+    native_ms: float
+
+    @classmethod
+    def of(cls, turns: Mapping[str, Sequence[float]]) -> SegmentTimes:
+        """Return the medians of turns under ``engine`` and ``native``."""
+        return cls(engine_ms=statistics.median(turns["engine"]), native_ms=statistics.median(turns["native"]))
+
+    @property
+    def gain_ms(self) -> float:
+        """Time that the engine saves."""
+        return self.native_ms - self.engine_ms
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """The model with some of its engines.
+
+    Attributes:
+        name: Name in the report.
+        segments: Names of the segments that run in their engines.
+    """
+
+    name: str
+    segments: tuple[str, ...]
+
+
+def list_candidates(segments: Sequence[Segment], times: Mapping[str, SegmentTimes]) -> list[Candidate]:
+    """List the candidates: no engine, the one that gains most, those that gain anything, and all."""
+    best = max(segments, key=lambda s: (times[s.name].gain_ms, len(s.nodes)))
+    return [
+        Candidate(name=NO_ENGINE, segments=()),
+        Candidate(name="one engine", segments=(best.name,)),
+        gaining(segments, times),
+        Candidate(name=ALL_ENGINES, segments=tuple(s.name for s in segments)),
+    ]
+
+
+def gaining(segments: Sequence[Segment], times: Mapping[str, SegmentTimes]) -> Candidate:
+    """Return the candidate of the segments that are faster in their engines alone, among those that were measured."""
+    faster = (s.name for s in segments if s.name in times and times[s.name].gain_ms > CALL_OVERHEAD_MS)
+    return Candidate(name=GAINING, segments=tuple(faster))
+
+
+def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]) -> Candidate:
+    """Choose the candidate with the fewest engines that none with more engines clearly beats.
+
+    Args:
+        candidates: At least one.
+        turns: Time of each turn in ms, by name of the candidate; only those with turns can be chosen.
+    """
+    contestants = sorted((c for c in candidates if c.name in turns), key=lambda c: len(c.segments))
+    chosen = contestants[0]
+    for challenger in contestants[1:]:
+        if is_faster(turns[challenger.name], turns[chosen.name]):
+            chosen = challenger
+    return chosen
+
+
+def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the names of the fastest and of those that are nearly as fast."""
+    medians = {name: statistics.median(times) for name, times in turns.items()}
+    return [name for name, ms in medians.items() if ms <= CLOSE * min(medians.values())]
+
+
+def is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
+    """Return whether turns are shorter than those of the same index, by more than a margin and beyond chance.
+
+    The shortest turn must be shorter, too. Neighbours may take a core away for a while; then a run on two threads
+    waits for one of them. A run that hardly needs a second thread seems faster, but isn't once the core is back.
+    """
+    ratios = [theirs / ours for ours, theirs in zip(challenger, holder, strict=True)]
+    agreeing = sum(ratio > 1 for ratio in ratios)
+    needed = min(len(ratios), len(ratios) / 2 + CONFIDENCE * math.sqrt(len(ratios)))
+    margin = MARGIN_OF_FEW if len(ratios) < FEW else MARGIN
+    return statistics.median(ratios) >= margin and agreeing >= needed and min(challenger) < min(holder)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A measurement and the choice that follows.
+
+    Attributes:
+        search: ``brief`` or ``thorough``.
+        times: Of segments that were measured alone.
+        candidates: In order of their engines.
+        p50_ms: Median time of the model, by name of the candidate.
+        chosen: One of the candidates.
+    """
+
+    search: str
+    times: Mapping[str, SegmentTimes]
+    candidates: Sequence[Candidate]
+    p50_ms: Mapping[str, float]
+    chosen: Candidate
+
+    def __str__(self) -> str:
+        """Tell the choice and all figures."""
+        return f"{self.chosen.name} of {', '.join(f'{c.name} {self.p50_ms[c.name]:.3g} ms' for c in self.candidates)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures for the report."""
+        return {
+            "search": self.search,
+            "candidates": [
+                {"name": c.name, "p50_ms": round(self.p50_ms[c.name], 5), "segments": list(c.segments)}
+                for c in self.candidates
+            ],
+            "chosen": self.chosen.name,
+            "segments": [
+                {
+                    "name": name,
+                    "engine_ms": round(times.engine_ms, 5),
+                    "native_ms": round(times.native_ms, 5),
+                    "kept": name in self.chosen.segments,
+                }
+                for name, times in self.times.items()
+            ],
+        }
+
+    def verdict(self, segment: Segment) -> Verdict:
+        """Return the verdict on a segment that is left out."""
+        times = self.times.get(segment.name)
+        chosen, full = self.p50_ms[self.chosen.name], self.p50_ms[ALL_ENGINES]
+        model = f"the model: {full:.3g} ms with all engines, {chosen:.3g} ms with {self.chosen.name}"
+        if times is None:
+            return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}.")
+        alone = f"Its segment: engine {times.engine_ms:.3g} ms, native {times.native_ms:.3g} ms"
+        return Verdict(ReasonCode.NOT_FASTER, f"{alone}; {model}." if times.gain_ms > 0 else f"{alone}.")

@@ -1,0 +1,251 @@
+"""Nodes that neither ONNX Runtime nor an engine has a kernel for run in onnx.reference, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from engines import (
+    CompileOptions,
+    ExecutionError,
+    ModelLoadError,
+    compile_model,
+    load_executable,
+    partition_model,
+    prepare_model,
+)
+from engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES
+from engines.backends.shape_range import ShapeRange
+from engines.backends.stage_times import StageTime
+from engines.compile.prepare import open_prepared, prepare_file
+from engines.errors import ReferenceNeededError
+from engines.runtime.executor import open_executable
+from partitioner import load_model
+from workshop import Workshop
+
+DOMAINS = ', "ai.onnx.preview": 1'
+
+ATTENTION = """g (float[1,2,4,8] x, float[8,8] w) => (float[1,2,4,8] y) {
+    q = MatMul (x, w)
+    a = ai.onnx.preview.FlexAttention (q, x, x)
+    r = Relu (a)
+    y = Add (r, x)
+}"""
+"""Only onnx.reference has FlexAttention."""
+
+FEEDS = {
+    "x": np.random.default_rng(0).standard_normal((1, 2, 4, 8)).astype(np.float32),
+    "w": np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32),
+}
+
+FUNCTION = """g (float[1,2,4,8] x) => (float[1,2,4,8] y) {
+    a = local.attend (x)
+    y = Neg (a)
+}
+<domain: "local", opset_import: ["": 20, "ai.onnx.preview": 1]>
+attend (q) => (r) { t = ai.onnx.preview.FlexAttention (q, q, q) r = Relu (t) }"""
+"""A function at another opset than the model's stays a call."""
+
+ROI_ALIGN = """g (float[N,2,8,8] x, float[1,4] rois, int64[1] batch) => (float[1,2,2,2] y) {
+    e = Exp (x)
+    r = RoiAlign <output_height=2, output_width=2, sampling_ratio=2> (e, rois, batch)
+    y = Neg (r)
+}"""
+"""ONNX Runtime has kernels of RoiAlign for opset 16 to 21 alone; OpenVINO has them for opset 22."""
+
+ROI_FEEDS = {
+    "x": np.linspace(-1, 1, 256, dtype=np.float32).reshape(2, 2, 8, 8),
+    "rois": np.array([[1, 1, 6, 6]], np.float32),
+    "batch": np.zeros(1, np.int64),
+}
+
+BRANCHES = """g (bool[] c, float[1,1,2,2] x) => (float[1,1,2,2] y) {
+    z = Exp (x)
+    y = If (c) <
+        then_branch = t () => (a) { a = ai.onnx.preview.FlexAttention (z, x, x) },
+        else_branch = e () => (b) { b = Neg (z) }
+    >
+}"""
+
+STRINGS = """g (string[3] s, uint64[4] n) => (string[3] t, uint64[2] m, string[6] u) {
+    t = Identity (s)
+    k = Constant <value_ints = [2]> ()
+    m, i = TopK (n, k)
+    u = Concat <axis = 0> (t, s)
+}"""
+"""ONNX Runtime's TopK lacks unsigned numbers of 64 bits."""
+
+
+@pytest.fixture
+def source(workshop: Workshop) -> pathlib.Path:
+    return workshop.write(ATTENTION, domains=DOMAINS)
+
+
+def expected(source: pathlib.Path, feeds: dict[str, np.ndarray] = FEEDS) -> list[np.ndarray]:
+    return list(ReferenceEvaluator(str(source)).run(None, feeds))
+
+
+def test_engines_take_the_nodes_around_it(workshop: Workshop, source: pathlib.Path) -> None:
+    compiled = workshop.compile(source)
+
+    assert [len(segment.nodes) for segment in compiled.report.segments] == [1, 2]
+    assert [(node.op_type, node.code) for node in compiled.report.native] == [("FlexAttention", "NO_KERNEL")]
+    assert "onnx.reference, in Python, which is slow" in compiled.report.native[0].detail
+    assert compiled.reference_nodes == ("FlexAttention",)
+
+
+@pytest.mark.parametrize("engine", ["openvino", "native"])
+def test_the_file_stays_valid_and_says_what_it_needs(workshop: Workshop, source: pathlib.Path, engine: str) -> None:
+    compiled = workshop.compile(source, engine=engine)
+
+    onnx.checker.check_model(compiled.model)
+    properties = {entry.key: entry.value for entry in compiled.model.metadata_props}
+    assert json.loads(properties[REFERENCE_NODES]) == {"a": "FlexAttention"}
+    assert properties[NATIVE_FALLBACK] == "reference"
+    assert [node.op_type for node in compiled.model.graph.node].count("FlexAttention") == 1
+
+
+@pytest.mark.parametrize("engine", ["openvino", "native"])
+def test_the_compiled_file_gives_the_right_answer(workshop: Workshop, source: pathlib.Path, engine: str) -> None:
+    executable = load_executable(workshop.compile_file(source, engine=engine))
+
+    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
+    assert executable.description["reference_nodes"] == ["FlexAttention"]
+
+
+def test_its_stage_is_one_node(workshop: Workshop, source: pathlib.Path) -> None:
+    executable = load_executable(workshop.compile_file(source))
+    times: list[StageTime] = []
+
+    executable.run(FEEDS, times=times)
+
+    assert [(stage.name, stage.is_engine) for stage in times] == [
+        ("segment_0", True),
+        ("FlexAttention:a", False),
+        ("segment_1", True),
+    ]
+
+
+def test_a_model_that_is_not_compiled_runs(source: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    executable = load_executable(source)
+
+    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
+    assert "onnx.reference, which is slow, runs 1 node (FlexAttention)" in caplog.text
+
+
+def test_wanted_outputs_alone_are_returned(workshop: Workshop) -> None:
+    source = workshop.write(STRINGS)
+    executable = load_executable(source)
+    feeds = {"s": np.array(["a", "b", "c"], object), "n": np.array([3, 9, 2**60, 1], np.uint64)}
+
+    results = executable.run(feeds, ["u", "m"])
+
+    assert list(results) == ["m", "u"]
+    assert results["m"].tolist() == [2**60, 9]
+    assert results["u"].tolist() == ["a", "b", "c"] * 2
+
+
+def test_shapes_to_build_for_leave_the_signature_as_it_is(workshop: Workshop) -> None:
+    text = "g (float[N,1,4,8] q) => (float[N,1,4,8] y) { y = ai.onnx.preview.FlexAttention (q, q, q) }"
+    one = ShapeRange(low=(1, 1, 4, 8), best=(1, 1, 4, 8), high=(1, 1, 4, 8))
+    options = CompileOptions(engine="native", shapes=({"q": one},))
+
+    compiled = compile_model(workshop.write(text, domains=DOMAINS), options, worker=workshop.worker)
+
+    assert compiled.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_control_flow_around_it_runs_there_as_a_whole(workshop: Workshop, condition: bool) -> None:
+    source = workshop.write(BRANCHES, domains=DOMAINS)
+    feeds = {"c": np.array(condition), "x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2) / 4}
+
+    executable = load_executable(workshop.compile_file(source))
+
+    np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5)
+    assert executable.description["reference_nodes"] == ["If"]
+
+
+def test_a_function_around_it_runs_there_as_a_whole(workshop: Workshop) -> None:
+    source = workshop.write(FUNCTION, domains=f'{DOMAINS}, "local": 1')
+    feeds = {"x": FEEDS["x"]}
+
+    executable = load_executable(workshop.compile_file(source))
+
+    np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5, atol=1e-6)
+    assert executable.description["reference_nodes"] == ["attend"]
+
+
+def test_an_engine_goes_before_it(workshop: Workshop) -> None:
+    source = workshop.write(ROI_ALIGN, opset=22)
+    compiled = workshop.compile(source)
+
+    assert compiled.report.native == ()
+    assert compiled.reference_nodes == ()
+    assert compiled.native_fallback
+
+
+def test_it_stands_behind_an_engine_that_can_not_answer(workshop: Workshop) -> None:
+    source = workshop.write(ROI_ALIGN, opset=22)
+    executable = load_executable(workshop.compile_file(source))
+    np.testing.assert_allclose(executable.run(ROI_FEEDS)["y"], expected(source, ROI_FEEDS)[0], rtol=1e-5)
+
+    with pytest.raises(ExecutionError, match=r"onnx\.reference"):
+        executable.run({**ROI_FEEDS, "batch": np.full(1, 2**40)})
+
+
+def test_without_the_engine_it_answers_alone(workshop: Workshop) -> None:
+    source = workshop.write(ROI_ALIGN, opset=22)
+
+    executable = load_executable(workshop.compile_file(source), native=True)
+
+    np.testing.assert_allclose(executable.run(ROI_FEEDS)["y"], expected(source, ROI_FEEDS)[0], rtol=1e-5)
+
+
+def test_it_must_be_allowed(workshop: Workshop, source: pathlib.Path) -> None:
+    compiled = workshop.compile_file(source)
+
+    with pytest.raises(ReferenceNeededError, match=r"1 node \(FlexAttention\).*`reference: true`"):
+        workshop.compile(source, reference=False)
+    with pytest.raises(ReferenceNeededError, match=r"`reference: true`"):
+        open_executable(load_model(compiled), compiled, folder=compiled.parent, reference=None)
+    with pytest.raises(ReferenceNeededError, match=r"`reference: true`"):
+        open_executable(load_model(source), source, folder=source.parent, reference=None)
+
+
+def test_explain_says_it_before_anything_is_built(source: pathlib.Path) -> None:
+    _, report = partition_model(source, CompileOptions(engine="openvino"))
+
+    assert [(node.op_type, node.code) for node in report.native] == [("FlexAttention", "NO_KERNEL")]
+
+
+def test_what_onnxruntime_runs_stays_there(workshop: Workshop) -> None:
+    source = workshop.write("g (float[2,3] x) => (float[2,3] y) { z = Softmax (x) y = Exp (z) }")
+
+    _, report = partition_model(source, CompileOptions(engine="native"))
+
+    assert [node.code for node in report.native] == ["USER_EXCLUDED"] * 2
+
+
+def test_a_prepared_model_is_opened_elsewhere(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    options, folder = CompileOptions(engine="openvino"), tmp_path / "prepared"
+    folder.mkdir()
+
+    prepared = prepare_file(source, options, None, folder, threads=None, shares_cores=True)
+
+    executable = open_prepared(source, prepared, None)
+    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ReferenceNeededError):
+        prepare_model(source, CompileOptions(engine="openvino", reference=False))
+
+
+def test_an_operator_that_nobody_has_is_the_error_of_onnxruntime(workshop: Workshop) -> None:
+    source = workshop.write("g (float[2] x) => (float[2] y) { y = nobody.Knows (x) }", domains=', "nobody": 1')
+
+    with pytest.raises(ModelLoadError, match="Knows"):
+        workshop.compile(source)

@@ -1,0 +1,52 @@
+"""Answers of processors without 8-bit dot products, shown on a machine that has them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lesser_processors import HELD_BACK, held_back_to, run_tests
+
+PATTERNS = "tests/engines/compile/test_quantized_patterns.py"
+
+STEPS_OF_DEFAULTS = """
+import onnxruntime, quantized_patterns
+pattern = quantized_patterns.qdq("Conv")
+session = onnxruntime.InferenceSession(pattern.model.SerializeToString(), providers=["CPUExecutionProvider"])
+print(pattern.steps_away(session.run(None, pattern.feeds)[0]))
+"""
+
+
+@pytest.mark.parametrize("instruction_set", ["AVX2", "AVX512_CORE"])
+def test_plain_onnxruntime_saturates_when_it_is_held_back(instruction_set: str) -> None:
+    environment = {**held_back_to(instruction_set), "PYTHONPATH": f"{HELD_BACK}:{HELD_BACK.parent}"}
+
+    done = subprocess.run([sys.executable, "-c", STEPS_OF_DEFAULTS], env=environment, capture_output=True)
+
+    assert float(done.stdout) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("instruction_set", ["AVX2", "AVX512_CORE"])
+def test_quantized_patterns_are_exact(instruction_set: str) -> None:
+    assert "passed" in run_tests(instruction_set, PATTERNS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "tests",
+    [
+        pytest.param("tests/engines/precision", id="precision"),
+        pytest.param("tests/engines/quantization", id="quantization"),
+        pytest.param("tests/engines/tuning/test_precision_search.py", id="precision-search"),
+        pytest.param("tests/conformance/test_model_collection.py", id="model-collection"),
+    ],
+)
+def test_samples_pass_with_avx2_alone(tests: str) -> None:
+    chosen = ("-k", "compiled_model_gives_the_stored") if "conformance" in tests else ()
+
+    assert "failed" not in run_tests("AVX2", tests, *chosen)

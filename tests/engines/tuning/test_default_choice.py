@@ -1,0 +1,274 @@
+"""By default a brief measurement chooses the engines; figures are injected, except where a test says so."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clock import Clock, Tune, fast_middle, table
+from engines import CompiledModel, EngineCache
+from engines.backends.build_options import BuildOptions
+from engines.backends.reference import ReferenceBackend
+from engines.build.options import EVERY_ENGINE
+from engines.errors import BusyMachineError
+from engines.tuning.timing import time_briefly
+from partitioner import ReasonCode
+from stand_in_workers import InProcessWorker
+from workshop import Workshop
+
+pytestmark = pytest.mark.usefixtures("choosing_engines")
+
+THREE = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 3.0}
+LARGE = "g (float[1,1000000] x) => (float[1,1000000] y) { a = Relu(x) b = Neg(a) c = Abs(b) d = Neg(c) y = Relu(d) }"
+
+
+@pytest.fixture
+def compile_it(tune: Tune) -> Tune:
+    return lambda worker, **changes: tune(worker, **{"tune": False, **changes})
+
+
+def reasons(compiled: CompiledModel) -> set[str]:
+    return {n.detail for n in compiled.report.native if n.code == ReasonCode.NOT_FASTER}
+
+
+def operators(compiled: CompiledModel) -> list[list[str]]:
+    return [[node.op_type for node in segment.nodes] for segment in compiled.report.segments]
+
+
+def test_engines_that_make_the_model_slower_go(compile_it: Tune, in_process: InProcessWorker) -> None:
+    clock = Clock(in_process, dict.fromkeys(THREE, 3.0), table({"": 6.87, "012": 20.85}))
+
+    compiled = compile_it(clock)
+
+    assert compiled.engine == "native"
+    assert [set(asked) for asked in clock.asked] == [{"all native", "minimum cut"}]
+    assert reasons(compiled) == {"Its segment: engine 3 ms, native 1 ms."}
+
+
+def test_engines_that_make_the_model_faster_stay(compile_it: Tune, in_process: InProcessWorker) -> None:
+    clock = Clock(in_process, dict.fromkeys(THREE, 0.5), table({"": 5.0, "012": 3.0}))
+
+    compiled = compile_it(clock)
+
+    assert len(compiled.report.segments) == 3
+    assert compiled.report.tuning["chosen"] == "minimum cut"
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        pytest.param({"": 5.0, "012": 6.0, "1": 4.0}, 1, id="faster-than-none"),
+        pytest.param({"": 5.0, "012": 4.0, "1": 3.5}, 1, id="faster-than-all"),
+        pytest.param({"": 5.0, "012": 6.0, "1": 4.9}, 0, id="too-little-is-nothing"),
+        pytest.param({"": 5.0, "012": 3.0, "1": 4.0}, 3, id="all-are-faster"),
+    ],
+)
+def test_engines_that_gain_alone_are_measured_together(
+    times: dict[str, float], kept: int, compile_it: Tune, in_process: InProcessWorker
+) -> None:
+    clock = Clock(in_process, THREE, table(times))
+
+    compiled = compile_it(clock)
+
+    assert len(compiled.report.segments) == kept
+    assert [c["name"] for c in compiled.report.tuning["candidates"]] == ["all native", "faster engines", "minimum cut"]
+
+
+def test_one_engine_is_measured_in_the_model_alone(
+    workshop: Workshop, in_process: InProcessWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = workshop.write("g (float[4] x) => (float[4] y) { a = Relu(x) y = Neg(a) }")
+    clock = Clock(in_process, {}, table({"": 1.0, "0": 2.0}))
+
+    with caplog.at_level(logging.INFO):
+        compiled = workshop.compile(source, engine="reference", worker=clock)
+
+    assert reasons(compiled) == {"The model: 2 ms with all engines, 1 ms with all native."}
+    assert compiled.report.tuning["segments"] == []
+    assert "measured all native of all native 1 ms, minimum cut 2 ms; 0 of 1 engines stay" in caplog.text
+
+
+def test_second_compilation_measures_nothing(compile_it: Tune, in_process: InProcessWorker, cache: EngineCache) -> None:
+    first = compile_it(fast_middle(in_process), cache=cache)
+    clock = fast_middle(in_process)
+
+    second = compile_it(clock, cache=cache)
+
+    assert clock.asked == []
+    assert second.report.native == first.report.native
+
+
+def test_failure_after_the_whole_model_was_measured_keeps_that_choice(
+    compile_it: Tune, in_process: InProcessWorker
+) -> None:
+    clock = Clock(in_process, THREE, table({"": 5.0, "012": 3.0}))
+    clock.fails_after = 1
+
+    compiled = compile_it(clock)
+
+    assert len(compiled.report.segments) == 3
+
+
+@pytest.mark.parametrize(
+    ("graph", "engines"), [pytest.param(LARGE, 1, id="large"), pytest.param(LARGE.replace("000000", ""), 0, id="small")]
+)
+def test_without_measuring_the_estimate_chooses(
+    graph: str, engines: int, workshop: Workshop, in_process: InProcessWorker
+) -> None:
+    compiled = workshop.compile(workshop.write(graph), engine="reference", worker=in_process, measure=False)
+
+    assert len(compiled.report.segments) == engines
+    assert all(text.startswith("Its segment, by estimate: engine 0.02") for text in reasons(compiled))
+    assert "build" in in_process.calls or not engines
+    assert not {"measure_candidates", "measure_segments"} & set(in_process.calls)
+
+
+def test_segment_of_unknown_sizes_has_no_estimate(workshop: Workshop, in_process: InProcessWorker) -> None:
+    sources = [workshop.write(LARGE.replace("[1,1000000]", shape)) for shape in ("[N,1]", "[N,M]")]
+
+    built = [workshop.compile(s, engine="reference", worker=in_process, measure=False).report.segments for s in sources]
+
+    assert [len(segments) for segments in built] == [0, 1]
+
+
+def test_all_engines_can_stay_unmeasured(
+    compile_it: Tune, in_process: InProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = compile_it(in_process, all_engines=True)
+    monkeypatch.setenv(EVERY_ENGINE, "1")
+    by_environment = compile_it(in_process)
+
+    assert operators(asked) == operators(by_environment) == [["Relu", "Neg"], ["Abs", "Sqrt"], ["Tanh", "Neg"]]
+    assert "measure_candidates" not in in_process.calls
+
+
+class GpuBackend(ReferenceBackend):
+    """The reference, as if a GPU ran it."""
+
+    name = "gpu"
+    on_cpu = False
+    missing: str | None = None
+
+    def cannot_run_reason(self, options: BuildOptions) -> str | None:
+        return self.missing
+
+
+@pytest.fixture
+def gpu(register: Callable[[type[Any]], None]) -> type[GpuBackend]:
+    backend = type("Gpu", (GpuBackend,), {})
+    register(backend)
+    return backend
+
+
+def test_engines_that_can_not_run_here_stay_unmeasured(
+    compile_it: Tune, gpu: type[GpuBackend], in_process: InProcessWorker
+) -> None:
+    gpu.missing = "no GPU"
+
+    compiled = compile_it(in_process, engine="gpu")
+
+    assert len(compiled.report.segments) == 3
+    assert "measure_candidates" not in in_process.calls
+
+
+@pytest.mark.parametrize("choice", [{"measure": False}, {}])
+def test_engines_of_a_gpu_have_no_estimate(
+    choice: dict[str, bool], compile_it: Tune, gpu: type[GpuBackend], in_process: InProcessWorker
+) -> None:
+    clock = fast_middle(in_process)
+    clock.fails = True
+
+    compiled = compile_it(clock, engine="gpu", **choice)
+
+    assert len(compiled.report.segments) == 3
+
+
+def test_real_brief_measurement_names_its_choice(
+    workshop: Workshop,
+    source: pathlib.Path,
+    brief_tuning: None,
+    in_process: InProcessWorker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engines.tuning.timing.BUSY", 0.0)
+
+    tuning = workshop.compile(source, native_ops=("Erf",), worker=in_process).report.tuning
+
+    assert tuning["search"] == "brief"
+    assert tuning["chosen"] in [c["name"] for c in tuning["candidates"]]
+    assert all(c["p50_ms"] > 0 for c in tuning["candidates"])
+
+
+class FakeTime:
+    """Stands for ``time``: calls compute as long as they say, with some share of a core."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.share = share
+        self.now = self.burnt = 0.0
+
+    def compute(self, seconds: float) -> None:
+        self.now += seconds
+        self.burnt += seconds * self.share
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def process_time(self) -> float:
+        return self.burnt
+
+    def perf_counter_ns(self) -> int:
+        return round(self.now * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds_a", "seconds_b", "turns", "most_s"),
+    [
+        pytest.param(0.001, 0.002, 7, 1.5, id="clear"),
+        pytest.param(0.001, 0.00105, 39, 4.5, id="close"),
+        pytest.param(0.5, 0.55, 1, 5.5, id="few-turns"),
+        pytest.param(3.0, 4.0, 1, 7.1, id="each-runs-once"),
+        pytest.param(0.2, 5.0, 1, 7.0, id="hopeless"),
+    ],
+)
+def test_brief_turns_end_when_they_are_clear_or_time_is_up(
+    seconds_a: float, seconds_b: float, turns: int, most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr("engines.tuning.timing.time", clock)
+    calls = {"a": lambda: clock.compute(seconds_a), "b": lambda: clock.compute(seconds_b)}
+
+    measured = time_briefly(calls, 4.0)
+
+    assert (len(measured["a"]), len(measured["b"])) == (turns, turns)
+    assert measured["a"][0] == pytest.approx(1e3 * seconds_a)
+    assert clock.now < most_s
+
+
+def test_few_turns_beside_busy_programs_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeTime(share=0.1)
+    monkeypatch.setattr("engines.tuning.timing.time", clock)
+
+    with pytest.raises(BusyMachineError, match="Other programs keep this machine too busy"):
+        time_briefly({"a": lambda: clock.compute(3.0), "b": lambda: clock.compute(2.0)}, 4.0)
+
+
+def test_model_runs_natively_while_nothing_can_be_learnt(
+    compile_it: Tune, in_process: InProcessWorker, cache: EngineCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(in_process, dict.fromkeys(THREE, 0.5), table({"": 5.0, "012": 3.0}))
+    clock.busy = True
+
+    busy = compile_it(clock, cache=cache)
+    clock.busy = False
+    later = compile_it(clock, cache=cache)
+
+    assert reasons(busy) == {str(BusyMachineError())}
+    assert "runs natively. Other programs keep this machine too busy" in caplog.text
+    assert len(later.report.segments) == 3

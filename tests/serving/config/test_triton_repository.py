@@ -1,0 +1,175 @@
+"""Triton's model repositories: what each ``config.pbtxt`` becomes, and what is refused."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pathlib
+import shutil
+
+import pytest
+
+from serving.cli.serve import SERVE
+from serving.config.command_line import config_from
+from serving.errors import ConfigError
+from serving.schema.model import ModelConfig
+
+PLAIN = """
+name: "sum"
+platform: "onnxruntime_onnx"
+max_batch_size: 0
+input [ { name: "a" data_type: TYPE_FP32 dims: [ -1, 3 ] }, { name: "b" data_type: TYPE_FP32 dims: [ -1, 3 ] } ]
+output [ { name: "sum" data_type: TYPE_FP32 dims: [ -1, 3 ] } ]
+"""
+BATCHED = """
+backend: "onnxruntime"
+max_batch_size : 8
+input [ { name: "a", data_type: TYPE_FP32, format: FORMAT_NONE, dims: [ 3 ] } ]
+instance_group [ { count: 2 kind: KIND_CPU } ]
+version_policy: { specific { versions: [ 1, 3 ] } }
+dynamic_batching {
+  preferred_batch_size: [ 4, 8 ]
+  max_queue_delay_microseconds: 100
+  default_queue_policy { default_timeout_microseconds: 20000 max_queue_size: 64 }
+  priority_levels: 2
+  default_priority_level: 2
+}
+model_warmup [
+  { name: "zeros" batch_size: 1 inputs: { key: "a" value: { data_type: TYPE_FP32 dims: [ 3 ] zero_data: true } } }
+]
+parameters { key: "intra_op_thread_count" value: { string_value: "2" } }
+"""
+ACCELERATED = """
+optimization { execution_accelerators {
+  gpu_execution_accelerator : [ {
+    name : "tensorrt"
+    parameters { key: "precision_mode" value: "FP16" }
+    parameters { key: "max_workspace_size_bytes" value: "1073741824" }
+  } ]
+} }
+"""
+
+
+@pytest.fixture
+def repository(models: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A repository of one model, ``sum``, of versions 1 and 3."""
+    for version in (1, 3):
+        file = tmp_path / "sum" / str(version) / "model.onnx"
+        file.parent.mkdir(parents=True)
+        shutil.copy(models / "two.onnx", file)
+    return tmp_path
+
+
+def configured(repository: pathlib.Path, text: str) -> ModelConfig:
+    (repository / "sum" / "config.pbtxt").write_text(text)
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+    return config_from(parser.parse_args(["--model-repository", str(repository)])).models[0]
+
+
+def refusal(repository: pathlib.Path, text: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        configured(repository, text)
+    return str(refused.value)
+
+
+def test_a_model_without_a_configuration_is_served_with_defaults(repository: pathlib.Path) -> None:
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+
+    (model,) = config_from(parser.parse_args(["--model-repository", str(repository), "--port", "0"])).models
+
+    assert (model.name, model.path, model.batching) == ("sum", repository / "sum", None)
+
+
+def test_inputs_and_outputs_are_what_the_model_must_have(repository: pathlib.Path) -> None:
+    model = configured(repository, PLAIN)
+
+    assert model.batching is None
+    assert model.interface.inputs["a"].shape == (-1, 3)
+    assert model.interface.outputs["sum"].datatype == "FP32"
+
+
+def test_everything_about_batches_instances_versions_and_threads_is_followed(repository: pathlib.Path) -> None:
+    model = configured(repository, BATCHED)
+
+    assert (model.instances, model.versions, model.warmup, model.threads) == (2, (1, 3), 1, 2)
+    assert model.interface.inputs["a"].shape == (-1, 3)
+    batching = model.batching
+    assert (batching.max_batch_size, batching.preferred_batch_sizes) == (8, (4, 8))
+    assert (batching.max_queue_delay_us, batching.max_queue_size, batching.timeout_ms) == (100, 64, 20)
+    assert batching.priority_levels == 2
+
+
+def test_a_batch_size_alone_joins_what_waits_anyway(repository: pathlib.Path) -> None:
+    batching = configured(repository, "max_batch_size: 4").batching
+
+    assert (batching.max_batch_size, batching.max_queue_delay_us) == (4, 0)
+
+
+def test_an_accelerator_is_an_engine_and_its_precision(
+    repository: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        model = configured(repository, ACCELERATED)
+
+    assert (model.engine, model.precision) == ("tensorrt", "fp16")
+    assert "max_workspace_size_bytes is chosen by the engine" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('output [ { name: "y" label_filename: "labels.txt" } ]', "classifications are answered without labels"),
+        ('parameters { key: "execution_mode" value: { string_value: "1" } }', "parameters['execution_mode']: not foll"),
+        ("instance_group [ { kind: KIND_GPU } ]", "instance_group.kind: the engine decides where a model runs"),
+        ("dynamic_batching { preserve_ordering: true }", "answers may pass one another"),
+        ('metric_tags { key: "team" value: "a" }', "metrics have no labels of your own"),
+    ],
+)
+def test_what_answers_do_not_depend_on_is_told_once(
+    text: str, line: str, repository: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        configured(repository, text)
+
+    assert line in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('name: "other"', "name: is 'other' in the folder 'sum'; give both the same name"),
+        ('backend: "python"', "backend: is 'python', and this server runs ONNX files; take the model out"),
+        ('platform: "tensorrt_plan"', "platform: is 'tensorrt_plan', and this server runs ONNX files"),
+        ("max_batch_size: 2\nsequence_batching { }", "config.pbtxt:2: sequence_batching: this server doesn't follow"),
+        ("ensemble_scheduling { }", "ensemble_scheduling: this server doesn't follow this field"),
+        ("response_cache { enable: true }", "response_cache: this server doesn't follow this field"),
+        ('input [ { name: "a" reshape { shape: [ 3 ] } } ]', "reshape: this server doesn't follow this field"),
+        ("max_batch_size: many", "config.pbtxt:1: not a model configuration in protobuf's text format"),
+        ("max_batch_size: -1", "max_batch_size: should be at least 0"),
+        ('default_model_filename: "net.onnx"', "call the file model.onnx, or leave it alone in its folder"),
+        ("instance_group [ { gpus: [ 0, 1 ] } ]", "models can't be spread over GPUs"),
+        ("version_policy { specific { versions: 2 } }", "sum.versions: "),
+        ("max_batch_size: 4 dynamic_batching { preferred_batch_size: 9 }", "preferred_batch_sizes: 9 is more than"),
+        (
+            'model_warmup { inputs { key: "a" value: { input_data_file: "f" } } }',
+            "model_warmup.inputs['a']: files can't be read here; use zero_data or random_data",
+        ),
+        (
+            'optimization { execution_accelerators { gpu_execution_accelerator { name: "auto_io_binding" } } }',
+            "there is no 'auto_io_binding' here",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(text: str, sentence: str, repository: pathlib.Path) -> None:
+    assert sentence in refusal(repository, text)
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("gone", "can't be read (No such file"), ("", "holds no model")])
+def test_a_folder_without_models_is_refused(name: str, sentence: str, tmp_path: pathlib.Path) -> None:
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+
+    with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
+        config_from(parser.parse_args(["--model-repository", str(tmp_path / name)]))

@@ -1,0 +1,50 @@
+"""A server measures a new model once, in the process that loads it; times are injected."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clock import Clock, table
+from stand_in_workers import InProcessWorker
+
+DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
+
+
+class LoadingHere(InProcessWorker):
+    """Loads models in this process, so that measurements can be replaced."""
+
+    def __init__(self, *, memory_bytes: int) -> None:
+        super().__init__()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("choosing_engines")
+@pytest.mark.parametrize(("key", "measurements"), [("measure: true", 1), ("measure: false", 0)])
+def test_first_load_measures_and_the_second_does_not(
+    key: str,
+    measurements: int,
+    start: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock(InProcessWorker(), {}, table({"": 2.0, "0": 1.0}))
+    monkeypatch.setattr("serving.models.isolation.Worker", LoadingHere)
+    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    entry = f"- {{name: digits, path: {DIGITS}, engine: openvino, {key}}}\n"
+
+    with caplog.at_level(logging.INFO):
+        start(entry)
+        first = len(clock.asked)
+        start(entry)
+
+    assert (first, len(clock.asked)) == (measurements, measurements)
+    assert caplog.text.count("measured minimum cut of all native 2 ms, minimum cut 1 ms") == measurements
+    assert clock.sharing == [True] * measurements

@@ -1,0 +1,98 @@
+"""A server in this process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+from types import TracebackType
+from typing import Self
+
+from serving.config.command_line import config_from
+from serving.errors import ServingError
+from serving.models.loader import engine_loader
+from serving.process.single_process import Server
+from serving.schema.server import ServableConfig
+
+CONFIG_SUFFIXES = (".yaml", ".yml")
+
+
+class RunningServer:
+    """A server that answers until ``stop``, or until the end of its ``with`` block.
+
+    Attributes:
+        address: ``host:port`` of gRPC.
+        http_address: ``host:port`` of REST, probes and metrics.
+    """
+
+    def __init__(self, config: ServableConfig, timeout_s: float) -> None:
+        """Start, and wait until every required model is ready.
+
+        Raises:
+            ServingError: A port can't be opened, a model didn't load, or not in time.
+        """
+        self._config = config
+        self._server = Server(config, engine_loader(config))
+        self._server.start()
+        if not self._server.wait_ready(timeout_s):
+            self.stop()
+            raise self._server.failure or ServingError(f"The server isn't ready after {timeout_s:g} s.")
+        self.address = f"{config.server.grpc.host}:{self._server.port}"
+        self.http_address = f"{config.server.http.host}:{self._server.http_port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> bool:
+        """Refuse new requests and finish those in flight; return whether every one was answered in time."""
+        return self._server.stop(self._config.server.shutdown_grace_s)
+
+
+def serve(
+    source: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    engine: str | None = None,
+    precision: str | None = None,
+    calibration: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    http_port: int | None = None,
+    timeout_s: float = 1800,
+) -> RunningServer:
+    """Serve over gRPC and REST (KServe V2) from this process, and return when all models are ready.
+
+    Args:
+        source: An ONNX file, a folder of version folders, or a servable.yaml.
+        name: Of the model in requests; by default that of the file. This and the next three are about one file.
+        engine: As of ``explain``.
+        precision: As of ``compile``.
+        calibration: As of ``compile``.
+        host: Address to listen on; 127.0.0.1, or what servable.yaml says, by default.
+        port: Of gRPC; 0 for any free one, 8001 by default.
+        http_port: Of HTTP; 0 for any free one, 8002 by default.
+        timeout_s: Longest wait for the models, in seconds.
+
+    Raises:
+        ServingError: The configuration can't be used, a port can't be opened, or a model didn't load.
+    """
+    path = pathlib.Path(source)
+    is_config = path.suffix in CONFIG_SUFFIXES
+    options = argparse.Namespace(
+        model=None if is_config else path,
+        config=path if is_config else None,
+        model_repository=None,
+        name=name,
+        engine=engine,
+        precision=precision,
+        calibration=calibration,
+        host=host,
+        port=port,
+        http_port=http_port,
+    )
+    return RunningServer(config_from(options), timeout_s)
