@@ -48,6 +48,8 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Simulati
     yield make
     monkeypatch.undo()
     simulated_machine.forget()
+    for simulation in made:
+        simulation.gpu.removed = True
     assert [misuse for simulation in made for misuse in simulation.gpu.misuses] == []
 
 

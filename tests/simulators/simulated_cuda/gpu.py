@@ -95,6 +95,7 @@ class SimulatedGpu:
         misuses: Mistakes of the project that a real driver or library need not notice. A test expects none.
         fails_kernel: Error code that the next kernel ends with; it then stays. None for no error.
         computes: True if engines compute. Otherwise they only cost the host's time.
+        removed: True once its test is over. What is collected later, by any thread, has nothing left to free.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class SimulatedGpu:
         self.misuses: list[str] = []
         self.fails_kernel: int | None = None
         self.computes = True
+        self.removed = False
         self.memory = Memory()
         self.page_locked = Memory()
         self.lock = threading.RLock()

@@ -47,6 +47,8 @@ class OfContext:
         if not self._alive:
             raise CudaError(errors.INVALID_HANDLE)
         self._alive = False
+        if self.gpu.removed:
+            return
         if self._context.is_current() or self._context.thread == threading.get_ident():
             free()
         else:
