@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import pathlib
 
 from engines.artifact.cache import builder_version
 from engines.artifact.envelope import current_platform
 from engines.backends.build_options import BuildOptions
+from engines.backends.cpu_features import usable_flags
 from engines.backends.protocols import Backend
+
+PACKAGES = (
+    *("onnxruntime", "onnxruntime-gpu", "openvino", "pycuda"),
+    *("tensorrt", "tensorrt-cu12", "tensorrt-cu13", "tensorrt-rtx"),
+)
+"""Distributions that decide which engines there are."""
 
 
 def build_environment(backend: Backend, options: BuildOptions | None = None) -> dict[str, str]:
@@ -21,6 +30,17 @@ def build_environment(backend: Backend, options: BuildOptions | None = None) -> 
         "backend": f"{backend.name} {backend.version()}",
         "platform": current_platform(),
         "device": backend.target_device(options or BuildOptions()).features,
+        "builder": builder_version(),
+    }
+
+
+def machine_parts() -> dict[str, str]:
+    """Return named parts of a key that change where another choice of engines might be made. No library is imported."""
+    return {
+        "platform": current_platform(),
+        "processor": f"{sorted(usable_flags() or ())} {os.cpu_count()}",
+        "devices": str(sorted(path.name for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))),
+        "releases": str([_release(name) for name in PACKAGES]),
         "builder": builder_version(),
     }
 
@@ -41,3 +61,10 @@ def measuring_environment(backend: Backend, native_version: str, options: BuildO
         "device": f"{device.features} {device.name} {os.cpu_count()}",
         "native": f"onnxruntime {native_version}",
     }
+
+
+def _release(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

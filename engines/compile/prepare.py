@@ -23,6 +23,7 @@ from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
+from engines.compile.prepared import PreparedModel
 from engines.errors import EngineError, OutputFileError, ProcessStartError
 from engines.runtime.executor import Executable, open_executable
 from engines.runtime.reference_nodes import OpenReference, evaluate_here
@@ -108,23 +109,6 @@ def prepare_model(
     return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores, reference=reference)[0]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedModel:
-    """A model file prepared by one process for another one that opens it.
-
-    Attributes:
-        compiled: The compiled file; None where the model's own file is opened.
-        use_engines: False if all nodes run natively.
-        freeze: True if initializers that are inputs are constants.
-        facts: Of the executable's description: what the files don't say.
-    """
-
-    compiled: pathlib.Path | None
-    use_engines: bool
-    freeze: bool
-    facts: dict[str, Any]
-
-
 def prepare_file(
     path: pathlib.Path,
     options: CompileOptions,
@@ -163,42 +147,6 @@ def _saved(compiled: CompiledModel, file: pathlib.Path) -> pathlib.Path | None:
         logger.warning("%s runs natively, since its compiled form can't be written: %s", file.name, error)
         return None
     return file
-
-
-def open_prepared(
-    path: pathlib.Path,
-    prepared: PreparedModel,
-    cache: EngineCache | None,
-    *,
-    threads: int | None = None,
-    shares_cores: bool = True,
-    reference: OpenReference | None = evaluate_here,
-) -> Executable:
-    """Open a model that ``prepare_file`` has prepared, without compiling anything; arguments as ``open_executable``'s.
-
-    Raises:
-        PartitionError: The file has changed since, and is no model any more.
-        ModelLoadError: ONNX Runtime refuses the model.
-    """
-    file = prepared.compiled or path
-    model = load_model(file, check=check_checksum)
-    if prepared.freeze:
-        freeze_initializers(model)
-    executable = open_executable(
-        model,
-        path,
-        folder=file.parent,
-        threads=threads,
-        shares_cores=shares_cores,
-        use_engines=prepared.use_engines,
-        trust=None if prepared.compiled else (cache.trust if cache else Trust()),
-        known=KnownEngines(path, cache),
-        reference=reference,
-    )
-    asked = prepared.facts["asked"]
-    executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
-    executable.description["precision"]["asked"] = asked
-    return executable
 
 
 def _prepare(

@@ -302,35 +302,35 @@ EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
     configure=_configure_explain,
-    run=lazy("serving.cli.explain:explain"),
+    run=lazy("serving.cli.explain:explain", reads=("model",)),
 )
 
 COMPILE = Command(
     name="compile",
     help="build engines for a model and embed them in it",
     configure=_configure_compile,
-    run=lazy("serving.cli.compile:compile_"),
+    run=lazy("serving.cli.compile:compile_", reads=("model",)),
 )
 
 CALIBRATE = Command(
     name="calibrate",
     help="learn the ranges of a model's tensors, for int8 and fp8",
     configure=_configure_calibrate,
-    run=lazy("serving.cli.calibrate:calibrate_"),
+    run=lazy("serving.cli.calibrate:calibrate_", reads=("model",)),
 )
 
 RUN = Command(
     name="run",
     help="run a model once on inputs from a file",
     configure=_configure_run,
-    run=lazy("serving.cli.run:run"),
+    run=lazy("serving.cli.run:run", reads=("model",)),
 )
 
 ALIGN = Command(
     name="align",
     help="find the first value of a compiled model that differs from its source",
     configure=_configure_align,
-    run=lazy("serving.cli.align:align_"),
+    run=lazy("serving.cli.align:align_", reads=("model", "reference")),
 )
 
 KEYS = Command(
@@ -344,5 +344,5 @@ SIGN = Command(
     name="sign",
     help="sign the engines of a compiled model",
     configure=_configure_sign,
-    run=lazy("serving.cli.trust:sign"),
+    run=lazy("serving.cli.trust:sign", reads=("model",)),
 )

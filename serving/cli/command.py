@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import pkgutil
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from partitioner.model.garbage import without_collections
+from partitioner import ModelFileError
+from partitioner.lazy_names import on_first_call
 
 
 class Command(NamedTuple):
@@ -59,16 +60,35 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
     return read
 
 
-def lazy(target: str) -> Callable[[argparse.Namespace], int]:
+def lazy(target: str, *, reads: Sequence[str] = ()) -> Callable[[argparse.Namespace], int]:
     """Return a ``run`` that imports ``module:function`` when it is called.
 
     A module that defines commands is imported for the list of commands too, so what it needs to run them (OpenVINO,
     gRPC, ...) stays in another module, named by this.
+
+    Args:
+        target: The function that does the work.
+        reads: Names of the arguments that are files of models. A missing one is told before anything is imported.
     """
+    function = on_first_call(target)
 
     def run(arguments: argparse.Namespace) -> int:
-        with without_collections():  # what is imported stays
-            function: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(target)
-        return function(arguments)
+        for name in reads:
+            _check_readable(getattr(arguments, name))
+        code: int = function(arguments)
+        return code
 
     return run
+
+
+def _check_readable(path: pathlib.Path) -> None:
+    """Refuse a file that nobody can read.
+
+    Raises:
+        ModelFileError: It is missing, or this user may not see it.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        problem = f"can't be read ({error.strerror})."
+        raise ModelFileError(path, problem, "Check the path and its permissions.") from None

@@ -10,7 +10,7 @@ import functools
 import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import descriptor_pool
@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 import protos
+from partitioner.lazy_names import on_first_call
 from serving.errors import AddressError
 from serving.grpc import health
 from serving.grpc.auth_interceptor import AuthInterceptor
@@ -26,11 +27,15 @@ from serving.grpc.servicer import GrpcServicer
 from serving.grpc.streams import Streams
 from serving.schema.server import ServerConfig
 from serving.security.descriptors import GRPC_SHARE, most_connections
-from serving.security.tls import Certificates
 from serving.service.host import ModelHost
 from serving.service.rpc_handler import Handler
 from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of, pool_of
 from serving.threads.inference_pool import InferencePool
+
+if TYPE_CHECKING:
+    from serving.security.tls import Certificates
+else:
+    Certificates = on_first_call("serving.security.tls:Certificates")
 
 logger = logging.getLogger(__name__)
 

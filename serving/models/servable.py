@@ -7,27 +7,32 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from engines import EngineError, Executable, InvalidInputError
 from partitioner import PartitionError
+from partitioner.lazy_names import on_first_call
 from serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from serving.batching.batcher import DynamicBatcher
 from serving.batching.concatenation import Feeds
 from serving.batching.request_options import RequestOptions
 from serving.errors import InvalidRequestError, ServingError, UnavailableError
-from serving.models.image_decoder import ImageDecoder
 from serving.models.instance_pool import InstancePool
 from serving.models.interface_check import check_interface
-from serving.models.pipelines import image_decoders
 from serving.models.warmup import warm_up
 from serving.protocol.request_cache import RequestCache
 from serving.protocol.wire_signature import WireSignature, WireTensor
 from serving.schema.model import BatchingConfig, ModelConfig
 from serving.telemetry.request_stats import Durations, ModelCounts
 from serving.threads.cpu_affinity import placed
+
+if TYPE_CHECKING:
+    from serving.models.image_decoder import ImageDecoder
+    from serving.models.pipelines import image_decoders
+else:
+    image_decoders = on_first_call("serving.models.pipelines:image_decoders")
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +267,8 @@ class Servable:
             signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
             check_interface(signature, self._config.interface)
             self._tell_of_untold(executable, signature)
-            self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
+            if self._config.preprocess and executable.inputs:
+                self._images = image_decoders(self._config, executable.inputs[0].name)
             self._runner = self._open_runner(executable, signature)
             warm_up(executable, signature, self._config, self.batching)
             executable.keep_kernels()

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from partitioner.lazy_names import on_first_call
 from serving.models.loader import engine_cache
 from serving.pages.served_explanation import Explanations
-from serving.pages.status_page import render_status_page, server_facts
 from serving.rest.body import read_body
 from serving.rest.inference import RestInference, fail, peer_of, unless_gone
 from serving.rest.ops import NOT_STORED, OpsApp, run_in
@@ -28,6 +28,12 @@ from serving.service.request_context import RequestContext
 from serving.service.rpc_handler import rpc_handler
 from serving.service.rpc_table import INFER_RPC, pool_of
 from serving.threads.caller import answering
+
+if TYPE_CHECKING:
+    from serving.pages.status_page import render_status_page, server_facts
+else:
+    render_status_page = on_first_call("serving.pages.status_page:render_status_page")
+    server_facts = on_first_call("serving.pages.status_page:server_facts")
 
 PAGES = ("/", "/status")
 """Paths of the status page."""

@@ -264,6 +264,11 @@ class ModelConfig(Section):
     tensorrt: TensorRtConfig = TensorRtConfig()
     """Options of TensorRT's builder."""
 
+    @property
+    def has_pipeline(self) -> bool:
+        """True if a stage stands before or after the model."""
+        return bool(self.preprocess or self.postprocess)
+
     @pydantic.field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
