@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/cli": {"pages", "telemetry", "threads"},
     "serving/workers": {"grpc", "models", "rest", "schema", "security", "service", "telemetry"},
-    "serving/process": {"config", "grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
+    "serving/process": {"grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
     "benchmarks/latency_report": set(),
     "benchmarks/load": set(),
     "benchmarks/networks": set(),

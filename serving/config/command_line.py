@@ -6,18 +6,23 @@ import argparse
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
 from engines.backends.names import RANGES_SUFFIX
+from partitioner.lazy_names import on_first_call
 from serving.config.checks import setting_problems
 from serving.config.load import load_config
-from serving.config.triton_repository import CONFIG_FILE, models_in
 from serving.errors import ConfigError, InvalidOptionError, Problem
 from serving.schema.problems import contrast, field_text, structure_text
 from serving.schema.server import ServableConfig
 from serving.schema.yaml_reader import Location
+
+if TYPE_CHECKING:
+    from serving.config.triton_repository import models_in
+else:
+    models_in = on_first_call("serving.config.triton_repository:models_in")
 
 ONE_FILE = "`trtnode serve model.onnx` serves one file without a configuration"
 _MODEL_KEYS = ("name", "engine", "precision", "calibration")
@@ -55,7 +60,7 @@ def _config_in_file(arguments: argparse.Namespace) -> ServableConfig:
 
 
 def _config_of_repository(arguments: argparse.Namespace) -> ServableConfig:
-    _refuse_model_options(arguments, f"with --model-repository, write it in the model's {CONFIG_FILE}")
+    _refuse_model_options(arguments, "with --model-repository, write it in the model's config.pbtxt")
     repository = arguments.model_repository
     value = {"server": _server(arguments), "models": models_in(repository)}
     try:
