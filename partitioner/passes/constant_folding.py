@@ -11,14 +11,20 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from partitioner.graph.extraction import single_node_model
+from partitioner.lazy_names import on_first_call
 from partitioner.model.default_values import held_defaults
 from partitioner.model.values import dimensions, is_constant
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+else:
+    ReferenceEvaluator = on_first_call("onnx.reference:ReferenceEvaluator")
 
 MAX_ELEMENTS = 1024
 """Limit of a folded result. Shape arithmetic is small; a larger result would only enlarge the file."""

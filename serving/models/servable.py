@@ -14,6 +14,7 @@ import numpy as np
 from engines import EngineError, Executable, InvalidInputError
 from partitioner import PartitionError
 from partitioner.lazy_names import on_first_call
+from partitioner.wording import counted
 from serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from serving.batching.batcher import DynamicBatcher
 from serving.batching.concatenation import Feeds
@@ -328,8 +329,7 @@ class Servable:
 
 def _summary(facts: Mapping[str, Any]) -> str:
     unchecked = f" ({facts['unchecked']} unchecked)" if facts["unchecked"] else ""
-    segments = "1 segment" if facts["segments"] == 1 else f"{facts['segments']} segments"
-    nodes = "1 native node" if facts["native_nodes"] == 1 else f"{facts['native_nodes']} native nodes"
+    segments, nodes = counted(facts["segments"], "segment"), counted(facts["native_nodes"], "native node")
     referred = f" ({len(facts['reference_nodes'])} in onnx.reference)" if facts["reference_nodes"] else ""
     precision = facts["precision"]["effective"]
     return f"engine {facts['engine']}, {segments}{unchecked}, {nodes}{referred}, precision {precision}"

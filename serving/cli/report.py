@@ -1,0 +1,225 @@
+"""Prints reports for people: a verdict, where each node runs and why, and what was found about precision."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from engines.runtime.reference_nodes import count_operators
+from partitioner import ReasonCode, Report
+from partitioner.cut.report import NativeNode
+from partitioner.cut.segments import Segment
+from partitioner.cut.what_if import FrozenWhatIf, WhatIf
+from partitioner.wording import counted
+from serving.cli.verdict import crossing_specs, is_sized, milliseconds, verdict_of
+
+MOST_SEGMENTS = 100
+"""Segments to print."""
+
+MOST_SPLITS = 10
+"""Splits to print; a graph cut to pieces has hundreds."""
+
+MOST_OPERATORS = 4
+"""Operators of one cause to name."""
+
+MOST_NAMES = 8
+"""Nodes to print by name."""
+
+LONGEST_PATH = 8
+"""Nodes of a path to print whole."""
+
+LEAST_SAVED_MS = 0.01
+"""An estimate can't tell a smaller saving from none, unless segments disappear."""
+
+BUILT = "Segments are as compile has built and checked them here, with the same options."
+NOT_BUILT = (
+    "Nothing was built for this model with these options here. Only compile can tell which engines are refused, "
+    "compute something else or don't pay; their nodes run natively."
+)
+
+
+def sentences(report: Report) -> str:
+    """Describe a model in a few sentences: what runs where, and the measurement that decided it, if any."""
+    in_engines = sum(len(s.nodes) for s in report.segments)
+    text = (
+        f"{report.model}: {counted(report.nodes, 'node')} after clean-up; {report.engine} can take "
+        f"{report.supported_nodes}. {in_engines} run in {counted(len(report.segments), 'segment')}, "
+        f"{len(report.native)} run natively. {counted(report.crossing_tensors, 'tensor')} ({_sizes(report)}) cross."
+    )
+    if report.tuning is None:
+        return text
+    times = (f"{c['name']} {milliseconds(c['p50_ms'])}" for c in report.tuning["candidates"])
+    return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print a verdict, then the details."""
+    for line in verdict_of(report):
+        console.print(line, markup=False)
+    console.print()
+    console.print(sentences(report), markup=False)
+    if report.labelled_by:
+        console.print(f"Labelled by {report.labelled_by}", markup=False)
+    if report.compiled_before is not None:
+        console.print(BUILT if report.compiled_before else NOT_BUILT, markup=False)
+    referred = [node.op_type for node in report.native if node.code == ReasonCode.NO_KERNEL]
+    if referred:
+        console.print(
+            f"onnx.reference, which is slow, runs {count_operators(referred)}: neither ONNX Runtime nor an engine has "
+            "a kernel for that. To serve the model, give it `reference: true`.",
+            markup=False,
+        )
+    if report.segments:
+        console.print(_segments(report.segments[:MOST_SEGMENTS]))
+    _print_rest(console, len(report.segments) - MOST_SEGMENTS)
+    _print_native(report.native, console)
+    for split in report.splits[:MOST_SPLITS]:
+        console.print(f"{split.between[0]} | {split.between[1]}: kept apart by {_path(split.witness)}", markup=False)
+    _print_rest(console, len(report.splits) - MOST_SPLITS)
+    for group in report.split_groups:
+        console.print(f"A {group.kind} is in more than one segment: {_path(group.nodes)}", markup=False)
+    changes = [one for one in report.what_if if _changes(one, len(report.segments))]
+    if changes:
+        console.print(_what_if(changes, len(report.segments)))
+    if report.what_if_frozen:
+        console.print(_frozen(report.what_if_frozen, len(report.segments)), markup=False)
+
+
+def _print_rest(console: Console, number: int) -> None:
+    if number > 0:
+        console.print(f"... and {number} more; --json has all of them.")
+
+
+def _folded(*headers: str, title: str) -> Table:
+    """Return a table that breaks long names instead of cutting them."""
+    return Table(*(Column(header, overflow="fold") for header in headers), title=title, title_justify="left")
+
+
+def _segments(segments: Sequence[Segment]) -> Table:
+    table = _folded("segment", "nodes", "from", "to", "reads", "writes", title="Segments")
+    for segment in segments:
+        table.add_row(
+            segment.name,
+            str(len(segment.nodes)),
+            escape(segment.nodes[0].name),
+            escape(segment.nodes[-1].name),
+            counted(len(segment.inputs), "tensor"),
+            counted(len(segment.outputs), "tensor"),
+        )
+    return table
+
+
+def _print_native(native: Iterable[NativeNode], console: Console) -> None:
+    """Print native nodes by cause: operators with one sentence together, and operators whose sentences differ once."""
+    operators: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for node in native:
+        operators[node.code, node.detail].add(node.op_type)
+    groups: dict[tuple[str, str, str], list[NativeNode]] = defaultdict(list)
+    for node in native:
+        together = sorted(operators[node.code, node.detail])
+        groups[node.code, _listed(together), node.detail if len(together) > 1 else ""].append(node)
+    if groups:
+        console.print("Native nodes", style="italic")
+    for (code, listed, _), nodes in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1])):
+        example = f", such as {nodes[0].node}" if len(nodes) > 1 else f": {nodes[0].node}"
+        console.print(f"{code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
+        console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4)))
+
+
+def _listed(operators: Sequence[str]) -> str:
+    others = f" and {len(operators) - MOST_OPERATORS} more" if len(operators) > MOST_OPERATORS else ""
+    return ", ".join(operators[:MOST_OPERATORS]) + others
+
+
+def _changes(one: WhatIf, segments: int) -> bool:
+    return one.saved_ms >= LEAST_SAVED_MS or (one.saved_ms > 0 and one.segments < segments)
+
+
+def _what_if(changes: Sequence[WhatIf], segments: int) -> Table:
+    table = _folded("if the engine took", "nodes", "segments", "estimated saving", title="What if")
+    for one in changes:
+        table.add_row(one.op_type, str(one.nodes), f"{one.segments} instead of {segments}", f"{one.saved_ms:.3f} ms")
+    return table
+
+
+def _frozen(frozen: FrozenWhatIf, segments: int) -> str:
+    one = frozen.initializers == 1
+    changed = "this initializer were a constant" if one else "these initializers were constants"
+    reads = "reads" if frozen.nodes == 1 else "read"
+    return (
+        f"{counted(frozen.nodes, 'node')} {reads} {counted(frozen.initializers, 'initializer')} that a request may "
+        f"replace. If {changed} (--freeze-initializers): {counted(frozen.segments, 'segment')} instead of {segments}, "
+        f"estimated saving {frozen.saved_ms:.3f} ms."
+    )
+
+
+def _path(nodes: Sequence[str]) -> str:
+    """The ends of a path, and how much is between them."""
+    if len(nodes) <= LONGEST_PATH:
+        return " > ".join(nodes)
+    return f"{nodes[0]} > {nodes[1]} > ... {len(nodes) - 4} more ... > {nodes[-2]} > {nodes[-1]}"
+
+
+def _sizes(report: Report) -> str:
+    """The bytes of the tensors that cross; those without a fixed size count for nothing."""
+    crossing = crossing_specs(report)
+    known = [spec for spec in crossing if is_sized(spec)]
+    total = _bytes(sum(spec.size_bytes for spec in known))
+    if len(known) == len(crossing):
+        return total
+    unknown = f"{len(crossing) - len(known)} of unknown size" if known else "of unknown size"
+    return f"{total} and {unknown}" if known else unknown
+
+
+def _bytes(number: int) -> str:
+    if number >= 1e6:
+        return f"{number / 1e6:.1f} MB"
+    return f"{number / 1e3:.1f} kB" if number >= 1e3 else counted(number, "byte")
+
+
+def print_precision(found: Mapping[str, Any], console: Console) -> None:
+    """Print the precision asked for and in effect, what was tried, and what became of each segment.
+
+    Args:
+        found: The block ``precision`` of a report.
+        console: Where to.
+    """
+    limits = ", ".join(f"{name} {limit}" for name, limit in found["budget"].items())
+    console.print(f"Precision: {found['asked']} asked for, {found['effective']} in effect; budget: {escape(limits)}.")
+    if found["rules"]:
+        console.print(f"Rules, the first that fits counts: {escape(', '.join(found['rules']))}")
+    if found["quantized_already"]:
+        console.print("The model is quantized already, so it keeps its own scales.")
+    if "evaluated_on" in found:
+        console.print(f"Accuracy was measured on {found['evaluated_on']}.")
+    judged = [trial for trial in found["tried"] if "precision" in trial]
+    if judged:
+        console.print(_trials(judged))
+    timed = [trial for trial in found["tried"] if "measured_ms" in trial]
+    for trial in timed:
+        times = ", ".join(f"{precision} {ms:.4f} ms" for precision, ms in trial["measured_ms"].items())
+        console.print(f"{trial['segment']}: {times}")
+    for one in found.get("carried_in_fp16", ()):
+        saved = "" if one["bytes_saved"] is None else f", {one['bytes_saved']} bytes fewer"
+        console.print(escape(f"{one['tensor']} goes from {one['from']} to {', '.join(one['to'])} in fp16{saved}."))
+    if found["moved_back"]:
+        names = found["moved_back"]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        console.print(f"Moved back to fp32, the noisiest first: {escape(', '.join(names[:MOST_NAMES]))}{more}")
+
+
+def _trials(trials: list[Mapping[str, Any]]) -> Table:
+    table = Table("tried", "nodes back in fp32", "cosine", "top-1 agreement", "largest difference", "")
+    for trial in trials:
+        figures = (trial.get(name) for name in ("cosine", "top1_agreement", "max_abs"))
+        shown = ["" if figure is None else f"{figure:.5g}" for figure in figures]
+        problem = escape(trial["problem"]) if "problem" in trial else "inside the budget"
+        table.add_row(trial["precision"], str(trial["moved_back"]), *shown, problem)
+    return table
