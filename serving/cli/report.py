@@ -130,7 +130,7 @@ def _print_native(native: Iterable[NativeNode], console: Console) -> None:
     for (code, listed, _), nodes in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1])):
         example = f", such as {nodes[0].node}" if len(nodes) > 1 else f": {nodes[0].node}"
         console.print(f"{code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
-        console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4)))
+        console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4), expand=False))
 
 
 def _listed(operators: Sequence[str]) -> str:
