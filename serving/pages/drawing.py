@@ -23,6 +23,9 @@ MOST_GROUPS = 1000
 MOST_ENDS = 60
 """More inputs or outputs of the graph share a vertex."""
 
+MOST_LINES, MOST_GROUP_LINES = 60, 12
+"""The number of lines that a vertex may have on a side, node by node and by groups; of more, the shortest is drawn."""
+
 TITLE_COLUMN, SUBTITLE_COLUMN, PADDING = 7.9, 6.7, 22.0
 """Pixels of a character in the two lines of a vertex, set in a monospaced font, and around them."""
 
@@ -60,6 +63,7 @@ class Drawing:
     Attributes:
         vertices: In topological order.
         edges: Pairs of vertices, with the values that flow between them.
+        hidden_edges: Number of edges that are left out, since their vertices have too many.
         layout: Places of both.
         place: Number of the vertex of each node, by identity.
         ends: Number of the vertex of each input and output of the graph, in order, with the value.
@@ -68,6 +72,7 @@ class Drawing:
 
     vertices: tuple[Vertex, ...]
     edges: Mapping[tuple[int, int], tuple[ir.Value, ...]]
+    hidden_edges: int
     layout: Layout
     place: Mapping[str, int]
     ends: tuple[tuple[int, ir.Value], ...]
@@ -105,10 +110,18 @@ def draw(partition: Partition, *, most_nodes: int = MOST_NODES, most_groups: int
     first_output = len(inputs) + len(groups)
     sources = [(index, value) for index, values in enumerate(inputs) for value in values]
     results = [(index, value) for index, values in enumerate(outputs, first_output) for value in values]
-    edges = _edges(graph, place, sources, results)
+    flows = _edges(graph, place, sources, results)
+    crowded = _crowded(flows, MOST_GROUP_LINES if grouped else MOST_LINES)
+    edges = {edge: values for edge, values in flows.items() if edge not in crowded}
     layout = lay_out([v.width for v in vertices], list(edges))
     return Drawing(
-        vertices=vertices, edges=edges, layout=layout, place=place, ends=(*sources, *results), grouped=grouped
+        vertices=vertices,
+        edges=edges,
+        hidden_edges=len(crowded),
+        layout=layout,
+        place=place,
+        ends=(*sources, *results),
+        grouped=grouped,
     )
 
 
@@ -232,6 +245,16 @@ def _edges(
         if value in origin:
             flows[origin[value], vertex][value] = None
     return {edge: tuple(values) for edge, values in sorted(flows.items(), key=lambda item: item[0])}
+
+
+def _crowded(edges: Iterable[tuple[int, int]], most: int) -> set[tuple[int, int]]:
+    """Return the edges that would hide the picture: all but the shortest where a vertex has too many on a side."""
+    sides: dict[tuple[int, int], list[tuple[int, int]]] = collections.defaultdict(list)
+    for edge in edges:
+        for side, vertex in enumerate(edge):
+            sides[side, vertex].append(edge)
+    lines = (sorted(found, key=lambda edge: edge[1] - edge[0]) for found in sides.values() if len(found) > most)
+    return {edge for found in lines for edge in found[1:]}
 
 
 def _path(route: Sequence[Point]) -> str:

@@ -191,7 +191,11 @@ def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
 def split_table(splits: Sequence[dict[str, Any]]) -> Table:
     """Return the paths that leave an engine and come back."""
     rows: list[list[Cell]] = [
-        [("places", split["between"][0]), ("places", split["between"][1]), ("path", str(number), *_ends(split["witness"]))]
+        [
+            ("places", split["between"][0]),
+            ("places", split["between"][1]),
+            ("path", str(number), *_ends(split["witness"])),
+        ]
         for number, split in enumerate(splits)
     ]
     columns = (Column(label=label, number=False) for label in ("leaves", "comes back to", "path"))
@@ -220,7 +224,7 @@ def what_if_table(label: str, rows: Sequence[tuple[Cell, dict[str, Any]]], segme
             Column(label="saves ms", hint="estimated, in milliseconds"),
         ),
         rows=[
-            [cell, f"{row['nodes']:,}", f"{row['segments']:,}, not {segments:,}", _ms(row["saved_ms"])]
+            [cell, f"{row['nodes']:,}", f"{row['segments']:,} instead of {segments:,}", _ms(row["saved_ms"])]
             for cell, row in rows
         ],
     )

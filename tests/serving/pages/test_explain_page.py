@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html.parser
 import json
@@ -9,18 +10,21 @@ import pathlib
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Callable
+from typing import Any
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from benchmarks.partition.graphs import FAMILIES, generate, supports
 from partitioner import SUPPORTED, Partition, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
 from partitioner.model.loading import view_model
 from serving.cli.program import main
 from serving.pages.drawing import columns, draw, shorten
-from serving.pages.explain_data import group_native
 from serving.pages.explain_page import render_page
+from serving.pages.explain_tables import SHOWN_ROWS, group_native, segment_table
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -67,6 +71,11 @@ class Page(html.parser.HTMLParser):
             self.scripts.append(data)
         elif self._inside != "style":
             self.text += data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the page's script knows."""
+        return json.loads(zlib.decompress(base64.b64decode(self.scripts[0])))
 
     def root(self, name: str) -> str | None:
         return self.elements[0][1].get(f"data-{name}")
@@ -124,9 +133,8 @@ def test_names_are_text_and_never_markup() -> None:
     text = page_of(cut(chain(*(("Neg" if i % 2 else "Relu", name) for i, name in enumerate(HOSTILE))), "Neg"))
 
     page = Page(text)
-    data, script = page.scripts
-    assert [node["name"] for node in json.loads(data)["nodes"]] == HOSTILE
-    assert "throw" not in script
+    assert page.data["nodes"]["name"] == HOSTILE
+    assert "throw" not in page.scripts[1]
     assert all(name in page.text for name in HOSTILE)
     assert not any("onmouseover" in attributes for _, attributes in page.elements)
     assert not any(tag == "img" for tag, _ in page.elements)
@@ -179,11 +187,23 @@ def test_the_same_partition_gives_the_same_page() -> None:
 def test_a_large_graph_is_drawn_by_segment() -> None:
     partition = cut(long_chain(2100), "Neg")
 
-    text = page_of(partition)
+    page = Page(page_of(partition))
 
     assert drawn(partition, "engine") == [segment.name for segment in partition.segments]
     assert drawn(partition, "native") == ["native"] * 105
-    assert all(node.name in text for node in partition.graph.nodes)
+    assert page.data["nodes"]["name"] == [node.name for node in partition.graph.nodes]
+
+
+def test_a_graph_of_many_segments_is_drawn_by_neighbouring_levels() -> None:
+    drawing = draw(cut(long_chain(100), "Neg"), most_nodes=50, most_groups=3)
+
+    titles = [(vertex.kind, vertex.title, vertex.subtitle) for vertex in drawing.vertices[1:-1]]
+    assert titles == [
+        ("mixed", "segment_0", "20 nodes, 1 native"),
+        ("mixed", "segment_1 to 2", "40 nodes, 2 native"),
+        ("mixed", "segment_3 to 4", "40 nodes, 2 native"),
+    ]
+    assert list(drawing.edges) == [(i, i + 1) for i in range(4)]
 
 
 def test_connected_native_nodes_of_one_level_share_a_box() -> None:
@@ -221,7 +241,7 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
 
     assert all(heading in partly for heading in headings)
     assert [heading for heading in headings if heading in whole] == ["Segments", "Boundary tensors"]
-    assert all(fact in partly for fact in ("in the engine", "cross per run", "instead of 3"))
+    assert all(fact in partly for fact in ("engine ms", "saves ms", "cross per run", "instead of 3"))
 
 
 def test_nodes_that_follow_others_stand_after_their_causes() -> None:
@@ -229,7 +249,69 @@ def test_nodes_that_follow_others_stand_after_their_causes() -> None:
 
     groups = group_native([{"code": code, "op_type": "Relu", "detail": "", "node": node} for code, node in causes])
 
-    assert [group["code"] for group in groups] == ["UNSUPPORTED_DTYPE", "ATOMIC_GROUP"]
+    assert [group.code for group in groups] == ["UNSUPPORTED_DTYPE", "ATOMIC_GROUP"]
+
+
+def test_reasons_that_differ_only_in_names_are_one_cause() -> None:
+    names = {f"x{i}" for i in range(9)}
+    native = [
+        {"code": "UNSUPPORTED_RANK", "op_type": "Neg", "detail": f"{name!r} has no 'elements'.", "node": f"of {name}"}
+        for name in sorted(names)
+    ]
+
+    ((many,), (few,)) = (group.reasons for group in (*group_native(native, names), *group_native(native[:1], names)))
+
+    assert (many.detail, len(many.nodes)) == ("… has no 'elements'.", 9)
+    assert many.table().rows[2] == [("nodes", "of x2"), "'x2' has no 'elements'."]
+    assert (few.detail, few.table().rows) == ("'x0' has no 'elements'.", [[("nodes", "of x0")]])
+
+
+def test_segments_that_lose_time_are_marked_and_all_are_added_up() -> None:
+    segments = [
+        {"name": f"segment_{i}", "nodes": ["a", "b"], "inputs": ["x"], "outputs": ["y"], "estimate": estimate}
+        for i, estimate in enumerate([{"native_ms": 2.0, "engine_ms": 0.5}, {"native_ms": 0.1, "engine_ms": 0.3}])
+    ]
+
+    table = segment_table(segments)
+
+    assert [row[-1] for row in table.rows] == ["1.500", ("loss", "−0.200")]
+    assert table.sums == ("all", "4", "", "", "2.100", "0.800", "1.300")
+    assert all(column.label for column in table.columns)
+
+
+def test_long_lists_are_folded() -> None:
+    page = Page(page_of(cut(long_chain(2100), "Neg")))
+
+    shown = [a["href"] for tag, a in page.elements if tag == "a" and a.get("href", "").startswith("#segment=")]
+    assert len(page.data["folded"]["segments"]) == 105 - SHOWN_ROWS
+    assert "75 more" in page.text
+    assert "#segment=segment_29" in shown
+    assert "#segment=segment_95" not in shown
+
+
+def test_lines_that_would_hide_the_picture_are_left_out_and_counted() -> None:
+    calls = [helper.make_node("Abs", ["x"], [f"y{i}"], name=f"n{i}") for i in range(100)]
+    x, *results = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ["x", *(f"y{i}" for i in range(100))]
+    )
+    graph = helper.make_graph(calls, "g", [x], results)
+    partition = cut(onnx.ModelProto(ir_version=8, graph=graph, opset_import=[helper.make_opsetid("", 17)]))
+
+    drawing = draw(partition)
+
+    assert [vertex.title for vertex in drawing.vertices][-1] == "100 outputs"
+    assert (len(drawing.edges), drawing.hidden_edges) == (2, 198)
+    assert "198 lines of crowded boxes left out" in Page(page_of(partition)).text
+
+
+@pytest.mark.parametrize("native_share", [pytest.param(0.1, id="many-segments"), pytest.param(0.0, id="one-segment")])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_page_of_a_large_graph_stays_small(family: str, native_share: float) -> None:
+    graph = generate(family, size=10_000, native_share=native_share)
+
+    text = page_of(partition_graph(graph, supports, PartitionOptions()))
+
+    assert len(text) < 700_000
 
 
 def test_labels_that_no_library_has_confirmed_are_told() -> None:
@@ -279,17 +361,24 @@ def browse(tmp_path: pathlib.Path) -> Callable[..., Page]:
     if BROWSER is None:
         pytest.skip("no Chromium here")
 
-    def browse(text: str, fragment: str = "", *, act: str = "") -> Page:
+    def browse(text: str, fragment: str = "", *, act: str = "", width: int = 1600) -> Page:
         if act:  # the page's own policy would refuse the script that stands in for the user
             text = text.replace('http-equiv="Content-Security-Policy"', "")
-            text += f"<script>window.addEventListener('load', () => {{ {act} }})</script>"
+            text += f"""<script>
+                new MutationObserver((_, observer) => {{
+                    if (!document.documentElement.dataset.ready) return;
+                    observer.disconnect();
+                    {act}
+                }}).observe(document.documentElement, {{attributes: true}});
+            </script>"""
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
         quiet = (
             "no-first-run disable-gpu disable-quic disable-background-networking disable-component-update disable-sync"
         )
         command = [BROWSER, "--headless", "--no-sandbox", *(f"--{option}" for option in quiet.split())]
-        command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1600,1000"]
+        command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1000"]
+        command += ["--virtual-time-budget=60000"]
         done = subprocess.run(
             [*command, "--dump-dom", f"{path.as_uri()}{fragment}"], check=True, capture_output=True, timeout=90
         )
@@ -381,6 +470,81 @@ def test_a_large_page_becomes_ready(browse: Callable[..., Page], nodes: int) -> 
     page = browse(page_of(cut(long_chain(nodes), "Neg")), "#find=node_77")
 
     assert page.root("matches") == str(sum("node_77" in f"node_{i} node_{i - 1}" for i in range(nodes)))
+
+
+@pytest.mark.browser
+def test_buttons_step_through_matches_which_the_overview_shows(browse: Callable[..., Page]) -> None:
+    act = """
+        const root = document.documentElement, map = document.getElementById("overview");
+        const accent = () => {
+            const { data } = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+            let pixels = 0;
+            for (let i = 0; i < data.length; i += 4) pixels += data[i] === 194 && data[i + 1] === 65 && data[i + 2] === 12;
+            return pixels;
+        };
+        root.dataset.before = accent();
+        root.dataset.disabled = document.getElementById("next").disabled;
+        location.hash = "#find=Neg";
+        addEventListener("hashchange", () => {
+            for (const id of ["next", "next", "previous", "previous"]) document.getElementById(id).click();
+            root.dataset.after = accent() > 0;
+            root.dataset.stepped = location.hash;
+        });"""
+
+    page = browse(page_of(cut(long_chain(200), "Neg")), act=act)
+
+    assert (page.root("before"), page.root("disabled")) == ("0", "true")
+    assert (page.root("after"), page.root("stepped")) == ("true", "#find=Neg&at=10")
+    assert "10 of 10 nodes" in page.text
+
+
+@pytest.mark.browser
+def test_the_page_opens_on_the_graph(browse: Callable[..., Page]) -> None:
+    unread = ", ".join(f"float[2] unread_{i}" for i in range(50))
+    ends = ", ".join(f"float[2] y{i}" for i in range(50))
+    nodes = " ".join(f"b{i} = Relu(a) y{i} = Neg(b{i})" for i in range(50))
+    chained = "a = Neg(x) " + nodes
+    model = f'<ir_version: 10, opset_import: ["": 17]> g (float[2] x, {unread}) => ({ends}) {{ {chained} }}'
+    act = """
+        const pane = document.getElementById("pane").getBoundingClientRect();
+        document.documentElement.dataset.seen = [...document.querySelectorAll(".vertex")].filter((vertex) => {
+            const box = vertex.getBoundingClientRect();
+            return box.left >= pane.left && box.right <= pane.right && box.top >= pane.top && box.bottom <= pane.bottom;
+        }).map((vertex) => vertex.querySelector(".title").textContent).join();"""
+
+    page = browse(page_of(cut(model, "Neg")), act=act, width=900)
+
+    assert {"input", "Neg", "Relu"} <= set((page.root("seen") or "").split(","))
+    assert "50 unread inputs" in page.text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1440, 1200, 800, 500])
+def test_no_table_is_cut_at_any_width(browse: Callable[..., Page], width: int) -> None:
+    act = """
+        document.documentElement.dataset.cut = [...document.querySelectorAll("body, header, aside, .table")]
+            .filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.className || part.tagName).join();"""
+    names = [("Neg" if i % 2 else "Relu", f"/model/encoder/layer.{i}/attention/self/MatMul_{i}") for i in range(9)]
+
+    page = browse(page_of(cut(chain(*names), "Neg")), act=act, width=width)
+
+    assert page.root("cut") == ""
+
+
+@pytest.mark.browser
+def test_folded_rows_are_shown_on_request(browse: Callable[..., Page]) -> None:
+    act = """
+        const button = document.querySelector('.more[data-name="segments"]');
+        document.documentElement.dataset.said = button.textContent;
+        while (!button.hidden) button.click();
+        document.querySelectorAll(".more").forEach((other) => other.click());"""
+
+    page = browse(page_of(cut(long_chain(6000), "Neg")), act=act)
+
+    links = {attributes.get("href") for _, attributes in page.elements}
+    assert page.root("said") == "200 more of 270"
+    assert {f"#segment=segment_{i}" for i in range(300)} <= links
+    assert {"#node=%2Flayer.99%2Fnode_1999", "#split=150", "#tensor=%2Flayer.99%2Fnode_1999"} <= links
 
 
 @pytest.mark.browser
