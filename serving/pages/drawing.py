@@ -95,7 +95,7 @@ class Drawing:
 
 
 def draw(partition: Partition, *, most_nodes: int = MOST_NODES, most_groups: int = MOST_GROUPS) -> Drawing:
-    """Draw a partition node by node, or, if it has more than ``most_nodes`` nodes, in at most ``most_groups`` groups."""
+    """Draw a partition node by node, or a graph of more than ``most_nodes`` nodes in at most ``most_groups`` groups."""
     graph = partition.graph
     grouped = len(graph.nodes) > most_nodes
     groups = _groups(partition, most_groups) if grouped else [[node] for node in graph.nodes]

@@ -86,8 +86,8 @@ class Reason:
         if not self.details:
             return Table(columns=(Column(label="", number=False),), rows=[[("nodes", name)] for name in self.nodes])
         columns = (Column(label="node", number=False), Column(label="reason", number=False))
-        rows = [[("nodes", name), detail] for name, detail in zip(self.nodes, self.details, strict=True)]
-        return Table(columns=columns, rows=rows)
+        pairs = zip(self.nodes, self.details, strict=True)
+        return Table(columns=columns, rows=[(("nodes", name), detail) for name, detail in pairs])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

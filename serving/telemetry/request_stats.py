@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engines import StageTime
+from serving.telemetry.recent_requests import LastFailure, Recent, RecentRequests
 
 
 class FailureReason(enum.StrEnum):
@@ -48,6 +49,8 @@ class Durations:
     """Time of one request by phase, in nanoseconds."""
 
     total: int = 0
+    ended_ns: int = 0
+    """When it ended, by ``time.perf_counter_ns``."""
     queue: int = 0
     compute_input: int = 0
     compute_infer: int = 0
@@ -112,6 +115,8 @@ class Snapshot:
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
+        recent: Those of the last two minutes.
+        last_failure: The last one that got an error, if any.
     """
 
     success: int
@@ -127,6 +132,8 @@ class Snapshot:
     latencies: Mapping[int, int]
     failure_latencies: Mapping[int, int]
     last_ms: int
+    recent: Recent
+    last_failure: LastFailure | None
 
 
 STEPS_PER_OCTAVE = 8
@@ -176,6 +183,8 @@ class ModelCounts:
         self._latencies: Counter[int] = Counter()
         self._failure_latencies: Counter[int] = Counter()
         self._last_ns = 0
+        self._recent = RecentRequests()
+        self._last_failure: LastFailure | None = None
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Take over what an executable says about itself."""
@@ -200,7 +209,9 @@ class ModelCounts:
         for _ in range(len(self._fresh)):
             durations = self._fresh.popleft()
             self._success += 1
-            self._latencies[latency_step(durations.total)] += 1
+            step = latency_step(durations.total)
+            self._latencies[step] += 1
+            self._recent.add(durations.ended_ns, step)
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
@@ -212,9 +223,11 @@ class ModelCounts:
                 self._alone.compute_infer += durations.compute_infer
                 self._alone.compute_output += durations.compute_output
 
-    def add_failure(self, reason: FailureReason, spent_ns: int = 0) -> None:
-        """Count a request that got an error, after so many nanoseconds in the server."""
+    def add_failure(self, reason: FailureReason, spent_ns: int = 0, *, detail: str = "") -> None:
+        """Count a request that got an error with this sentence, after so many nanoseconds in the server."""
         with self._lock:
+            self._recent.add_failure(time.perf_counter_ns())
+            self._last_failure = LastFailure.now(reason.value, detail)
             self._failures[reason.value] += 1
             self._failure_ns += spent_ns
             self._failure_latencies[latency_step(spent_ns)] += 1
@@ -275,4 +288,6 @@ class ModelCounts:
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,
+                recent=self._recent.as_of(time.perf_counter_ns()),
+                last_failure=self._last_failure,
             )
