@@ -6,7 +6,6 @@ rates and latencies at once. The server keeps no state for a page. Each open pag
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.metadata
 import platform
@@ -20,7 +19,7 @@ from serving.models.servable import Servable
 from serving.pages.explain_page import TEMPLATES, script_hash
 from serving.security.tokens import Grant
 from serving.service.inference_service import InferenceService
-from serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_S, SLOTS
+from serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_S, SLOTS, LastFailure
 from serving.telemetry.request_stats import Snapshot, latency_bound_us
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "tensorrt-rtx-cu12", "onnx")
@@ -39,10 +38,10 @@ def render_status_page() -> str:
 def server_facts(service: InferenceService, grant: Grant) -> dict[str, Any]:
     """Return what the page shows, as JSON values, of the models that the caller may use."""
     process = {family.name: family.samples[0].value for family in _PROCESS.collect()}  # empty but on Linux
-    started = process.get("process_start_time_seconds")
+    now_s = time.perf_counter()
     return {
-        "time_s": time.perf_counter(),
-        "uptime_s": time.time() - started if started else None,
+        "time_s": now_s,
+        "uptime_s": now_s - service.started_s,
         "memory_bytes": process.get("process_resident_memory_bytes", 0),
         "processes": 1,
         "version": service.version,
@@ -60,7 +59,7 @@ def server_facts(service: InferenceService, grant: Grant) -> dict[str, Any]:
 
 @functools.cache
 def _library_versions() -> dict[str, str]:
-    installed = {one.name: one.version for name in LIBRARIES for one in importlib.metadata.distributions(name=name)}
+    installed = {name: one.version for name in LIBRARIES for one in importlib.metadata.distributions(name=name)}
     return {**installed, "Python": platform.python_version()}
 
 
@@ -74,9 +73,13 @@ def _version_facts(servable: Servable) -> dict[str, Any]:
         "required": servable.required,
         "runs": _where_it_runs(servable),
         "counts": _counts(now),
-        "last_ms": now.last_ms,
-        "last_failure": dataclasses.asdict(now.last_failure) if now.last_failure else None,
+        "last_s": now.recent.last_ns / 1e9,
+        "last_failure": _failure(now.recent.last_failure),
     }
+
+
+def _failure(last: LastFailure | None) -> dict[str, Any] | None:
+    return {"reason": last.reason, "detail": last.detail, "time_s": last.ended_ns / 1e9} if last else None
 
 
 def _where_it_runs(servable: Servable) -> dict[str, Any] | None:

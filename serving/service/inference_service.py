@@ -83,6 +83,8 @@ class InferenceService:
         Raises:
             MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
         """
+        self.started_s = time.perf_counter()
+        """When the service was made, by ``time.perf_counter``."""
         self.draining = False
         """Set once, when the server begins to stop."""
         self.not_ready_reason = ""

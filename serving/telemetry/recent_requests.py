@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter
 from collections.abc import Mapping
 
@@ -30,17 +29,12 @@ class LastFailure:
     Attributes:
         reason: A ``FailureReason``.
         detail: The error's sentence.
-        time_ms: When, in milliseconds since 1970.
+        ended_ns: When, by ``time.perf_counter_ns``.
     """
 
     reason: str
     detail: str
-    time_ms: int
-
-    @classmethod
-    def now(cls, reason: str, detail: str) -> LastFailure:
-        """Describe a failure of this moment."""
-        return cls(reason=reason, detail=detail[:MOST_DETAIL], time_ms=time.time_ns() // 1_000_000)
+    ended_ns: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +45,15 @@ class Recent:
         answered: Number of answered requests by slot.
         failed: Number of those that got an error, by slot.
         latencies: Answered requests of the last ``LATENCY_SLOTS`` by step, see ``latency_bound_us``.
+        last_ns: When the last one ended, by ``time.perf_counter_ns``; 0 if there was none.
+        last_failure: The last one that got an error, if any.
     """
 
     answered: Mapping[int, int]
     failed: Mapping[int, int]
     latencies: Mapping[int, int]
+    last_ns: int
+    last_failure: LastFailure | None
 
 
 class RecentRequests:
@@ -64,6 +62,8 @@ class RecentRequests:
     def __init__(self) -> None:
         self._answered: dict[int, Counter[int]] = {}
         self._failed: Counter[int] = Counter()
+        self._last_ns = 0
+        self._last_failure: LastFailure | None = None
 
     def add(self, ended_ns: int, step: int) -> None:
         """Count an answered request by the time of its end and the step of its latency."""
@@ -72,9 +72,12 @@ class RecentRequests:
             self._answered = {key: steps for key, steps in self._answered.items() if key > slot - SLOTS}
             self._answered[slot] = Counter()
         self._answered[slot][step] += 1
+        self._last_ns = max(self._last_ns, ended_ns)
 
-    def add_failure(self, ended_ns: int) -> None:
-        """Count a request that got an error."""
+    def add_failure(self, ended_ns: int, reason: str, detail: str) -> None:
+        """Count a request that got an error, and keep its sentence."""
+        self._last_ns = max(self._last_ns, ended_ns)
+        self._last_failure = LastFailure(reason=reason, detail=detail[:MOST_DETAIL], ended_ns=ended_ns)
         slot = slot_at(ended_ns)
         if slot not in self._failed:
             self._failed = Counter({key: count for key, count in self._failed.items() if key > slot - SLOTS})
@@ -89,4 +92,10 @@ class RecentRequests:
                 latencies.update(steps)
         answered = {slot: steps.total() for slot, steps in sorted(self._answered.items()) if slot > now - SLOTS}
         failed = {slot: count for slot, count in sorted(self._failed.items()) if slot > now - SLOTS}
-        return Recent(answered=answered, failed=failed, latencies=dict(sorted(latencies.items())))
+        return Recent(
+            answered=answered,
+            failed=failed,
+            latencies=dict(sorted(latencies.items())),
+            last_ns=self._last_ns,
+            last_failure=self._last_failure,
+        )

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engines import StageTime
-from serving.telemetry.recent_requests import LastFailure, Recent, RecentRequests
+from serving.telemetry.recent_requests import Recent, RecentRequests
 
 
 class FailureReason(enum.StrEnum):
@@ -116,7 +116,6 @@ class Snapshot:
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
         recent: Those of the last two minutes.
-        last_failure: The last one that got an error, if any.
     """
 
     success: int
@@ -133,7 +132,6 @@ class Snapshot:
     failure_latencies: Mapping[int, int]
     last_ms: int
     recent: Recent
-    last_failure: LastFailure | None
 
 
 STEPS_PER_OCTAVE = 8
@@ -184,7 +182,6 @@ class ModelCounts:
         self._failure_latencies: Counter[int] = Counter()
         self._last_ns = 0
         self._recent = RecentRequests()
-        self._last_failure: LastFailure | None = None
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Take over what an executable says about itself."""
@@ -226,8 +223,7 @@ class ModelCounts:
     def add_failure(self, reason: FailureReason, spent_ns: int = 0, *, detail: str = "") -> None:
         """Count a request that got an error with this sentence, after so many nanoseconds in the server."""
         with self._lock:
-            self._recent.add_failure(time.perf_counter_ns())
-            self._last_failure = LastFailure.now(reason.value, detail)
+            self._recent.add_failure(time.perf_counter_ns(), reason.value, detail)
             self._failures[reason.value] += 1
             self._failure_ns += spent_ns
             self._failure_latencies[latency_step(spent_ns)] += 1
@@ -289,5 +285,4 @@ class ModelCounts:
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,
                 recent=self._recent.as_of(time.perf_counter_ns()),
-                last_failure=self._last_failure,
             )

@@ -21,7 +21,7 @@ def merge_status(parts: Sequence[Facts], not_ready: Sequence[str]) -> Facts:
     return {
         **parts[0],
         "time_s": max(part["time_s"] for part in parts),
-        "uptime_s": max((part["uptime_s"] for part in parts if part["uptime_s"]), default=None),
+        "uptime_s": max(part["uptime_s"] for part in parts),
         **{key: sum(part[key] for part in parts) for key in ("memory_bytes", "processes", "unknown_requests")},
         "not_ready": list(not_ready),
         "models": [_merge_version(versions) for versions in same.values()],
@@ -36,8 +36,8 @@ def _merge_version(versions: Sequence[Facts]) -> Facts:
     return {
         **shown,
         "counts": merged,
-        "last_ms": max(one["last_ms"] for one in versions),
-        "last_failure": max(failures, key=lambda one: one["time_ms"], default=None),
+        "last_s": max(one["last_s"] for one in versions),
+        "last_failure": max(failures, key=lambda one: one["time_s"], default=None),
     }
 
 

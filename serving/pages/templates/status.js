@@ -59,7 +59,7 @@ const keyOf = model => `${model.name}/${model.version}`;
 // Seconds over which a count of the newest slots is taken: the last one isn't over, and the server may be younger.
 function covered(slots) {
   const begun = facts.time_s % SLOT_S;
-  return Math.max(0.5, Math.min((slots - 1) * SLOT_S + begun, facts.uptime_s ?? Infinity));
+  return Math.max(0.5, Math.min((slots - 1) * SLOT_S + begun, facts.uptime_s));
 }
 
 function rate(model) {
@@ -68,8 +68,7 @@ function rate(model) {
 }
 
 function idleness(model) {
-  if (!model.last_ms) return "no request yet";
-  return `idle for ${span(Math.max(0, (Date.now() - model.last_ms) / 1000))}`;
+  return model.last_s ? `idle for ${span(facts.time_s - model.last_s)}` : "no request yet";
 }
 
 // Answered and failed requests per second of each slot, the oldest first.
@@ -129,8 +128,7 @@ function failures(model) {
   if (unexplained > 0) causes.push(...reasons([["rejected", unexplained]]));
   const parts = [make("h3", "Why requests failed"), causes.length ? make("ul", causes) : make("p", "none failed", {class: "note"})];
   if (last && last.detail) {
-    const when = span(Math.max(0, (Date.now() - last.time_ms) / 1000));
-    parts.push(make("p", [`Last, ${when} ago: `, make("span", last.detail, {class: "reason"})]));
+    parts.push(make("p", [`Last, ${span(facts.time_s - last.time_s)} ago: `, make("span", last.detail, {class: "reason"})]));
   }
   if (fallbacks.length) parts.push(make("h3", "Answered natively instead of by engines"), make("ul", reasons(fallbacks)));
   return make("div", parts);
@@ -193,7 +191,7 @@ function cells(model) {
 
 function rows(model, at) {
   const key = keyOf(model), isOpen = opened.has(key), id = `details-${at}`;
-  const name = make("button", [model.name, make("small", ` version ${model.version}${model.required ? "" : ", not required"}`)], {
+  const name = make("button", [model.name, make("small", ` version ${model.version}${model.required ? "" : ", optional"}`)], {
     class: "name", type: "button", "aria-expanded": isOpen, "aria-controls": id, "data-key": key,
   });
   name.addEventListener("click", () => {
@@ -225,7 +223,7 @@ function totals() {
     tile("answered", number(over(counts => counts.success))),
     tile("failed", number(failed), {tone: failed ? "bad" : ""}),
     ...(facts.unknown_requests ? [tile("for unknown models", number(facts.unknown_requests), {tone: "bad"})] : []),
-    tile("up for", facts.uptime_s ? span(facts.uptime_s) : "unknown"),
+    tile("up for", span(facts.uptime_s)),
     tile("memory", memory, processes),
   ];
 }
