@@ -27,6 +27,9 @@ Cell = str | tuple[str, ...]
 """A text, or a kind and its values: ``nodes``, ``tensor`` or ``find`` with what they link to, ``places`` with segments
 and other places, ``path`` with the number of a split and its nodes, ``loss`` with a negative saving."""
 
+LEAST_GAIN_MS = 0.01
+"""Operators whose support would save less, and no segment, are left out."""
+
 PATH_ENDS = 4
 """Nodes at both ends of a path that are shown; the others are counted."""
 
@@ -142,14 +145,16 @@ def _reasons(reasons: dict[tuple[str, str], list[tuple[str, str]]]) -> Iterable[
 
 def tables_of(partition: Partition, report: dict[str, Any]) -> dict[str, Table]:
     """Return the tables for which there are facts, by name."""
-    operators = [(("find", row["op_type"]), row) for row in report["what_if"]]
+    now = len(report["segments"])
+    gains = (row for row in report["what_if"] if row["segments"] < now or row["saved_ms"] >= LEAST_GAIN_MS)
+    operators = [(("find", row["op_type"]), row) for row in gains]
     frozen = [(f"{row['initializers']:,}", row) for row in [report.get("what_if_frozen")] if row]
     tables = {
         "segments": segment_table(report["segments"]),
         "splits": split_table(report["splits"]),
         "groups": split_group_table(report["split_groups"]),
-        "operators": what_if_table("operator", operators, len(report["segments"])),
-        "frozen": what_if_table("initializers", frozen, len(report["segments"])),
+        "operators": what_if_table("operator", operators, now),
+        "frozen": what_if_table("initializers", frozen, now),
         "boundary": boundary_table(partition),
     }
     return {name: table for name, table in tables.items() if table.rows}
@@ -242,11 +247,11 @@ def boundary_table(partition: Partition) -> Table:
             readers[value][where] = None
     for value in partition.graph.outputs:
         readers[value][GRAPH_OUTPUT] = None
+    crossing = dict.fromkeys(v for segment in partition.segments for v in (*segment.inputs, *segment.outputs))
     rows: list[list[Cell]] = []
-    total = 0
-    for value in dict.fromkeys(v for segment in partition.segments for v in (*segment.inputs, *segment.outputs)):
-        size, origin = TensorSpec.of(value).size_bytes, writer.get(value, GRAPH_INPUT)
-        total += size or 0
+    sizes = [TensorSpec.of(value).size_bytes for value in crossing]
+    for value, size in zip(crossing, sizes, strict=True):
+        origin = writer.get(value, GRAPH_INPUT)
         read_by = [name for name in readers[value] if name != origin]
         rows.append(
             [("tensor", value.name or ""), type_of(value), f"{size:,}" if size else "unknown", ("places", origin),
@@ -261,7 +266,9 @@ def boundary_table(partition: Partition) -> Table:
             Column(label="to", number=False),
         ),
         rows=rows,
-        sums=(f"{len(rows):,} tensors", "", f"{total:,}", "", "") if len(rows) > 1 else (),
+        sums=(f"{len(rows):,} tensors", "", f"{'' if all(sizes) else '≥ '}{sum(filter(None, sizes)):,}", "", "")
+        if len(rows) > 1
+        else (),
     )
 
 
