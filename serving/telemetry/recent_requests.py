@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 
 SLOT_S = 2
+SLOT_NS = SLOT_S * 1_000_000_000
 SLOTS = 60
 """Two minutes, with the slot that is not over yet."""
 
@@ -19,7 +21,7 @@ MOST_DETAIL = 300
 
 def slot_at(time_ns: int) -> int:
     """Return the slot of a time of ``time.perf_counter_ns``. All processes of a machine number slots alike."""
-    return time_ns // (SLOT_S * 1_000_000_000)
+    return time_ns // SLOT_NS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,45 +59,55 @@ class Recent:
 
 
 class RecentRequests:
-    """Counts requests by slot, and forgets old slots. The caller holds a lock."""
+    """Remembers the counts as of the beginning of each slot, and forgets old slots. The caller holds a lock.
+
+    An answered request costs one comparison, with ``ends_ns``: what a slot counts is the difference to the next one.
+
+    Attributes:
+        ends_ns: End of the newest slot, by ``time.perf_counter_ns``.
+        last_ns: When the last request ended, likewise; 0 if there was none.
+    """
 
     def __init__(self) -> None:
-        self._answered: dict[int, Counter[int]] = {}
+        self.ends_ns = 1
+        self.last_ns = 0
+        self._begun: dict[int, tuple[int, Mapping[int, int]]] = {}
         self._failed: Counter[int] = Counter()
-        self._last_ns = 0
         self._last_failure: LastFailure | None = None
 
-    def add(self, ended_ns: int, step: int) -> None:
-        """Count an answered request by the time of its end and the step of its latency."""
+    def begin_slot(self, ended_ns: int, success: int, latencies: Mapping[int, int]) -> None:
+        """Begin the slot of an answered request.
+
+        Args:
+            ended_ns: When the request ended.
+            success: Number of those answered before it.
+            latencies: Those by step, see ``latency_bound_us``.
+        """
         slot = slot_at(ended_ns)
-        if slot not in self._answered:
-            self._answered = {key: steps for key, steps in self._answered.items() if key > slot - SLOTS}
-            self._answered[slot] = Counter()
-        self._answered[slot][step] += 1
-        self._last_ns = max(self._last_ns, ended_ns)
+        self.ends_ns = (slot + 1) * SLOT_NS
+        self._begun = {key: counts for key, counts in self._begun.items() if key > slot - SLOTS}
+        self._begun[slot] = success, dict(latencies)
 
     def add_failure(self, ended_ns: int, reason: str, detail: str) -> None:
         """Count a request that got an error, and keep its sentence."""
-        self._last_ns = max(self._last_ns, ended_ns)
+        self.last_ns = ended_ns
         self._last_failure = LastFailure(reason=reason, detail=detail[:MOST_DETAIL], ended_ns=ended_ns)
         slot = slot_at(ended_ns)
         if slot not in self._failed:
             self._failed = Counter({key: count for key, count in self._failed.items() if key > slot - SLOTS})
         self._failed[slot] += 1
 
-    def as_of(self, now_ns: int) -> Recent:
-        """Return the counts of the slots before a time."""
+    def as_of(self, now_ns: int, success: int, latencies: Mapping[int, int]) -> Recent:
+        """Return the counts of the slots before a time, at which so many requests have been answered."""
         now = slot_at(now_ns)
-        latencies: Counter[int] = Counter()
-        for slot, steps in self._answered.items():
-            if slot > now - LATENCY_SLOTS:
-                latencies.update(steps)
-        answered = {slot: steps.total() for slot, steps in sorted(self._answered.items()) if slot > now - SLOTS}
-        failed = {slot: count for slot, count in sorted(self._failed.items()) if slot > now - SLOTS}
+        begun = {slot: counts for slot, counts in self._begun.items() if slot > now - SLOTS}
+        totals = [*(count for count, _ in begun.values()), success]
+        before = next((steps for slot, (_, steps) in begun.items() if slot > now - LATENCY_SLOTS), latencies)
+        steps = {step: count - before.get(step, 0) for step, count in sorted(latencies.items())}
         return Recent(
-            answered=answered,
-            failed=failed,
-            latencies=dict(sorted(latencies.items())),
-            last_ns=self._last_ns,
+            answered=dict(zip(begun, (b - a for a, b in itertools.pairwise(totals)), strict=True)),
+            failed={slot: count for slot, count in self._failed.items() if slot > now - SLOTS},
+            latencies={step: count for step, count in steps.items() if count},
+            last_ns=self.last_ns,
             last_failure=self._last_failure,
         )

@@ -202,13 +202,15 @@ class ModelCounts:
 
     def _add_up(self) -> None:
         """Add up what requests have left since the last time; under the lock."""
-        total = self._durations
+        total, recent = self._durations, self._recent
+        if self._fresh:
+            recent.last_ns = max(recent.last_ns, self._fresh[-1].ended_ns)
         for _ in range(len(self._fresh)):
             durations = self._fresh.popleft()
+            if durations.ended_ns >= recent.ends_ns:
+                recent.begin_slot(durations.ended_ns, self._success, self._latencies)
             self._success += 1
-            step = latency_step(durations.total)
-            self._latencies[step] += 1
-            self._recent.add(durations.ended_ns, step)
+            self._latencies[latency_step(durations.total)] += 1
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
@@ -284,5 +286,5 @@ class ModelCounts:
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,
-                recent=self._recent.as_of(time.perf_counter_ns()),
+                recent=self._recent.as_of(time.perf_counter_ns(), self._success, self._latencies),
             )

@@ -191,8 +191,9 @@ function cells(model) {
 
 function rows(model, at) {
   const key = keyOf(model), isOpen = opened.has(key), id = `details-${at}`;
-  const name = make("button", [model.name, make("small", ` version ${model.version}${model.required ? "" : ", optional"}`)], {
+  const name = make("button", [model.name, make("small", ` version ${model.version}`)], {
     class: "name", type: "button", "aria-expanded": isOpen, "aria-controls": id, "data-key": key,
+    ...(model.required ? {} : {title: "optional: the server is ready without it"}),
   });
   name.addEventListener("click", () => {
     if (!opened.delete(key)) opened.add(key);
@@ -265,23 +266,29 @@ async function open(event) {
 function refuse(status) {
   page.ask.hidden = false;
   page.shown.hidden = true;
+  page.server.textContent = page.reasons.textContent = "";
   page.refused.hidden = !token;
   page.refused.textContent = status === 401
     ? "The server doesn't know this token. It may be mistyped, or taken out of the file."
     : "The server knows this token, but its rights don't include the status.";
-  throw new Error(status === 401 ? "a token is needed" : "the token's rights don't suffice");
+  page.told.textContent = status === 401 ? "a token is needed" : "the token's rights don't suffice";
+}
+
+async function tell(answer) {
+  facts = await answer.json();
+  page.ask.hidden = true;
+  show();
+  page.told.textContent = `as of ${new Date().toLocaleTimeString()}`;
 }
 
 async function poll() {
   try {
     const answer = await ask("status.json");
-    if ([401, 403].includes(answer.status)) refuse(answer.status);
-    if (!answer.ok) throw new Error(`the server says ${answer.status}`);
-    facts = await answer.json();
-    page.ask.hidden = true;
-    show();
+    const isRefused = [401, 403].includes(answer.status);
+    if (!answer.ok && !isRefused) throw new Error(`the server says ${answer.status}`);
     root.classList.remove("lost");
-    page.told.textContent = `as of ${new Date().toLocaleTimeString()}`;
+    if (isRefused) refuse(answer.status);
+    else await tell(answer);
   } catch (error) {
     root.classList.add("lost");
     page.told.textContent = `not up to date: ${error.message}`;

@@ -247,7 +247,6 @@ def test_twenty_models_fit_on_one_screen(
     act(
         "const rows = [...document.querySelectorAll('tr.model')];"
         "root.dataset.fits = rows.at(-1).getBoundingClientRect().bottom <= innerHeight;"
-        "root.dataset.width = document.documentElement.scrollWidth - innerWidth;"
     )
 
     page = browse(tell({"models": models}))
