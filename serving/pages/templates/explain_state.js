@@ -215,6 +215,7 @@ watchPointer();
 watchSearch();
 watchTables();
 addEventListener("hashchange", () => apply());
+drawOverview();
 showStart();
 apply();
 root.dataset.ready = "true";

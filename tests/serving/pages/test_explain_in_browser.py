@@ -149,11 +149,14 @@ def test_the_page_opens_on_the_graph(browse: Callable[..., Page]) -> None:
         document.documentElement.dataset.seen = [...document.querySelectorAll(".vertex")].filter((vertex) => {
             const box = vertex.getBoundingClientRect();
             return box.left >= pane.left && box.right <= pane.right && box.top >= pane.top && box.bottom <= pane.bottom;
-        }).map((vertex) => vertex.querySelector(".title").textContent).join();"""
+        }).map((vertex) => vertex.querySelector(".title").textContent).join();
+        const [frame, map] = ["frame", "map"].map((id) => document.getElementById(id).getBoundingClientRect());
+        document.documentElement.dataset.framed = frame.left < map.right && frame.width <= map.width * 1.5;"""
 
     page = browse(page_of(cut(model, "Neg")), act=act, width=900)
 
     assert {"input", "Neg", "Relu"} <= set((page.root("seen") or "").split(","))
+    assert page.root("framed") == "true"
     assert "50 unread inputs" in page.text
 
 
