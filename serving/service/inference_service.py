@@ -83,6 +83,8 @@ class InferenceService:
         Raises:
             MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
         """
+        self.started_s = time.perf_counter()
+        """When the service was made, by ``time.perf_counter``."""
         self.draining = False
         """Set once, when the server begins to stop."""
         self.not_ready_reason = ""
@@ -146,6 +148,11 @@ class InferenceService:
         inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
         versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
         return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
+
+    @property
+    def unknown_requests(self) -> int:
+        """The number of requests for models that aren't served."""
+        return sum(self._metrics.unknown_model.snapshot().failures.values())
 
     def find(self, name: str, version: str) -> Servable:
         """Return a model version.
@@ -216,11 +223,13 @@ class InferenceService:
             exchange.write(cache, request, arrays)
             ended_ns = time.perf_counter_ns()
             durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - began_ns
+            durations.ended_ns = ended_ns
             servable.counts.add_success(durations)
             if trace is not None:
                 trace.add_phase("write", ran_ns, ended_ns)
         except BaseException as error:
-            servable.counts.add_failure(failure_reason(error), time.perf_counter_ns() - began_ns)
+            spent_ns = time.perf_counter_ns() - began_ns
+            servable.counts.add_failure(failure_reason(error), spent_ns, detail=str(error))
             if trace is not None:
                 trace.fail(error)
             raise
@@ -235,13 +244,13 @@ class InferenceService:
         while True:
             try:
                 servable = self._repository.find(name, version)
-            except (InvalidRequestError, NotFoundError):
-                self._counts_of(name).add_failure(FailureReason.OTHER)
+            except (InvalidRequestError, NotFoundError) as error:
+                self._counts_of(name).add_failure(FailureReason.OTHER, detail=str(error))
                 raise
             try:
                 cache = servable.cache
-            except UnavailableError:
-                servable.counts.add_failure(FailureReason.REJECTED)
+            except UnavailableError as error:
+                servable.counts.add_failure(FailureReason.REJECTED, detail=str(error))
                 servable.counts.add_rejection(RejectionReason.NOT_READY)
                 raise
             if servable.enter(exchange):  # else another has just taken its place, and is found next
@@ -250,11 +259,14 @@ class InferenceService:
     def refuse(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""
         counts = self._counts_of(name)
-        counts.add_failure(FailureReason.REJECTED)
+        error = UnavailableError(
+            "the server is stopping; send the request to another one"
+            if self.draining
+            else "the server has as many requests as it may (server.limits.max_requests); try later"
+        )
+        counts.add_failure(FailureReason.REJECTED, detail=str(error))
         counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)
-        if self.draining:
-            return UnavailableError("the server is stopping; send the request to another one")
-        return UnavailableError("the server has as many requests as it may (server.limits.max_requests); try later")
+        return error
 
     def _counts_of(self, name: str) -> ModelCounts:
         try:
