@@ -21,7 +21,10 @@ from collections.abc import Iterator
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "deploy/README.md")),
+    *sorted((ROOT / "docs").glob("**/*.md")),
+]
 LINE_LIMITS = {"README.md": 150, "ARCHITECTURE.md": 250}
 LANGUAGES = {"sh", "python", "yaml", "text", "json"}
 TUTORIALS = {"tutorials"}
