@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -132,12 +133,17 @@ def test_the_dashboard_asks_for_what_a_server_exports(tmp_path: pathlib.Path, mo
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def root() -> Iterator[pathlib.Path]:
     """A folder in place of the image's root, in which the Dockerfile's instructions were run without rights.
 
     Only trtnode is installed there. What it needs comes from this environment: downloads would take minutes.
     """
-    folder = tmp_path_factory.mktemp("image")
+    with tempfile.TemporaryDirectory(prefix="image") as folder:  # all may pass through its parents
+        yield furnished(pathlib.Path(folder))
+
+
+def furnished(folder: pathlib.Path) -> pathlib.Path:
+    """Run the instructions in a folder and return it."""
     folder.chmod(0o777)
     for name in ("src", "tmp"):
         (folder / name).mkdir()
@@ -250,7 +256,12 @@ def test_any_user_runs_it_and_it_writes_to_the_cache_and_temporary_files_alone(r
 
     assert shape == [1, 10]
     assert server.returncode == 0, printed
+    assert (root / "cache/trtnode/machine.key").stat().st_uid == server_user()
     assert {path.relative_to(root).parts[0] for path in written(root) - before} <= {"cache", "tmp"}
+
+
+def server_user() -> int:
+    return SERVER if os.geteuid() == 0 else os.geteuid()
 
 
 def written(folder: pathlib.Path) -> set[pathlib.Path]:
