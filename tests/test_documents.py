@@ -113,6 +113,7 @@ def test_blocks_have_a_language(document: pathlib.Path) -> None:
     assert [(block.line, block.language) for block in blocks(document) if block.language not in LANGUAGES] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [one for one in DOCUMENTS if runnable(one)], ids=name_of)
 def test_what_a_document_says_can_be_pasted(
     document: pathlib.Path, tmp_path: pathlib.Path, programs: tuple[pathlib.Path, int, int]
