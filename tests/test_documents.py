@@ -1,8 +1,8 @@
 """The documents work when pasted: every block of shell and Python runs, in order, in one shell a document.
 
 A block that can't run has a comment before it that says why: ``<!-- not run: REASON -->``. The reader's folder holds
-the checkout's examples, configurations and Dockerfile; readers of everything but tutorials also have a ``model.onnx``
-and ``samples.npz``. Servers get free ports in place of 8001 and 8002, so that documents run side by side.
+the checkout's examples and configurations. Readers of the reference pages have a ``model.onnx`` and ``samples.npz`` of
+their own. Servers get free ports in place of 8001 and 8002, so that documents run side by side.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 
 import pytest
+import yaml
+
+from engines.build.options import EVERY_ENGINE
+from serving.schema.server import ServableConfig
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [
@@ -27,7 +32,6 @@ DOCUMENTS = [
 ]
 LINE_LIMITS = {"README.md": 150, "ARCHITECTURE.md": 250}
 LANGUAGES = {"sh", "python", "yaml", "text", "json"}
-TUTORIALS = {"tutorials"}
 LIMIT_S = 280
 SHIM = """#!/bin/sh
 if [ "$1" = serve ]; then exec {python} -m serving.cli "$@" --port {grpc} --http-port {http}; fi
@@ -86,9 +90,9 @@ def free_ports() -> tuple[int, int]:
 
 def furnish(folder: pathlib.Path, document: pathlib.Path) -> None:
     """Put into a folder what the readers of a document have."""
-    for name in ("examples", "configs", "deploy"):
+    for name in ("examples", "configs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    if document.parent.name not in TUTORIALS:
+    if document.parent.name == "docs":
         shutil.copy(folder / "examples/digits/digits.onnx", folder / "model.onnx")
         shutil.copy(folder / "examples/digits/calibration.npz", folder / "samples.npz")
 
@@ -113,6 +117,16 @@ def test_blocks_have_a_language(document: pathlib.Path) -> None:
     assert [(block.line, block.language) for block in blocks(document) if block.language not in LANGUAGES] == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_configurations_have_keys_that_there_are(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    one_model = {"name": "m", "path": "m.onnx"}
+    for block in blocks(document):
+        if block.language == "yaml":
+            tree = yaml.safe_load(textwrap.dedent(block.text).replace("...", "[1]"))
+            whole = tree if tree.keys() & {"server", "models", "trust"} else {"models": [{**one_model, **tree}]}
+            ServableConfig.model_validate({"models": [one_model], **whole}, context={"folder": tmp_path})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [one for one in DOCUMENTS if runnable(one)], ids=name_of)
 def test_what_a_document_says_can_be_pasted(
@@ -127,7 +141,7 @@ def test_what_a_document_says_can_be_pasted(
         pytest.importorskip("tensorrt_rtx")
     script = re.sub(r"\b8001\b", str(grpc), re.sub(r"\b8002\b", str(http), script))
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != EVERY_ENGINE},
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
