@@ -62,10 +62,7 @@ def run(workplace: pathlib.Path, *command: str, **environment: str) -> subproces
 
 def as_nobody(workplace: pathlib.Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user without an entry."""
-    nobody = become()
-    if run(workplace, *nobody, sys.executable, "-c", "import serving").returncode:
-        pytest.skip("this machine doesn't let such a user read the interpreter")
-    return run(workplace, *nobody, *command)
+    return run(workplace, *become(), *command)
 
 
 def written_in(folder: pathlib.Path) -> list[str]:
