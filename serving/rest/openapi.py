@@ -10,11 +10,9 @@ from typing import Any
 
 from serving.rest.body import JSON_LENGTH
 from serving.rest.routes import INFERENCE, METHODS, PAGES, Page, RestMethod, Schema
-from serving.rest.tensors import RestOutput, RestRequest
+from serving.rest.tensors import RestRequest
 from serving.service.rpc_table import INFER_RPC
 from serving.service.status import HTTP_STATUSES
-
-PARAMETERS = RestOutput.model_json_schema()["properties"]["parameters"]
 
 INFER_RESPONSE: Schema = {
     "type": "object",
@@ -32,7 +30,7 @@ INFER_RESPONSE: Schema = {
                     "name": {"type": "string"},
                     "shape": {"type": "array", "items": {"type": "integer"}},
                     "datatype": {"type": "string"},
-                    "parameters": PARAMETERS,
+                    "parameters": {"type": "object"},
                     "data": {"type": "array", "items": {}},
                 },
             },
