@@ -20,7 +20,7 @@ from serving.pages.served_explanation import Explanations
 from serving.rest.body import read_body
 from serving.rest.inference import RestInference, fail, peer_of, unless_gone
 from serving.rest.ops import NOT_STORED, OpsApp, run_in
-from serving.rest.routes import METHODS, MODEL, VERSION, RestMethod
+from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from serving.schema.server import ServableConfig
 from serving.security.tokens import Grant
 from serving.service.host import ModelHost
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 else:
     render_status_page = on_first_call("serving.pages.status_page:render_status_page")
     server_facts = on_first_call("serving.pages.status_page:server_facts")
-
-PAGES = ("/", "/status")
-"""Paths of the status page."""
 
 
 class HttpApp(OpsApp):
@@ -70,11 +67,11 @@ class HttpApp(OpsApp):
         explain, infer = self.guarded("ModelConfig", self._show_explanation), self.guarded(INFER_RPC, self._infer)
         return [
             *super().routes(),
-            *(Route(path, show_page) for path in PAGES),
-            Route("/status.json", self.guarded("/status.json", self._show_status)),
-            *(Route(path.removeprefix("/v2") + "/explain", explain) for path in (MODEL, VERSION)),
+            *(Route(page.path, show_page) for page in STATUS_PAGES),
+            Route(STATUS.path, self.guarded(STATUS.path, self._show_status)),
+            *(Route(page.path, explain) for page in EXPLANATIONS),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
-            *(Route(path + "/infer", infer, methods=["POST"]) for path in (MODEL, VERSION)),
+            *(Route(path, infer, methods=["POST"]) for path in INFERENCE),
         ]
 
     def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
@@ -83,7 +80,7 @@ class HttpApp(OpsApp):
 
         def answer(message: Any, context: RequestContext) -> Response:
             with answering(context):
-                status, facts = method.answer(rpc(message))
+                status, facts = method.answer.write(rpc(message))
             return JSONResponse(facts, status)
 
         handler = rpc_handler(method.rpc, answer, fail)
@@ -91,7 +88,7 @@ class HttpApp(OpsApp):
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, context = request.path_params, RequestContext(peer_of(request))
-            answered = run_in(pool, lambda: handler(method.request(names, body.unpacked()), context))
+            answered = run_in(pool, lambda: handler(method.request.read(names, body.unpacked()), context))
             return await unless_gone(asyncio.ensure_future(answered), request.receive, context.leave)
 
         return self.guarded(method.rpc, handle)

@@ -21,6 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
 from serving.rest.inference import error_answer, peer_of
+from serving.rest.openapi import openapi_text
+from serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
 from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Grant
 from serving.service.status import status_of
@@ -35,10 +37,10 @@ Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
 
-PROBES = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
+PROBES = (LIVEZ.path, READYZ.path, "/v2/health/live", "/v2/health/ready")
 """The paths that also answer while every connection has a request that runs."""
 
-KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+KNOWN = "/v2/..., /metrics, /livez, /readyz, /openapi.json and the status page /"
 """The paths that there are."""
 
 
@@ -80,9 +82,10 @@ class OpsApp:
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""
         return [
-            Route("/livez", _livez),
-            Route("/readyz", self._readyz),
-            Route("/metrics", self.guarded("/metrics", self._show_metrics)),
+            Route(LIVEZ.path, _livez),
+            Route(READYZ.path, self._readyz),
+            Route(METRICS.path, self.guarded(METRICS.path, self._show_metrics)),
+            Route(OPENAPI.path, self.guarded(OPENAPI.path, _show_openapi)),
         ]
 
     def guarded(self, what: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -164,6 +167,10 @@ def _fulfil(answer: Future[Result], work: Callable[[], Result]) -> None:
 
 async def _livez(_request: Request) -> Response:
     return _text(200, "live")
+
+
+async def _show_openapi(_request: Request, _grant: Grant) -> Response:
+    return Response(openapi_text(), media_type=OPENAPI.media_type)
 
 
 def _failed(error: Exception, what: str) -> Response:
