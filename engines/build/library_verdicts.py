@@ -66,7 +66,8 @@ def ask_library(
     inside = {_hash(node): TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
     labels = label_nodes(graph, table, options)
     kinds = {node.key: node for node in graph.nodes if labels[node.name].supported and _can_stand_alone(graph, node)}
-    new = {key: node for node in kinds.values() if (key := _hash(node)) not in said.keys() | inside}
+    asked = said.keys() | inside
+    new = {name: node for node in kinds.values() if (name := _hash(node)) not in asked}
     if new:
         with TemporaryFolder() as folder:
             ask = functools.partial(_ask, worker, backend.name, folder / "nodes.onnx")
