@@ -55,11 +55,12 @@ class TensorRtBackend:
 
     def cannot_run_reason(self, options: BuildOptions) -> str | None:
         """Return what is missing here to run engines for the targets of these options, if anything."""
-        reason = self.unavailable_reason()
-        if reason or not self._library.targets:
+        if not self._library.targets:
+            return self.unavailable_reason()
+        reason = self._library.cannot_run_reason(find_gpu(), options.tensorrt.targets)  # without importing it
+        if reason or (reason := self.unavailable_reason()):
             return reason
-        reason = self._library.cannot_run_reason(find_gpu(), options.tensorrt.targets)
-        return reason or (None if has_driver() else f"pycuda is not installed, or finds no CUDA driver: {CUDA_INSTALL}")
+        return None if has_driver() else f"pycuda is not installed, or finds no CUDA driver: {CUDA_INSTALL}"
 
     def check_options(self, options: BuildOptions) -> None:
         """Refuse unknown targets, and options that must not be ignored.
