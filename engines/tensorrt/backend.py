@@ -104,6 +104,14 @@ class TensorRtBackend:
         features = ",".join(self._library.covered(asked)) if asked else PORTABLE
         return Device(features=features, name=f"GPUs of {self._library.title}")
 
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return the version and the GPUs that these options build for.
+
+        Raises:
+            BackendMissingError: The library is not installed, or has no GPU to build for.
+        """
+        return f"{self.version()} {self.target_device(options).features}"
+
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Label a node by the tables; see ``engines.tensorrt.labelling.labels``."""
         return labels.label(node, allow, self._library.table)
