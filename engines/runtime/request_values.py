@@ -17,7 +17,7 @@ EXPONENT_BITS = {ir.DataType.FLOAT16: 0x7C00, ir.DataType.BFLOAT16: 0x7F80}
 """Exponents that are all ones, which NaN and infinity have, of the types that numpy computes slowly with."""
 
 ONE_PASS_ELEMENTS = 8192
-"""Largest array whose squares BLAS adds. For more than 10,000 elements OpenBLAS starts threads, which disturb engines."""
+"""Largest array whose squares BLAS adds. OpenBLAS starts threads for more than 10,000, which disturb engines."""
 
 FiniteCheck = tuple[str, Callable[[np.ndarray], bool]]
 """An input that can hold NaN or infinity, and the fastest function that tells whether an array of its type does not."""
