@@ -6,6 +6,7 @@ import contextlib
 import json
 import pathlib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
