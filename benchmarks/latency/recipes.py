@@ -69,6 +69,8 @@ def compile_recipes(
             compiled = compile_model(source, options, cache=cache, worker=worker)
             seconds = time.perf_counter() - start
             model = source.with_name(f"{name}.onnx")
+            if plan.nan is not None:
+                compiled.answer_nan_by(plan.nan)
             compiled.save(model)
             recipe = Recipe(
                 setting=name,

@@ -58,10 +58,12 @@ class CompiledModel:
                 "Engines without weights need those of the model. Build them with weights, or keep these."
             )
         strip_fallback(self.model)
-        kept = [entry for entry in self.model.metadata_props if entry.key != NATIVE_FALLBACK]
-        del self.model.metadata_props[:]
-        self.model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none")))
+        self._set_property(NATIVE_FALLBACK, "none")
         return dataclasses.replace(self, native_fallback=False)
+
+    def answer_nan_by(self, answer: str) -> None:
+        """Say in the file who answers inputs with NaN or infinity unless its user decides: native or engine."""
+        self._set_property(NAN, answer)
 
     def save(self, path: pathlib.Path) -> None:
         """Write the model, with sidecars where it is too large for one file.
@@ -72,6 +74,11 @@ class CompiledModel:
         stamp_checksum(self.model, path)
         write_model(self.model, path)
 
+    def _set_property(self, key: str, value: str) -> None:
+        kept = [entry for entry in self.model.metadata_props if entry.key != key]
+        del self.model.metadata_props[:]
+        self.model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=key, value=value)))
+
 
 NATIVE_FALLBACK = "trtnode.native_fallback"
 """Key of a model's property. It says ``none`` where only engines run the model, and ``reference`` where ONNX Runtime
@@ -80,6 +87,15 @@ runs it together with onnx.reference."""
 REFERENCE_NODES = "trtnode.reference"
 """Key of a model's property that lists the nodes that ONNX Runtime has no kernel for, and onnx.reference runs: a JSON
 object with the operator of each, by the name of its first result. Engines may run some of them."""
+
+
+NAN = "trtnode.nan"
+"""Key of a model's property. It says ``engine`` where engines also answer requests with NaN or infinity."""
+
+
+def answers_nan_natively(model: ir.Model) -> bool:
+    """Return whether requests with NaN or infinity in their inputs are answered natively, as the file says."""
+    return model.metadata_props.get(NAN) != "engine"
 
 
 def has_native_fallback(model: ir.Model) -> bool:

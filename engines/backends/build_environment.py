@@ -9,7 +9,7 @@ import pathlib
 from engines.artifact.cache import builder_version
 from engines.artifact.envelope import current_platform
 from engines.backends.build_options import BuildOptions
-from engines.backends.cpu_features import usable_flags
+from engines.backends.cpu_features import processor_name, usable_flags
 from engines.backends.protocols import Backend
 
 PACKAGES = (
@@ -27,9 +27,8 @@ def build_environment(backend: Backend, options: BuildOptions | None = None) -> 
         options: Of the build; None for answers that no option changes.
     """
     return {
-        "backend": f"{backend.name} {backend.version()}",
+        "backend": f"{backend.name} {backend.fingerprint(options or BuildOptions())}",
         "platform": current_platform(),
-        "device": backend.target_device(options or BuildOptions()).features,
         "builder": builder_version(),
     }
 
@@ -54,11 +53,10 @@ def measuring_environment(backend: Backend, native_version: str, options: BuildO
         options: Of the builds; None for the defaults.
     """
     asked = options or BuildOptions()
-    runs_here = backend.cannot_run_reason(asked) is None
-    device = backend.device() if runs_here else backend.target_device(asked)
+    on_gpu = not backend.on_cpu and backend.cannot_run_reason(asked) is None
     return {
         **build_environment(backend, options),
-        "device": f"{device.features} {device.name} {os.cpu_count()}",
+        "device": f"{backend.device() if on_gpu else ''} {processor_name()} {os.cpu_count()}",
         "native": f"onnxruntime {native_version}",
     }
 

@@ -52,6 +52,10 @@ class ReferenceBackend:
         """Return the device of this machine."""
         return self.device()
 
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return the version and the device."""
+        return f"{self.version()} {self.device().features}"
+
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Accept nearly every operator; random ones have no single right answer."""
         if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):

@@ -24,13 +24,11 @@ from engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
 from engines.onnxruntime.installation import warn_of_overlay
 from engines.onnxruntime.library import onnxruntime, ort_c
 from engines.onnxruntime.memory_limit import is_refusal, session_options
-from engines.onnxruntime.small_types import CPU, SMALL_DTYPES, SMALL_TYPES, small_array, small_ort_value
+from engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
 from partitioner import TensorSpec
 
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
-
-onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
 
 
 class NativeSession:
@@ -141,6 +139,7 @@ def _open(
     profile_to: pathlib.Path | None,
 ) -> Any:
     """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
+    onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if threads is not None:
@@ -204,7 +203,7 @@ def as_ort_value(value: TensorValue) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype in SMALL_DTYPES:
             return small_ort_value(value)
-        return ort_c.OrtValue.ortvalue_from_numpy(value, CPU)
+        return ort_c.OrtValue.ortvalue_from_numpy(value, processor())
     return value
 
 

@@ -157,11 +157,8 @@ def _replace(graph: ir.Graph, op: ir.Node, array: np.ndarray) -> None:
         return
     if ir.DataType.from_numpy(array.dtype) != result.dtype:
         return
-    constant = ir.Value(
-        name=result.name, type=ir.TensorType(result.dtype), shape=ir.Shape(array.shape), const_value=ir.tensor(array)
-    )
-    assert constant.const_value is not None
-    constant.const_value.name = result.name
+    tensor = ir.Tensor(array, name=result.name)
+    constant = ir.Value(name=result.name, type=ir.TensorType(result.dtype), shape=tensor.shape, const_value=tensor)
     ir.convenience.replace_all_uses_with(result, constant)
     graph.remove(op, safe=True)
     graph.register_initializer(constant)

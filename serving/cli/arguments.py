@@ -111,6 +111,7 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the nodes and weights that engines replace: smaller, of use on machines like this one",
     )
+    add_nan_option(parser, "native")
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     _add_shape_option(parser, purpose="shapes that TensorRT builds for")
@@ -236,13 +237,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
-    parser.add_argument(
-        "--nan",
-        choices=NAN_ANSWERS,
-        default="native",
-        help="who answers inputs with NaN or infinity; engines may lose NaN; default: native",
-    )
+    add_nan_option(parser, "as the model was compiled")
     _add_trust_options(parser)
+
+
+def add_nan_option(parser: argparse._ActionsContainer, default: str) -> None:
+    """Add ``--nan`` to a parser, with words about its default, which is None."""
+    words = "who answers inputs with NaN or infinity; engines may lose NaN"
+    parser.add_argument("--nan", choices=NAN_ANSWERS, help=f"{words}; default: {default}")
 
 
 def _add_trust_options(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,8 @@ def compile_(arguments: argparse.Namespace) -> int:
     stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
     if stripped:
         compiled = compiled.without_fallback()
+    if arguments.nan is not None:
+        compiled.answer_nan_by(arguments.nan)
     compiled.save(arguments.output)
     facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
     facts["choice"] = options.choice.value

@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     cache = EngineCache(cache_folder_from(arguments), CACHE_BYTES)
     with showing_progress("Running"):
         executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments), cache=cache)
-        executable.nan_natively = arguments.nan == "native"
+        if arguments.nan is not None:
+            executable.nan_natively = arguments.nan == "native"
         feeds = only_inputs(arrays, executable.inputs)
         start = time.perf_counter()
         results = executable.run(feeds)

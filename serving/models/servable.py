@@ -280,7 +280,8 @@ class Servable:
         self.counts.describe(executable.description)
         executable.on_fallback = self.counts.add_fallback
         executable.on_loss = self._lose
-        executable.nan_natively = self._config.nan == "native"
+        if self._config.nan is not None:
+            executable.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = signature.outputs
         self._executable, self._facts = executable, executable.description

@@ -239,8 +239,9 @@ class ModelConfig(Section):
     """Measure for up to 10 s when the model is compiled, and keep engines that make it faster; without, estimate."""
     tune: bool = False
     """Measure longer, and more choices of engines."""
-    nan: NanAnswer = "native"
-    """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN."""
+    nan: NanAnswer | None = None
+    """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN. Without
+    this key, it is the one that the model was compiled with: native, unless compiled with ``--nan engine``."""
     partition: PartitionConfig = PartitionConfig()
     """The nodes that an engine may take."""
     reference: bool = False

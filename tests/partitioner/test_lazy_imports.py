@@ -49,3 +49,16 @@ print("sympy.core" in sys.modules, onnx_ir.SymbolicDim("N") + 1, hasattr(sys.mod
 """
 
     assert printed(code) == "False N + 1 False"
+
+
+def test_keys_of_caches_need_no_engine_library() -> None:
+    code = """
+import sys
+from engines.backends.build_environment import measuring_environment
+from engines.backends.registry import get_backend
+from engines.onnxruntime.limits import native_version
+measuring_environment(get_backend("openvino"), native_version())
+print("openvino" in sys.modules, "onnxruntime" in sys.modules)
+"""
+
+    assert printed(code) == "False False"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -209,14 +210,17 @@ def test_run_answers_nan_natively_unless_engines_are_to(tmp_path: pathlib.Path) 
     text = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }'
     onnx.save(onnx.parser.parse_model(text), source)
     np.savez(inputs, x=np.array([np.nan, 1], np.float32))
-    main(["compile", str(source), "-o", str(compiled), "--engine", "openvino"])
+    natively, in_engines = [pytest.approx(np.nan, nan_ok=True), -1], [0, -1]
 
-    answers = []
-    for options in ([], ["--nan", "engine"]):
+    def answer(compiled_with: Sequence[str], *options: str) -> list[float]:
+        main(["compile", str(source), "-o", str(compiled), "--engine", "openvino", *compiled_with])
         main(["run", str(compiled), "--inputs", str(inputs), "--outputs", str(outputs), *options])
-        answers.append(np.load(outputs)["y"].tolist())
+        return np.load(outputs)["y"].tolist()
 
-    assert answers == [[pytest.approx(np.nan, nan_ok=True), -1], [0, -1]]
+    assert answer([]) == natively
+    assert answer([], "--nan", "engine") == in_engines
+    assert answer(["--nan", "engine"]) == in_engines
+    assert answer(["--nan", "engine"], "--nan", "native") == natively
 
 
 def test_run_natively_leaves_engines_alone(
