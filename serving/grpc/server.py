@@ -22,6 +22,7 @@ from serving.errors import AddressError
 from serving.grpc import health
 from serving.grpc.auth_interceptor import AuthInterceptor
 from serving.grpc.codec import parser_of
+from serving.grpc.direct import DirectMethod, missing_parts
 from serving.grpc.servicer import GrpcServicer
 from serving.grpc.streams import Streams
 from serving.schema.server import ServerConfig
@@ -74,6 +75,7 @@ class GrpcServer:
         self._servicer = GrpcServicer(host)
         self._streams = Streams(self._servicer.accept_streamed, config.limits.streams)
         self._interceptor = AuthInterceptor(host.authorizer)
+        self._direct: DirectMethod | None = None
         with host.cores.kept():  # gRPC starts threads here, too
             self._server = grpc.server(
                 host.pools.control,
@@ -99,6 +101,8 @@ class GrpcServer:
             raise AddressError("grpc", host, port, error) from None
         with self._host.cores.kept():
             self._server.start()
+        if self._direct is not None:
+            self._direct.open()
 
     def show_ready(self, ready: bool) -> None:
         """Tell the clients of the health service."""
@@ -124,7 +128,11 @@ class GrpcServer:
         return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self) -> None:
-        self._server.add_registered_method_handlers(SERVICE_NAME, self._inference_methods())
+        methods = self._inference_methods()
+        if self._goes_direct():
+            del methods[INFER_RPC]
+            self._direct = DirectMethod(self._server, f"/{SERVICE_NAME}/{INFER_RPC}", self._servicer.take)
+        self._server.add_registered_method_handlers(SERVICE_NAME, methods)
         self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
         reflector = reflection.ReflectionServicer(
             (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
@@ -136,6 +144,15 @@ class GrpcServer:
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
+
+    def _goes_direct(self) -> bool:
+        """Return whether inference requests go past grpcio's Python layer."""
+        if not self._config.direct or self._host.authorizer.has_tokens:
+            return False
+        missing = missing_parts(self._server)
+        if missing:
+            logger.warning("Inference takes the ordinary path: this grpcio has no %s", ", ".join(missing))
+        return not missing
 
     def _inference_methods(self) -> dict[str, grpc.RpcMethodHandler]:
         pools = self._host.pools

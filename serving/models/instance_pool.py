@@ -33,6 +33,11 @@ class InstancePool:
         self._long_waits: set[object] = set()
         """One object for each request that has waited longer than ``PATIENCE_S``."""
 
+    @property
+    def has_room(self) -> bool:
+        """True if a request needs not wait for an instance."""
+        return not self._tokens.empty()
+
     def infer(
         self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations
     ) -> Mapping[str, np.ndarray]:

@@ -18,6 +18,7 @@ from serving.batching.batcher import DynamicBatcher
 from serving.batching.concatenation import Feeds
 from serving.batching.request_options import RequestOptions
 from serving.errors import InvalidRequestError, ServingError, UnavailableError
+from serving.models.brevity import Brevity
 from serving.models.image_decoder import ImageDecoder
 from serving.models.instance_pool import InstancePool
 from serving.models.interface_check import check_interface
@@ -64,6 +65,7 @@ class Servable:
         state: What it can do now.
         reason: Why it is unavailable, or why it was not replaced by what is on disk now.
         counts: What happened to it.
+        brevity: Which of its requests take a moment.
         interim: Whether it answers natively only until its engines are built.
     """
 
@@ -93,6 +95,7 @@ class Servable:
         self.state = State.LOADING
         self.reason = ""
         self.counts = counts
+        self.brevity = Brevity()
         self.interim = interim
         self._config = config.model_copy(update={"engine": "native"}) if interim else config
         self._on_loss = on_loss
@@ -225,6 +228,10 @@ class Servable:
         inputs = self.signature.inputs
         decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
         return {**feeds, **decoded}
+
+    def answers_at_once(self, size: int) -> bool:
+        """Return whether a request of so many bytes would wait for nothing and take a moment."""
+        return self.brevity.covers(size) and isinstance(self._runner, InstancePool) and self._runner.has_room
 
     def infer(
         self,

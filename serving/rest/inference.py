@@ -40,12 +40,13 @@ class RestExchange:
         answer: The response, once it is written.
     """
 
-    __slots__ = ("_body", "_formats", "answer", "id", "model_name", "model_version")
+    __slots__ = ("_body", "_formats", "answer", "id", "model_name", "model_version", "size")
 
     def __init__(self, model_name: str, model_version: str, body: Body) -> None:
         self.model_name = model_name
         self.model_version = model_version
         self.id = ""
+        self.size = 0
         self.answer: Answer | None = None
         self._body = body
         self._formats: OutputFormats | None = None

@@ -188,6 +188,19 @@ class InferenceService:
         """Serve a model no longer, see ``ModelRepository.unload``."""
         self._repository.unload(name)
 
+    def answers_at_once(self, name: str, version: str, size: int) -> bool:
+        """Return whether a request takes so little time that no thread should be woken for it.
+
+        Args:
+            name: Of its model, as the client has it.
+            version: Likewise.
+            size: Of its message, in bytes.
+        """
+        try:
+            return self._repository.find(name, version).answers_at_once(size)
+        except (InvalidRequestError, NotFoundError):
+            return True  # its answer is this error
+
     def infer(self, exchange: Exchange, context: RequestContext) -> None:
         """Answer an inference request: read it, run the model, write the response, and count how it ends.
 
@@ -217,6 +230,8 @@ class InferenceService:
             ended_ns = time.perf_counter_ns()
             durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - began_ns
             servable.counts.add_success(durations)
+            if durations.alone and exchange.size:
+                servable.brevity.note(exchange.size, durations.compute_infer + durations.compute_output)
             if trace is not None:
                 trace.add_phase("write", ran_ns, ended_ns)
         except BaseException as error:
