@@ -10,12 +10,12 @@ An exception that leaves a tag would end the serving thread and with it the port
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import grpc
 
-from serving.service.request_context import RequestContext
+from serving.grpc.call import Call
+from serving.grpc.unary_rpc import UnaryRpc
 
 try:
     from grpc import _server
@@ -57,17 +57,17 @@ def missing_parts(server: grpc.Server) -> list[str]:
 class DirectMethod:
     """Takes the calls of one method. It is the tag with which the next call is requested."""
 
-    def __init__(self, server: grpc.Server, method: str, take: Callable[[DirectCall, bytes], None]) -> None:
+    def __init__(self, server: grpc.Server, method: str, rpc: UnaryRpc) -> None:
         """Register the method; the server hasn't started yet, and has no handler of it.
 
         Args:
             server: One with no ``missing_parts``.
             method: ``/service/name``.
-            take: Gets each call with its request, in the serving thread, and has it answered.
+            rpc: Admits and takes its calls, in the serving thread.
         """
         self._state = server._state
         self._method = method
-        self._take = take
+        self._rpc = rpc
         self._state.server.register_method(self._method)
 
     def open(self) -> None:
@@ -86,9 +86,9 @@ class DirectMethod:
                     return self, ()
                 if state.stage is _server._ServerStage.STARTED:
                     self._request()
-                call = DirectCall(event, self._take)
+                call = DirectCall(event, self._rpc)
                 state.rpc_states.add(call)
-            call.read()
+            call.begin()
         except BaseException:
             logger.exception("A call could not be taken")
         return _NOTHING
@@ -99,22 +99,16 @@ class DirectMethod:
         state.due.add(self)
 
 
-class DirectCall(RequestContext):
-    """One call, from its arrival until gRPC lets go of it.
+class DirectCall(Call):
+    """A call that grpcio's Python layer knows nothing of, from its arrival until gRPC lets go of it."""
 
-    ``reply`` or ``fail`` ends it, from any thread; what comes after the first of them has no effect.
+    __slots__ = ("_call", "_due", "_ended", "_rpc", "_watched")
 
-    Attributes:
-        size: Bytes of its request.
-    """
-
-    __slots__ = ("_call", "_due", "_ended", "_take", "_watched", "size")
-
-    def __init__(self, event: Any, take: Callable[[DirectCall, bytes], None]) -> None:
-        super().__init__("", event.invocation_metadata)
-        self.size = 0
+    def __init__(self, event: Any, rpc: UnaryRpc) -> None:
+        super().__init__()
+        self._metadata = event.invocation_metadata
         self._call = event.call
-        self._take = take
+        self._rpc = rpc
         self._due = 1
         self._watched = self._ended = False
 
@@ -122,12 +116,13 @@ class DirectCall(RequestContext):
         """Return the client's address."""
         return str(self._call.peer().decode(errors="replace"))
 
-    def read(self) -> None:
-        """Wait for the request."""
-        self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
+    def begin(self) -> None:
+        """Wait for the request, if the caller may send one."""
+        if self._rpc.admit(self):
+            self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
 
     def watch(self) -> None:
-        """Call back when the client leaves, from now on. A call that is answered at once can do without."""
+        """Notice from now on when the client leaves."""
         self._due, self._watched = 2, True
         self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
 
@@ -155,8 +150,7 @@ class DirectCall(RequestContext):
             if message is None:
                 self.fail(grpc.StatusCode.CANCELLED, "the request never came")
             else:
-                self.size = len(message)
-                self._take(self, message)
+                self._rpc.take(self, message)
         except BaseException:
             logger.exception("A call ended without an answer")
             self.fail(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why")

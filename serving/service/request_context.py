@@ -47,6 +47,10 @@ class RequestContext:
         """Return what came with the request."""
         return self._metadata
 
+    def header(self, name: str) -> str:
+        """Return one value of what came with the request; empty if it isn't there."""
+        return next((str(value) for key, value in self.invocation_metadata() if key == name), "")
+
     def code(self) -> grpc.StatusCode | None:
         """Return the status with which the request failed; None if it didn't."""
         return self._code

@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 from benchmarks.attacks import http2
 from benchmarks.attacks.grpc_attacks import INFER, START, WHOLE
 from serving.grpc import direct
+from serving.service.inference_service import InferenceService
 from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
 from tests.serving.grpc.test_attacks import connected
 
@@ -53,7 +54,7 @@ def test_a_grpcio_without_a_part_of_it_serves_on_the_ordinary_path(
 
     assert infer(start_fake()) == [1]
 
-    assert f"Inference takes the ordinary path: this grpcio has no {owner}.gone" in caplog.text
+    assert f"RPCs take the ordinary path: this grpcio has no {owner}.gone" in caplog.text
 
 
 def test_requests_that_take_a_moment_run_in_the_serving_thread(start_fake: StartFake, fake: FakeExecutable) -> None:
@@ -84,11 +85,11 @@ def test_an_unexpected_error_is_the_answer_of_its_call_alone(
     running = start_fake()
     infer(running)
 
-    def fail(_message: bytes) -> None:
+    def fail(*_arguments: Any) -> None:
         raise SystemExit("broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr("serving.grpc.servicer.parse_infer", fail)
+        patch.setattr(InferenceService, "answers_at_once", fail)
         for _ in range(3):
             with pytest.raises(InferenceServerException) as caught:
                 infer(running)
