@@ -141,17 +141,19 @@ class DynamicBatcher:
         now_ns = time.perf_counter_ns()
         for late in [one for one in self._queue if one.is_late(now_ns)]:
             self._drop(late, QueueTimeoutError((now_ns - late.arrived_ns) / 1e6), RejectionReason.TIMEOUT)
-        times = [one.deadline_ns for one in self._queue if one.deadline_ns is not None]
+        work, times = None, []
         if self._queue and self._idle:
             more_expected = self._present < self._expected_concurrency
             decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
             if decision.count:
                 if more_expected and now_ns >= self._queue[0].arrived_ns + self._limits.max_delay_ns:
                     self._expected_concurrency = self._present  # those who were expected did not come
-                return self._take(decision.count)
-            times.append(decision.due_ns)
+                work = self._take(decision.count)
+            else:
+                times.append(decision.due_ns)
+        times += [one.deadline_ns for one in self._queue if one.deadline_ns is not None]
         self._pool.run_at(min(times, default=None), self._look)
-        return None
+        return work
 
     def _take(self, count: int) -> _Work:
         batch = self._queue[:count]
@@ -159,8 +161,8 @@ class DynamicBatcher:
         for one in batch:
             one.queued = False
         memory = self._idle.pop()
-        if self._queue:
-            self._pool.run(self._look)  # for another instance, or to be called when a request is late
+        if self._queue and self._idle:
+            self._pool.run(self._look)  # there may be a batch for another instance
         return _Work(batch, memory)
 
     def _execute(self, work: _Work) -> None:

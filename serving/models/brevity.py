@@ -27,7 +27,7 @@ class Brevity:
         return size <= self._most_bytes
 
     def note(self, size: int, spent_ns: int) -> None:
-        """Learn from a request that was answered, with the time of its run and its response."""
+        """Learn from a request that was answered, with the time that it held a thread."""
         if spent_ns > LONG_NS:
             if size <= self._most_bytes:
                 self._score += LONG_SCORE

@@ -80,7 +80,7 @@ class Inference:
             self._fail(error)
             return
         if durations.alone and self._exchange.size:
-            self._servable.brevity.note(self._exchange.size, durations.compute_infer + durations.compute_output)
+            self._servable.brevity.note(self._exchange.size, durations.total - durations.queue)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
         self._leave(None)
@@ -98,4 +98,6 @@ class Inference:
         self._servable.leave(self._exchange)
         if self._trace is not None:
             self._trace.end(self._exchange.id, self._servable.name, self._servable.version, self._durations)
-        self._done(error)
+        done = self._done
+        del self._done  # it leads to the call, which leads here while the client is watched
+        done(error)
