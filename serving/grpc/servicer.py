@@ -88,14 +88,14 @@ class GrpcServicer:
 
         def answer(request: Any, call: Call) -> None:
             call.watch()
-            pool.run(functools.partial(handler, request, call))
+            pool.run(lambda: _send(handler(request, call), call))
 
         return answer
 
     def _take(self, request: ModelInferRequest, call: Call) -> None:
         """Have an inference request answered: in this thread if that takes a moment."""
         if not self._pool.admits():
-            self._refuse(request, call)
+            _send(self._refuse(request, call), call)
         elif request is UNREADABLE:
             call.fail(*status_of(UnreadableMessageError(INFER_RPC), INFER_RPC))
         elif self._service.answers_at_once(request.model_name, request.model_version, call.size):
@@ -145,15 +145,27 @@ def _nothing() -> None:
     """End a request that is not counted as in flight."""
 
 
-def _answer_unary(rpc: str, method: Method, request: Any, call: Call) -> None:
+_Answer = bytes | tuple[grpc.StatusCode, str]
+"""A response, or code and details of a failure."""
+
+
+def _answer_unary(rpc: str, method: Method, request: Any, call: Call) -> _Answer:
     if request is UNREADABLE:
         raise UnreadableMessageError(rpc)
     with answering(call):
-        call.reply(method(request).SerializeToString())
+        return bytes(method(request).SerializeToString())
 
 
-def _fail(code: grpc.StatusCode, details: str, _request: Any, call: Call) -> None:
-    call.fail(code, details)
+def _fail(code: grpc.StatusCode, details: str, _request: Any, call: Call) -> _Answer:
+    call.set_code(code)
+    return code, details
+
+
+def _send(answer: _Answer, call: Call) -> None:
+    if isinstance(answer, bytes):
+        call.reply(answer)
+    else:
+        call.fail(*answer)
 
 
 def _raise(error: Exception, _request: Any, _context: Any) -> NoReturn:

@@ -19,7 +19,6 @@ from serving.batching.concatenation import Feeds
 from serving.batching.queued_request import Then
 from serving.batching.request_options import RequestOptions
 from serving.errors import ServingError, UnavailableError
-from serving.models.brevity import Brevity
 from serving.models.image_decoder import ImageDecoder
 from serving.models.instance_pool import InstancePool
 from serving.models.interface_check import check_interface
@@ -29,6 +28,7 @@ from serving.protocol.request_cache import RequestCache
 from serving.protocol.wire_signature import WireSignature, WireTensor
 from serving.schema.model import BatchingConfig, ModelConfig
 from serving.telemetry.request_stats import Durations, ModelCounts
+from serving.threads.brevity import Brevity
 from serving.threads.cpu_affinity import placed
 
 logger = logging.getLogger(__name__)

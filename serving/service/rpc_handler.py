@@ -64,22 +64,22 @@ def answer_inference(
         exchange: The request.
         context: Its client.
         reply: Sends the response, once it is written; from whatever thread.
-        fail: Sends code and details of an error instead, and notes the code in the context.
+        fail: Sends code and details of an error instead; the context has the code already.
     """
     started = time.perf_counter() if logs.logger.isEnabledFor(logging.DEBUG) else None
 
     def done(error: BaseException | None) -> None:
         before = logs.CURRENT_REQUEST.set(exchange)
         try:
-            if error is None:
-                try:
-                    reply()
-                except Exception as unexpected:
-                    error = unexpected
-            if error is not None:
-                fail(*status_of(error, rpc))
+            failure = status_of(error, rpc) if error is not None else None
+            if failure is not None:
+                context.set_code(failure[0])
             if started is not None:
                 logs.log_answer(rpc, context, started)
+            try:
+                fail(*failure) if failure is not None else reply()
+            except Exception as unexpected:
+                fail(*status_of(unexpected, rpc))
         finally:
             logs.CURRENT_REQUEST.reset(before)
 
