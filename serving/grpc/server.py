@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,10 +21,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 import protos
 from serving.errors import AddressError
 from serving.grpc import health
+from serving.grpc.auth_interceptor import AuthInterceptor
 from serving.grpc.codec import parser_of
 from serving.grpc.direct import DirectMethod, missing_parts
 from serving.grpc.servicer import GrpcServicer
-from serving.grpc.stream_checks import StreamChecks, StreamHandler
 from serving.grpc.streams import Streams
 from serving.grpc.unary_rpc import UnaryRpc
 from serving.schema.server import ServerConfig
@@ -35,7 +35,6 @@ from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messa
 
 logger = logging.getLogger(__name__)
 
-REFLECTION_RPC = "ServerReflectionInfo"
 REFLECTION_THREADS = 2
 HANDLER_THREADS = 64
 """Threads for calls that grpcio's Python layer handles: health watches, and on the ordinary path all unary calls but
@@ -76,7 +75,6 @@ class GrpcServer:
         self._health = health.HealthService()
         self._servicer = GrpcServicer(host)
         self._streams = Streams(self._servicer.accept_streamed, config.limits.streams)
-        self._checks = StreamChecks(host.authorizer) if host.authorizer.has_tokens else None
         self._direct: list[DirectMethod] = []
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, "reflection", host.cores.settle)
@@ -86,7 +84,11 @@ class GrpcServer:
             config.limits.max_requests + HANDLER_THREADS, "infer-handler", host.cores.settle
         )
         with host.cores.kept():  # gRPC starts threads here, too
-            self._server = grpc.server(self._handlers, options=channel_options(config, shares_port=self._shares_port))
+            self._server = grpc.server(
+                self._handlers,
+                interceptors=[AuthInterceptor(host.authorizer)] if host.authorizer.has_tokens else [],
+                options=channel_options(config, shares_port=self._shares_port),
+            )
         self._add_services()
         self.show_ready(False)
 
@@ -136,19 +138,20 @@ class GrpcServer:
         self._add_unary(inference, self._servicer.unary_rpcs())
         self._add_unary(health_service, {"Check": self._health.check_rpc()})
         self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
-        infer = _on(self._streams.pool, self._checked(STREAM_RPC, self._streams.handle, each=True))
-        stream = grpc.stream_stream_rpc_method_handler(infer, **codec(STREAM_RPC))
+        stream = grpc.stream_stream_rpc_method_handler(
+            _on(self._streams.pool, self._streams.handle), **codec(STREAM_RPC)
+        )
         self._server.add_registered_method_handlers(inference, {STREAM_RPC: stream})
         reflector = reflection.ReflectionServicer(
             (inference, health_service, reflection.SERVICE_NAME), pool=_described_files()
         )
         question = reflection_pb2.ServerReflectionRequest
         stream = grpc.stream_stream_rpc_method_handler(
-            _on(self._reflection, self._checked(REFLECTION_RPC, reflector.ServerReflectionInfo)),
+            _on(self._reflection, reflector.ServerReflectionInfo),
             request_deserializer=parser_of(question, instead=question()),
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
-        self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {REFLECTION_RPC: stream})
+        self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
     def _add_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:
         """Offer unary RPCs past grpcio's Python layer where that is possible."""
@@ -169,12 +172,6 @@ class GrpcServer:
             logger.warning("RPCs take the ordinary path: this grpcio has no %s", ", ".join(missing))
         return not missing
 
-    def _checked(self, rpc: str, handler: StreamHandler, *, each: bool = False) -> StreamHandler:
-        """Return the handler of a stream with checks of its caller, or also of each request."""
-        if self._checks is None:
-            return handler
-        return self._checks.watched(rpc, handler) if each else self._checks.authenticated(rpc, handler)
-
 
 def probe(host: str, port: int) -> None:
     """Open and close the port once: the operating system says why it can't be had, gRPC only prints a stack of lines.
@@ -192,7 +189,7 @@ def codec(name: str) -> dict[str, Any]:
     return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
-def _on(pool: ThreadPoolExecutor, handler: StreamHandler) -> StreamHandler:
+def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return the handler marked with the pool that grpcio is to run it in."""
     marked: Any = functools.partial(handler)
     marked.experimental_thread_pool = pool
