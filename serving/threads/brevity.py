@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from serving.threads.cpu_affinity import LONG_NS
-
+BRIEF_NS = 200_000
+"""The longest time that a request may hold the thread that all others come through, reading and writing included."""
 MAX_BYTES = 64 << 10
 """A longer message takes too long to read, whatever the model does with it."""
-LONG_SCORE, MAX_SCORE = 4, 12
-"""Points of a long run, and those at which runs are long: three in a row, or one of five."""
+LONG_SCORE, MAX_SCORE = 2, 12
+"""Points of a long request, and those at which requests count as long: six in a row, or more than a third."""
 
 
 class Brevity:
-    """Tells from the size of a message whether its model answers within ``LONG_NS``, as it did for such sizes before.
+    """Tells from the size of a message whether its model answers within ``BRIEF_NS``, as it did for such sizes before.
 
     Threads may note runs at the same time: a note that is lost makes no difference.
     """
@@ -28,7 +28,7 @@ class Brevity:
 
     def note(self, size: int, spent_ns: int) -> None:
         """Learn from a request that was answered, with the time that it held a thread."""
-        if spent_ns > LONG_NS:
+        if spent_ns > BRIEF_NS:
             if size <= self._most_bytes:
                 self._score += LONG_SCORE
                 if self._score >= MAX_SCORE:
