@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/protocol": set(),
     "serving/telemetry": set(),
     "serving/security": {"schema", "telemetry"},
-    "serving/batching": {"protocol", "schema", "telemetry"},
+    "serving/batching": {"protocol", "schema", "telemetry", "threads"},
     "serving/models": {"batching", "protocol", "schema", "telemetry", "threads"},
     "serving/config": {"models", "schema"},
     "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads"},

@@ -19,7 +19,7 @@ from serving.models.loader import engine_cache
 from serving.pages.served_explanation import Explanations
 from serving.rest.body import read_body
 from serving.rest.inference import RestInference, fail, peer_of, unless_gone
-from serving.rest.ops import NOT_STORED, OpsApp, run_in
+from serving.rest.ops import NOT_STORED, OpsApp
 from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from serving.schema.server import ServableConfig
 from serving.security.tokens import Grant
@@ -88,7 +88,9 @@ class HttpApp(OpsApp):
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, context = request.path_params, RequestContext(peer_of(request))
-            answered = run_in(pool, lambda: handler(method.request.read(names, body.unpacked()), context))
+            answered = asyncio.wrap_future(
+                pool.call(lambda: handler(method.request.read(names, body.unpacked()), context))
+            )
             return await unless_gone(asyncio.ensure_future(answered), request.receive, context.leave)
 
         return self.guarded(method.rpc, handle)
@@ -97,13 +99,13 @@ class HttpApp(OpsApp):
         return await self._inference.answer(request)  # type: ignore[return-value]  # an application, as responses are
 
     async def _show_status(self, _request: Request, grant: Grant) -> Response:
-        facts = await run_in(self.control, functools.partial(server_facts, self._service, grant))
+        facts = await asyncio.wrap_future(self.control.call(functools.partial(server_facts, self._service, grant)))
         return JSONResponse(facts, headers=NOT_STORED)
 
     async def _show_explanation(self, request: Request, _grant: Grant) -> Response:
         names = request.path_params
         servable = self._service.find(names["model"], names.get("version", ""))
-        page = await run_in(self._pools.loading, functools.partial(self._explain, servable))
+        page = await asyncio.wrap_future(self._pools.loading.call(functools.partial(self._explain, servable)))
         return HTMLResponse(page, headers=NOT_STORED)
 
 

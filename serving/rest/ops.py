@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
-from typing import TypeVar
 
 import prometheus_client
 from starlette.applications import Starlette
@@ -27,12 +25,12 @@ from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Grant
 from serving.service.status import status_of
 from serving.telemetry.prometheus import exposition
-from serving.threads.inference_pool import InferencePool
+from serving.threads.request_pool import RequestPool
 
 CONTROL_THREADS = 2
 NOT_STORED = {"Cache-Control": "no-store"}
 
-Result = TypeVar("Result")
+
 Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
@@ -55,7 +53,7 @@ class OpsApp:
         self,
         authorizer: Authorizer,
         *,
-        control: InferencePool | None = None,
+        control: RequestPool | None = None,
         registry: prometheus_client.CollectorRegistry,
         not_ready: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]],
@@ -69,7 +67,7 @@ class OpsApp:
             not_ready: Returns what the server waits for, one line a reason; nothing if it is ready.
             notes: Lines for /readyz about what should be mended.
         """
-        self.control = control or InferencePool(CONTROL_THREADS)
+        self.control = control or RequestPool(CONTROL_THREADS)
         self._authorizer = authorizer
         self._registry = registry
         self._not_ready = not_ready
@@ -119,7 +117,8 @@ class OpsApp:
 
     async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
         accept = request.headers.get("accept", "")
-        text, content_type = await run_in(self.control, functools.partial(exposition, self._registry, accept))
+        exposed = self.control.call(functools.partial(exposition, self._registry, accept))
+        text, content_type = await asyncio.wrap_future(exposed)
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
@@ -145,24 +144,6 @@ def only_probes(app: ASGIApp) -> ASGIApp:
         await _failed(error, scope["path"])(scope, receive, send)
 
     return answer
-
-
-async def run_in(pool: InferencePool, work: Callable[[], Result]) -> Result:
-    """Work in a thread of a pool."""
-    answer: Future[Result] = Future()
-    pool.submit(pool.begins(_fulfil), answer, work)
-    return await asyncio.wrap_future(answer)
-
-
-def _fulfil(answer: Future[Result], work: Callable[[], Result]) -> None:
-    if not answer.set_running_or_notify_cancel():  # the port closes, and waits no longer
-        return
-    try:
-        result = work()
-    except BaseException as error:
-        answer.set_exception(error)
-    else:
-        answer.set_result(result)
 
 
 async def _livez(_request: Request) -> Response:
