@@ -13,6 +13,23 @@ NanAnswer: TypeAlias = Literal["native", "engine"]
 
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
 
+RewriteName: TypeAlias = Literal[
+    "constant-if",
+    "common-subexpressions",
+    "branches",
+    "batch-norm",
+    "mish",
+    "hard-swish",
+    "hard-sigmoid",
+    "layer-norm",
+    "layer-norm-operator",
+    "channel-layer-norm",
+    "rms-norm",
+    "group-norm",
+    "gelu-tanh",
+    "tanh",
+]
+
 AUTO: Literal["auto"] = "auto"
 """Asks for the best engine here, or for the fastest precision inside the accuracy budget."""
 
@@ -33,6 +50,9 @@ ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
 
 TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 """GPUs that engines are built for where the library can choose, by compute capability: sm86 is 8.6."""
+
+REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
+"""Rules of ``partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
 ONLY_ON_THE_GPU = {
     "sm70": "V100",

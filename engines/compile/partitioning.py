@@ -177,7 +177,8 @@ def _typed(context: CompileContext) -> Graph:
         PartitionError: As ``partition_source``.
     """
     options = context.options
-    graph = cleaned(context.source.path, options.shapes, freeze=options.partition.freeze_initializers)
+    freeze, wishes = options.partition.freeze_initializers, context.wishes
+    graph = cleaned(context.source.path, options.shapes, freeze=freeze, wishes=wishes)
     return context.complete_natively(graph) if context.engine != NATIVE and lacks_types(graph) else graph
 
 
