@@ -18,9 +18,9 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.inputs.shape_profiles import sampled, sampled_at_points
 from engines.inputs.source import SourceModel
 from engines.onnxruntime.type_inference import shapes_by
-from partitioner import Graph, TensorSpec
+from partitioner import Graph, Partition, TensorSpec
 from partitioner.graph.view import specs
-from partitioner.passes.rewrites.apply import Wishes
+from partitioner.passes.rewrites.apply import Rewritten, Wishes, rewrites_inside
 from partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 NOBODY = "nobody"
@@ -79,6 +79,13 @@ class CompileContext:
         options = self.options
         exact = engine == NATIVE or options.precision.is_float32
         return Wishes(engine=engine, without=options.without_rewrites, exact=exact)
+
+    def rewrites_inside(self, partition: Partition) -> tuple[Rewritten, ...]:
+        """Return the rewrites that engines alone get."""
+        if self.engine == NATIVE:
+            return ()
+        segments = [{node.op for node in segment.nodes} for segment in partition.segments]
+        return rewrites_inside(partition.graph.model.graph, segments, self.wishes)
 
     def complete_natively(self, graph: Graph) -> Graph:
         """Complete the types and shapes of a graph: as ONNX Runtime infers them, and then as runs show them."""

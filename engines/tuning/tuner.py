@@ -20,6 +20,7 @@ from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import sha256_of_file
 from engines.backends.build_environment import measuring_environment
 from engines.build.context import CompileContext
+from engines.build.native_form import native_form
 from engines.build.options import Choice
 from engines.errors import BusyMachineError, EngineError, InvalidInputError
 from engines.onnxruntime.limits import native_version
@@ -145,6 +146,7 @@ class Tuner:
         return timing.Subject(
             compiled=path,
             source=self._context.source.path,
+            native=native_form(self._context, partition.graph).path,
             inputs=self._context.sampled_inputs(partition.graph),
             given=options.samples,
             threads=options.threads,

@@ -1,14 +1,14 @@
 """Activations in cheaper forms.
 
-Proofs. With e = exp(x) and σ(x) = 1 / (1 + exp(−x)):
+Proofs. With e = exp(x) and s(x) = 1 / (1 + exp(-x)):
 
-- ``mish``: softplus(x) = ln(1 + e), and tanh(ln t) = (t² − 1) / (t² + 1); with t = 1 + e and n = t² − 1 = e·(e + 2),
+- ``mish``: softplus(x) = ln(1 + e), and tanh(ln t) = (t² - 1) / (t² + 1); with t = 1 + e and n = t² - 1 = e·(e + 2),
   x·tanh(softplus(x)) = x·n / (n + 2). One exponential instead of three functions. x is clipped at 20 inside of e, where
-  n / (n + 2) is 1 in float32, and at −80, where e is next to nothing; n then stays finite, in float32 alone.
-- ``gelu-tanh``: (1 + tanh(u)) / 2 = σ(2u), for any u, so x·(1 + tanh(u)) / 2 = x·σ(2u).
-- ``tanh``: tanh(x) = 2·σ(2x) − 1. The error is that of float32 at 1, so small results lose digits.
+  n / (n + 2) is 1 in float32, and at -80, where e is next to nothing; n then stays finite, in float32 alone.
+- ``gelu-tanh``: (1 + tanh(u)) / 2 = s(2u), for any u, so x·(1 + tanh(u)) / 2 = x·s(2u).
+- ``tanh``: tanh(x) = 2·s(2x) - 1. The error is that of float32 at 1, so small results lose digits.
 - ``hard-swish``: x·clip(x + 3, 0, 6) / 6 = x·clip(x/6 + 1/2, 0, 1) is the definition of HardSwish, and
-  clip(x/6 + 1/2, 0, 1) that of HardSigmoid with α = 1/6 and β = 1/2 (operator specifications).
+  clip(x/6 + 1/2, 0, 1) that of HardSigmoid with alpha = 1/6 and beta = 1/2 (operator specifications).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _clips_at_six(found: Found) -> bool:
 
 def _gelu_operator(op: ir.Node) -> Found | None:
     """Return the operator Gelu that approximates by tanh."""
-    if op.op_type != "Gelu" or op.domain in ONNX_DOMAINS and op.attributes.get_string("approximate", "none") != "tanh":
+    if op.op_type != "Gelu" or op.attributes.get_string("approximate", "none") != "tanh":
         return None
     return find(op, (call("Gelu", X),))
 

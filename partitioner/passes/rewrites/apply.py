@@ -63,7 +63,7 @@ def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
     Returns:
         The places, also kept with the graph: ``rewrites_of``.
     """
-    rules = [rule for rule in RULES if wishes.takes(rule) and rule.helps(wishes.engine)]
+    rules = _rules(wishes)
     done = () if held_defaults(model.graph) else _apply(model, rules, wishes.engine)
     model.graph.meta[REWRITES] = done
     return done
@@ -94,13 +94,21 @@ def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
 def may_rewrite(model: ir.Model, wishes: Wishes) -> bool:
     """Return whether a model, cleaned or not, has the operators of a rule that pays for it."""
     held = {op.op_type for op in model.graph.all_nodes()} | {op.op_type for f in model.functions.values() for op in f}
-    rules = (rule for rule in RULES if wishes.takes(rule) and rule.helps(wishes.engine))
-    return any(needed <= held for rule in rules for needed in rule.needs)
+    return any(needed <= held for rule in _rules(wishes) for needed in rule.needs)
+
+
+def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
+    """Return whether a cleaned graph has a place of a rule that pays for it; the graph isn't changed."""
+    return any(next(rule.find(graph), None) is not None for rule in _rules(wishes))
 
 
 def rules_inside(op_types: Set[str], wishes: Wishes) -> list[str]:
     """Return the names of the rules that ``rewrite_segment`` may apply to a segment of these operators."""
     return [rule.name for rule in _rules_inside(wishes) if any(needed <= op_types for needed in rule.needs)]
+
+
+def _rules(wishes: Wishes) -> list[Rule]:
+    return [rule for rule in RULES if wishes.takes(rule) and rule.helps(wishes.engine)]
 
 
 def _rules_inside(wishes: Wishes) -> list[Rule]:

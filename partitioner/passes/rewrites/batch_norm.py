@@ -3,13 +3,13 @@
 Engines fold one that follows a convolution directly; that is left to them.
 
 Proof. BatchNormalization of constants is ``a·x + b`` for each channel, with ``a = scale / √(variance + ε)`` and
-``b = bias − a·mean`` (operator specification, inference form).
+``b = bias - a·mean`` (operator specification, inference form).
 
 - Behind: a convolution's result scaled by a and moved by b is the convolution with weights ``a[o]·W[o]`` and bias
   ``a·bias + b``. An average of elements of one channel, padding not counted, has weights that sum up to 1, so
   ``avg(a·x + b) = a·avg(x) + b``; so it is with interpolation, and with Concat of channels, part by part.
 - Before: a convolution without padding reads ``a·x + b`` everywhere, so it is the one with weights ``W[o, i]·a[i]`` and
-  bias ``bias[o] + Σ_i Σ_j W[o, i, j]·b[i]``. With padding, the zeros at the border would have to be ``−b/a``.
+  bias ``bias[o] + Σ_i Σ_j W[o, i, j]·b[i]``. With padding, the zeros at the border would have to be ``-b/a``.
 
 Weights are computed in float64 and rounded once.
 """
@@ -17,7 +17,6 @@ Weights are computed in float64 and rounded once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -81,7 +80,7 @@ def _into_next(op: ir.Node, affine: Affine) -> Place | None:
     def apply() -> None:
         writer = Writer((conv, op), "folded")
         wide = weights.astype(np.float64)
-        moved = np.einsum("oi...,i->o", wide, affine.offset) + _bias(conv, len(wide))
+        moved = wide.sum(axis=tuple(range(2, wide.ndim))) @ affine.offset + _bias(conv, len(wide))
         kernel = wide * _by_axis(affine.factor, 1, wide.ndim)
         constants = writer.constant(kernel), writer.constant(moved)
         writer.finish(writer.copy(conv, op.inputs[0], *constants))

@@ -3,13 +3,13 @@
 Networks that are trained with several branches a block are meant to be merged before they are used: Ding et al.,
 RepVGG: Making VGG-style ConvNets Great Again, 2021, section 3.3; Vasu et al., MobileOne, 2023, section 3.2.
 
-Proof. A convolution without bias is a sum over kernel positions, ``y[o, p] = Σ_j W[o, :, j] · x[:, s·p − P + D·j]``,
+Proof. A convolution without bias is a sum over kernel positions, ``y[o, p] = Σ_j W[o, :, j] · x[:, s·p - P + D·j]``,
 where x is 0 outside. It is linear in W, so:
 
 - BatchNormalization of constants is ``a·y + b`` for each channel (``batch_norm``): a scales W[o], and b is a bias.
-- A kernel with padding P' inside one with padding P ≥ P' stands P − P' positions further; zeros around it add nothing.
-  Their results have the same size where ``P + P_end − (K − 1)·D`` is the same, for the same stride.
-- The value itself is its convolution by a 1 × 1 identity, for stride 1.
+- A kernel with padding P' inside one with padding P ≥ P' stands P - P' positions further; zeros around it add nothing.
+  Their results have the same size where ``P + P_end - (K - 1)·D`` is the same, for the same stride.
+- The value itself is its convolution by a 1 x 1 identity, for stride 1.
 - Sums of convolutions that read the same positions are the convolution by the sum of the kernels and of the biases.
 
 Weights are added up in float64 and rounded once. The merged kernel is no larger than all branches together.
@@ -189,7 +189,7 @@ def _merged(branches: Sequence[_Branch]) -> _Kernel | None:
 
 def _joined_dilations(kernels: Sequence[_Kernel]) -> tuple[int, ...] | None:
     """Return the dilations of all kernels; None where they differ. Along one position, any will do."""
-    joined = []
+    joined: list[int] = []
     for axis in range(len(kernels[0].sizes)):
         found = {k.dilations[axis] for k in kernels if k.sizes[axis] > 1} or {1}
         if len(found) > 1:
@@ -234,9 +234,7 @@ def _identity(like: _Kernel, affine: Affine | None) -> _Kernel | None:
     weights[np.arange(channels), np.arange(channels) % width] = 1
     wide, moved = _normalized(weights, np.zeros(channels), affine)
     nothing = (0,) * axes
-    return dataclasses.replace(
-        like, weights=wide, bias=moved, begin=nothing, reach=nothing, dilations=(1,) * axes
-    )
+    return dataclasses.replace(like, weights=wide, bias=moved, begin=nothing, reach=nothing, dilations=(1,) * axes)
 
 
 def _normalized(weights: np.ndarray, bias: np.ndarray, affine: Affine | None) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """Equal nodes become one.
 
-Proof. Two nodes of the same operator, version and attributes that read the same values, in the same order, make the same
-results, unless they draw random numbers (``RANDOM_OPS``) or belong to a domain whose operators nobody here knows. So the
-readers of the second may read the first one's results. A result that leaves the graph keeps its node.
+Proof. Two nodes of the same operator, version and attributes that read the same values, in the same order, make the
+same results, unless they draw random numbers (``RANDOM_OPS``) or belong to a domain whose operators nobody here knows.
+So the readers of the second may read the first one's results. A result that leaves the graph keeps its node.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ An output of the graph keeps its name: an Identity makes it where the branch's o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,7 +28,7 @@ def find_constant_branches(graph: ir.Graph) -> Iterator[Place]:
             continue
         branch = op.attributes["then_branch" if np.all(condition) else "else_branch"].as_graph()
         pending[:0] = list(branch)
-        yield Place((op,), lambda op=op, branch=branch: _inline(graph, op, branch))
+        yield Place((op,), functools.partial(_inline, graph, op, branch))
 
 
 def _inline(graph: ir.Graph, op: ir.Node, branch: ir.Graph) -> None:
@@ -46,11 +47,11 @@ def _inline(graph: ir.Graph, op: ir.Node, branch: ir.Graph) -> None:
     for node in nodes:
         for value in node.outputs:
             _name_apart(value, prefix, taken)
-    names = [node.name for node in graph]
+    names = {node.name for node in graph if node.name}
     for node in nodes:
         node.name = f"{prefix}/{node.name}" if node.name in names else node.name
     graph.insert_before(op, nodes)
-    made = [ir.node("Identity", [value], name=f"{prefix}/{index}") for index, value in enumerate(results)]
+    made = [ir.node("Identity", [value]) for value in results]
     for node, result in zip(made, op.outputs, strict=True):
         node.outputs[0].type, node.outputs[0].shape = result.type, result.shape
     ir.convenience.replace_nodes_and_values(graph, op, [op], made, op.outputs, [node.outputs[0] for node in made])

@@ -1,6 +1,6 @@
 """Normalizations that exporters spell out, in the forms that engines take as one operator.
 
-Proofs. Let m be the mean over some axes, d = x − m, and v the mean of d²:
+Proofs. Let m be the mean over some axes, d = x - m, and v the mean of d²:
 
 - d·d and Pow(d, 2) are the same number; so are d·(1/√(v + ε)) and d/√(v + ε), but for one rounding.
 - LayerNormalization over the last axes is d/√(v + ε)·scale + bias with both of the shape of these axes (operator

@@ -124,9 +124,8 @@ def _fits(pattern: Pattern, value: ir.Value | None, found: Found) -> Iterator[Fo
         number = number_in(value)
         if number is not None and math.isclose(number, pattern.value, rel_tol=NUMBER_TOLERANCE):
             yield found
-    elif isinstance(pattern, Any) or is_constant(value):
-        if found.values.get(pattern.name, value) is value:
-            yield Found({**found.values, pattern.name: value}, found.nodes)
+    elif (isinstance(pattern, Any) or is_constant(value)) and found.values.get(pattern.name, value) is value:
+        yield Found({**found.values, pattern.name: value}, found.nodes)
 
 
 def _fits_call(pattern: Call, value: ir.Value, found: Found) -> Iterator[Found]:

@@ -50,7 +50,7 @@ class Writer:
         name = f"{self._prefix}_constant_{self._constants}"
         self._constants += 1
         tensor = ir.tensor(np.ascontiguousarray(array, dtype.numpy()).reshape(array.shape), name=name)
-        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
+        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
         self._graph.register_initializer(value)
         return value
 

@@ -1,15 +1,14 @@
 """The table of rules: for which engine each pays.
 
 A gain is the time of the old nodes over that of the new ones, measured on a CPU with AVX2: of the nodes alone, and
-between two convolutions or products of matrices. 1 is no difference. Where an engine has no gain, the rule isn't applied
-for it: it loses there, or nobody has measured it. Graphics processors weren't there to measure: their gains of 1 stand
-where the new form is known to be no slower, and safe in float16.
+between two convolutions or products of matrices. 1 is no difference. Where an engine has no gain, the rule isn't
+applied for it: it loses there, or nobody has measured it. Graphics processors weren't there to measure: their gains of
+1 stand where the new form computes no more, and is safe in float16.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import onnx_ir as ir
@@ -104,7 +103,7 @@ def _ops(*alternatives: str) -> tuple[frozenset[str], ...]:
 
 
 EQUAL = Gain()
-EVERYWHERE = {engine: EQUAL for engine in (NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX)}
+EVERYWHERE = dict.fromkeys((NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX), EQUAL)
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -197,7 +196,7 @@ RULES: tuple[Rule, ...] = (
         in_float16=False,
     ),
 )
-"""In order. Rules that a measurement shows to lose everywhere aren't written: merging convolutions or products that read
-the same value, SiLU to one operator, GroupNormalization in ONNX Runtime."""
+"""In order. Rules that a measurement shows to lose aren't written: merging convolutions or products that read the same
+value, SiLU to one operator, GroupNormalization in ONNX Runtime."""
 
 NAMES: tuple[str, ...] = tuple(rule.name for rule in RULES)
