@@ -19,6 +19,7 @@ class Plan:
         rounds: Turns of each setting.
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
+        without_rewrites: Equal rewrites to leave out.
     """
 
     precisions: Sequence[str]
@@ -29,6 +30,7 @@ class Plan:
     rounds: int
     layers: bool = False
     tune: bool = False
+    without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
@@ -54,6 +55,9 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
+ALL_REWRITES = "all"
+"""Stands for all of them where a user leaves them out."""
+
 ONLY_ON_THE_GPU = {
     "sm70": "V100",
     "sm72": "Jetson Xavier",
@@ -74,6 +78,16 @@ RANGES_SUFFIX = ".json"
 
 ALLOWANCES = ("data-dependent", "narrow-double")
 """Values of ``partitioner.Allowance``, which can't be imported without its libraries."""
+
+
+def left_out(names: Collection[str] | None) -> tuple[str, ...]:
+    """Return the equal rewrites that values of ``--no-optimize`` leave out."""
+    return REWRITE_NAMES if ALL_REWRITES in (names or ()) else tuple(names or ())
+
+
+def rewrite_problem(name: object) -> str | None:
+    """Return the reason for which there is no such rewrite, with those that there are; None if there is one."""
+    return None if name in REWRITE_NAMES else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
 
 
 def target_problem(name: str) -> str | None:

@@ -16,11 +16,13 @@ from rich.table import Table
 from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
+from engines.backends.names import left_out
 from engines.runtime.reference_nodes import count_operators
 from partitioner import Allowance, PartitionOptions, ReasonCode, Report
 from partitioner.cut.segments import Segment
 from partitioner.cut.what_if import FrozenWhatIf
 from partitioner.model.garbage import without_collections
+from partitioner.passes.rewrites.apply import Rewritten
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
 from serving.cli.progress_bar import showing_progress
 from serving.pages.explain_page import render_page
@@ -101,6 +103,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
         all_engines=getattr(arguments, "all_engines", False),
         shapes=shapes_from(arguments),
         build=BuildOptions(tensorrt=TensorRtOptions(targets=arguments.target)),
+        without_rewrites=left_out(arguments.no_optimize),
     )
 
 
@@ -125,6 +128,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"Labelled by {report.labelled_by}", markup=False)
     if report.compiled_before is not None:
         console.print(BUILT if report.compiled_before else NOT_BUILT, markup=False)
+    if report.rewrites:
+        console.print(f"Rewritten: {'; '.join(map(_rewritten, report.rewrites))}.", markup=False)
     referred = [node.op_type for node in report.native if node.code == ReasonCode.NO_KERNEL]
     if referred:
         console.print(
@@ -146,6 +151,12 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_what_if(report))
     if report.what_if_frozen:
         console.print(_frozen(report.what_if_frozen, len(report.segments)), markup=False)
+
+
+def _rewritten(one: Rewritten) -> str:
+    gains = sorted({round(one.gain.alone, 2), round(one.gain.in_context, 2)} - {1.0})
+    faster = f" ({' to '.join(f'{gain:g}' for gain in gains)} x there)" if gains else ""
+    return f"{one.rule} in {_count(len(one.nodes), 'place')}{', in engines alone' if one.inside else ''}{faster}"
 
 
 def _print_rest(console: Console, number: int) -> None:

@@ -9,7 +9,16 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field, PositiveInt
 
-from engines.backends.names import AskedPrecision, EngineName, NanAnswer, PrecisionName, TargetName, target_problem
+from engines.backends.names import (
+    AskedPrecision,
+    EngineName,
+    NanAnswer,
+    PrecisionName,
+    RewriteName,
+    TargetName,
+    rewrite_problem,
+    target_problem,
+)
 from engines.backends.shape_range import ShapeRange
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
@@ -25,6 +34,14 @@ def _check_target(name: object) -> object:
     return name
 
 
+def _check_rewrite(name: object) -> object:
+    """Name the rewrites that there are."""
+    if problem := rewrite_problem(name):
+        raise ValueError(problem)
+    return name
+
+
+Rewrite = Annotated[RewriteName, pydantic.BeforeValidator(_check_rewrite)]
 Target = Annotated[TargetName, pydantic.BeforeValidator(_check_target)]
 
 
@@ -239,6 +256,8 @@ class ModelConfig(Section):
     """Measure for up to 10 s when the model is compiled, and keep engines that make it faster; without, estimate."""
     tune: bool = False
     """Measure longer, and more choices of engines."""
+    optimize: dict[Rewrite, bool] = Field(default_factory=dict)
+    """Equal rewrites of the graph, by name: false leaves one out. `trtnode explain` names those that it would get."""
     nan: NanAnswer = "native"
     """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN."""
     partition: PartitionConfig = PartitionConfig()
