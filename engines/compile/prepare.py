@@ -18,14 +18,12 @@ from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import write_model
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.artifact.trust import Trust
-from engines.backends.build_options import BuildOptions
 from engines.backends.names import NATIVE
 from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
 from engines.errors import EngineError, OutputFileError, ProcessStartError
-from engines.precision.options import PrecisionOptions
 from engines.runtime.executor import Executable, open_executable
 from engines.runtime.reference_nodes import OpenReference, evaluate_here
 from engines.tuning.precision_stage import check_engine
@@ -250,7 +248,14 @@ def _differs(compiled: CompiledModel) -> bool:
 
 def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> CompiledModel | None:
     """Compile a model that runs natively where rewrites may make it faster; else None."""
-    options = dataclasses.replace(options, engine=NATIVE, precision=PrecisionOptions(), build=BuildOptions())
+    options = CompileOptions(
+        engine=NATIVE,
+        partition=options.partition,
+        samples=options.samples,
+        shapes=options.shapes,
+        reference=options.reference,
+        without_rewrites=options.without_rewrites,
+    )
     if not may_rewrite(model, Wishes(engine=NATIVE, without=options.without_rewrites)):
         return None
     try:
