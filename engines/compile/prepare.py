@@ -24,6 +24,7 @@ from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
 from engines.errors import EngineError, OutputFileError, ProcessStartError
+from engines.inputs.source import cleaned
 from engines.runtime.executor import Executable, open_executable
 from engines.runtime.reference_nodes import OpenReference, evaluate_here
 from engines.tuning.precision_stage import check_engine
@@ -34,7 +35,7 @@ from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
 from partitioner.passes.clean_up import freeze_initializers
 from partitioner.passes.computed_sizes import check_computed_sizes
-from partitioner.passes.rewrites.apply import Wishes, may_rewrite
+from partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +118,14 @@ class PreparedModel:
         compiled: The compiled file; None where the model's own file is opened.
         use_engines: False if all nodes run natively.
         freeze: True if initializers that are inputs are constants.
+        rewritten: True if all nodes run natively, and the compiled file holds some in other forms.
         facts: Of the executable's description: what the files don't say.
     """
 
     compiled: pathlib.Path | None
     use_engines: bool
     freeze: bool
+    rewritten: bool
     facts: dict[str, Any]
 
 
@@ -153,6 +156,7 @@ def prepare_file(
         compiled=file,
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         freeze=options.partition.freeze_initializers,
+        rewritten=file is not None and compiled is not None and compiled.rewritten,
         facts={**facts, "asked": executable.description["precision"]["asked"]},
     )
 
@@ -187,7 +191,7 @@ def open_prepared(
         freeze_initializers(model)
     executable = open_executable(
         model,
-        path,
+        file if prepared.rewritten else path,
         folder=file.parent,
         threads=threads,
         shares_cores=shares_cores,
@@ -256,9 +260,10 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
         reference=options.reference,
         without_rewrites=options.without_rewrites,
     )
-    if not may_rewrite(model, Wishes(engine=NATIVE, without=options.without_rewrites)):
-        return None
+    wishes = Wishes(engine=NATIVE, without=options.without_rewrites)
     try:
+        if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
+            return None
         compiled = _compile(path, options, None)
     except (EngineError, PartitionError) as error:
         logger.debug("%s runs natively as it is: %s", path, error)

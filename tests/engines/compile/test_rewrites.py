@@ -10,6 +10,7 @@ import pytest
 
 from engines import CompileOptions, Worker, compile_model, load_executable, partition_model, prepare_model
 from engines.backends.names import REWRITE_NAMES
+from engines.compile.prepare import open_prepared, prepare_file
 from workshop import Workshop
 
 SIDE = 12
@@ -84,6 +85,18 @@ def test_a_model_served_natively_gains_too(source: pathlib.Path) -> None:
 
     expected = load_executable(source).run(request())["y"]
     assert [one["rule"] for one in executable.description["report"]["rewrites"]] == ["branches", "mish"]
+    np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    options = CompileOptions(engine="native")
+
+    prepared = prepare_file(source, options, None, tmp_path, threads=None, shares_cores=True)
+
+    executable = open_prepared(source, prepared, None)
+    expected = load_executable(source).run(request())["y"]
+    assert prepared.rewritten
+    assert executable.description["native_nodes"] == 9
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
 
 
