@@ -20,11 +20,11 @@ from engines.build import jobs
 from engines.build.built_partition import BuiltPartition
 from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
-from engines.build.native_form import NativeForm, native_form
 from engines.compile.last_resort import native_reference_nodes, reference_nodes, with_reference_labels
 from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
+from engines.tuning.native_form import NativeForm, native_form
 from engines.tuning.precision_search import effective_precision
 from partitioner import Partition, PartitionOptions, Report, embed_engines
 from partitioner.model import protobuf_walk

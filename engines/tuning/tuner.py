@@ -20,7 +20,6 @@ from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import sha256_of_file
 from engines.backends.build_environment import measuring_environment
 from engines.build.context import CompileContext
-from engines.build.native_form import native_form
 from engines.build.options import Choice
 from engines.errors import BusyMachineError, EngineError, InvalidInputError
 from engines.onnxruntime.limits import native_version
@@ -36,6 +35,7 @@ from engines.tuning.candidates import (
     gaining,
     list_candidates,
 )
+from engines.tuning.native_form import native_form
 from partitioner import Partition, ReasonCode, Segment, Verdict
 
 logger = logging.getLogger(__name__)
