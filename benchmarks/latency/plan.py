@@ -22,6 +22,7 @@ class Plan:
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
         nan: As ``--nan``; None leaves it to the default.
+        without_rewrites: Equal rewrites to leave out.
     """
 
     precisions: Sequence[str]
@@ -33,6 +34,7 @@ class Plan:
     layers: bool = False
     tune: bool = False
     nan: NanAnswer | None = None
+    without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:

@@ -24,7 +24,7 @@ class CompiledModel:
     """Outcome of a compilation.
 
     Attributes:
-        model: With TrtNodes; the source itself where every node runs natively.
+        model: With TrtNodes; the source itself, or rewritten, where every node runs natively.
         report: The place of each node, and the reason.
         engine: Name of the backend, or ``native``.
         precision_effective: The precision that the engines compute in.
@@ -34,6 +34,7 @@ class CompiledModel:
         engines_stripped: Number of engines without weights, which take those of the nodes that they replace.
         native_fallback: True if ONNX Runtime runs the model where an engine can't, with ``reference_nodes`` or without.
         reference_nodes: Operators of nodes that neither ONNX Runtime nor an engine has a kernel for.
+        rewritten: True if every node runs natively, and some were rewritten to run faster.
     """
 
     model: onnx.ModelProto
@@ -46,6 +47,7 @@ class CompiledModel:
     engines_stripped: int = 0
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
+    rewritten: bool = False
 
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
@@ -12,6 +13,23 @@ AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 NanAnswer: TypeAlias = Literal["native", "engine"]
 
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
+
+RewriteName: TypeAlias = Literal[
+    "constant-if",
+    "common-subexpressions",
+    "branches",
+    "batch-norm",
+    "mish",
+    "hard-swish",
+    "hard-sigmoid",
+    "layer-norm",
+    "layer-norm-operator",
+    "channel-layer-norm",
+    "rms-norm",
+    "group-norm",
+    "gelu-tanh",
+    "tanh",
+]
 
 AUTO: Literal["auto"] = "auto"
 """Asks for the best engine here, or for the fastest precision inside the accuracy budget."""
@@ -34,6 +52,12 @@ ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
 TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 """GPUs that engines are built for where the library can choose, by compute capability: sm86 is 8.6."""
 
+REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
+"""Rules of ``partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
+
+ALL_REWRITES = "all"
+"""Stands for all of them where a user leaves them out."""
+
 ONLY_ON_THE_GPU = {
     "sm70": "V100",
     "sm72": "Jetson Xavier",
@@ -54,6 +78,16 @@ RANGES_SUFFIX = ".json"
 
 ALLOWANCES = ("data-dependent", "narrow-double")
 """Values of ``partitioner.Allowance``, which can't be imported without its libraries."""
+
+
+def left_out(names: Collection[str] | None) -> tuple[str, ...]:
+    """Return the equal rewrites that values of ``--no-optimize`` leave out."""
+    return REWRITE_NAMES if ALL_REWRITES in (names or ()) else tuple(names or ())
+
+
+def rewrite_problem(name: object) -> str | None:
+    """Return the reason for which there is no such rewrite, with those that there are; None if there is one."""
+    return None if name in REWRITE_NAMES else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
 
 
 def target_problem(name: str) -> str | None:

@@ -25,6 +25,7 @@ from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
 from engines.compile.prepared import PreparedModel
 from engines.errors import EngineError, OutputFileError, ProcessStartError
+from engines.inputs.source import cleaned
 from engines.runtime.executor import Executable, open_executable
 from engines.runtime.reference_nodes import OpenReference, evaluate_here
 from engines.tuning.precision_stage import check_engine
@@ -35,6 +36,7 @@ from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
 from partitioner.passes.clean_up import freeze_initializers
 from partitioner.passes.computed_sizes import check_computed_sizes
+from partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +138,7 @@ def prepare_file(
         compiled=file,
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         freeze=options.partition.freeze_initializers,
+        rewritten=file is not None and compiled is not None and compiled.rewritten,
         facts={**facts, "asked": executable.description["precision"]["asked"]},
     )
 
@@ -180,11 +183,45 @@ def _prepare(
         return _open_compiled(model, path, options, cache, open_model)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
-    compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
-    used = compiled if compiled is not None and (compiled.engine != NATIVE or compiled.reference_nodes) else None
-    executable = open_model(view_model(used.model, path) if used else model)
+    compiled = _compile(path, options, cache) if engine != NATIVE and not idle else _native(path, model, options)
+    used = compiled if compiled is not None and _differs(compiled) else None
+    executable = _open_rewritten(used, path, open_model) if used and used.rewritten else None
+    executable = executable or open_model(view_model(used.model, path) if used else model)
     executable.description["precision"]["asked"] = options.precision.asked
     return _described(executable, model, compiled), used
+
+
+def _differs(compiled: CompiledModel) -> bool:
+    """Return whether a compiled model is another one than its source."""
+    return compiled.engine != NATIVE or bool(compiled.reference_nodes) or compiled.rewritten
+
+
+def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> CompiledModel | None:
+    """Compile a model that runs natively where rewrites may make it faster; else None."""
+    options = CompileOptions(
+        engine=NATIVE,
+        partition=options.partition,
+        samples=options.samples,
+        shapes=options.shapes,
+        reference=options.reference,
+        without_rewrites=options.without_rewrites,
+    )
+    wishes = Wishes(engine=NATIVE, without=options.without_rewrites)
+    try:
+        if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
+            return None
+        compiled = _compile(path, options, None)
+    except (EngineError, PartitionError) as error:
+        logger.debug("%s runs natively as it is: %s", path, error)
+        return None
+    return compiled if compiled is not None and compiled.rewritten else None
+
+
+def _open_rewritten(compiled: CompiledModel, path: pathlib.Path, open_model: OpenModel) -> Executable | None:
+    """Open a model that runs natively in another form; None where there is no room to write it."""
+    with TemporaryFolder() as folder:
+        file = _saved(compiled, folder / path.name)
+        return None if file is None else open_model(load_model(file), native=file, folder=folder)
 
 
 def _checked(path: pathlib.Path) -> ir.Model:

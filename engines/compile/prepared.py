@@ -29,12 +29,14 @@ class PreparedModel:
         compiled: The compiled file; None where the model's own file is opened.
         use_engines: False if all nodes run natively.
         freeze: True if initializers that are inputs are constants.
+        rewritten: True if all nodes run natively, and the compiled file holds some in other forms.
         facts: Of the executable's description: what the files don't say.
     """
 
     compiled: pathlib.Path | None
     use_engines: bool
     freeze: bool
+    rewritten: bool
     facts: dict[str, Any]
 
 
@@ -59,7 +61,7 @@ def open_prepared(
         freeze_initializers(model)
     executable = open_executable(
         model,
-        path,
+        file if prepared.rewritten else path,
         folder=file.parent,
         threads=threads,
         shares_cores=shares_cores,

@@ -65,6 +65,7 @@ class Subject:
     Attributes:
         compiled: The model with the engines of all segments.
         source: The model that it was compiled from.
+        native: The file that runs without engines.
         inputs: The model's inputs.
         given: The user's own inputs, if any.
         threads: Threads of each engine and session.
@@ -73,6 +74,7 @@ class Subject:
 
     compiled: pathlib.Path
     source: pathlib.Path
+    native: pathlib.Path
     inputs: Sequence[TensorSpec]
     given: pathlib.Path | None
     threads: int | None
@@ -182,7 +184,7 @@ def measure_engines(
 
 
 def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
-    path = subject.compiled if segments else subject.source
+    path = subject.compiled if segments else subject.native
     return open_executable(
         load_model(path),
         path,

@@ -15,7 +15,7 @@ from engines.backends.names import (
     TARGET_NAMES,
     target_problem,
 )
-from serving.cli.command import Command, lazy, number, positive
+from serving.cli.command import Command, add_optimize_option, lazy, number, positive
 
 CACHE_HELP = "default: $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode"
 
@@ -44,6 +44,7 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     """Add what a user can say about where nodes run."""
     group = parser.add_argument_group("partition options")
     group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="native builds no engine; default: auto")
+    add_optimize_option(group)
     group.add_argument("--native-ops", type=_names, default=(), metavar="A,B", help="operators that run natively")
     group.add_argument(
         "--native-nodes", action="append", default=[], metavar="GLOB", help="nodes that run natively; may be repeated"

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from engines.backends.names import ALL_REWRITES, rewrite_problem
 from partitioner import ModelFileError
 from partitioner.lazy_names import on_first_call
 
@@ -35,6 +36,25 @@ def add_common_options(parser: argparse.ArgumentParser, *, default: object = arg
     """Add what every command takes. With the default, options in front of the command are not overwritten."""
     parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks, and log at level debug")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help="lowest level to log (on stderr)")
+
+
+def add_optimize_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--no-optimize[=NAME]``, which ``engines.backends.names.left_out`` reads."""
+    parser.add_argument(
+        "--no-optimize",
+        action="append",
+        nargs="?",
+        const=ALL_REWRITES,
+        type=_rewrite,
+        metavar="NAME",
+        help="leave the graph without this equal rewrite, or without any; explain names them; may be repeated",
+    )
+
+
+def _rewrite(name: str) -> str:
+    if name != ALL_REWRITES and (problem := rewrite_problem(name)):
+        raise argparse.ArgumentTypeError(f"{name!r} {problem}. To leave out all, write the option behind MODEL")
+    return name
 
 
 def positive(text: str) -> int:

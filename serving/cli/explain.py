@@ -13,6 +13,7 @@ from rich.console import Console
 from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
+from engines.backends.names import left_out
 from partitioner import Allowance, PartitionOptions
 from partitioner.lazy_names import on_first_call
 from partitioner.model.garbage import without_collections
@@ -83,4 +84,5 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
         all_engines=getattr(arguments, "all_engines", False),
         shapes=shapes_from(arguments),
         build=BuildOptions(tensorrt=TensorRtOptions(targets=arguments.target)),
+        without_rewrites=left_out(arguments.no_optimize),
     )

@@ -17,6 +17,7 @@ from partitioner import ReasonCode, Report
 from partitioner.cut.report import NativeNode
 from partitioner.cut.segments import Segment
 from partitioner.cut.what_if import FrozenWhatIf, WhatIf
+from partitioner.passes.rewrites.apply import Rewritten
 from partitioner.wording import counted
 from serving.cli.verdict import crossing_specs, is_sized, milliseconds, verdict_of
 
@@ -69,6 +70,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"Labelled by {report.labelled_by}", markup=False)
     if report.compiled_before is not None:
         console.print(BUILT if report.compiled_before else NOT_BUILT, markup=False)
+    if report.rewrites:
+        console.print(f"Rewritten: {'; '.join(map(_rewritten, report.rewrites))}.", markup=False)
     referred = [node.op_type for node in report.native if node.code == ReasonCode.NO_KERNEL]
     if referred:
         console.print(
@@ -90,6 +93,12 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_what_if(changes, len(report.segments)))
     if report.what_if_frozen:
         console.print(_frozen(report.what_if_frozen, len(report.segments)), markup=False)
+
+
+def _rewritten(one: Rewritten) -> str:
+    gains = sorted({round(one.gain.alone, 2), round(one.gain.in_context, 2)} - {1.0})
+    faster = f" ({' to '.join(f'{gain:g}' for gain in gains)} x there)" if gains else ""
+    return f"{one.rule} in {counted(len(one.nodes), 'place')}{', in engines alone' if one.inside else ''}{faster}"
 
 
 def _print_rest(console: Console, number: int) -> None:

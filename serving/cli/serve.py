@@ -7,7 +7,7 @@ import pathlib
 
 from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
 from partitioner.lazy_names import on_first_call
-from serving.cli.command import Command, lazy
+from serving.cli.command import Command, add_optimize_option, lazy
 from serving.threads.grpc_event_engine import read_sockets_directly
 
 LAST_PORT = 65535
@@ -29,6 +29,7 @@ def _configure_serve(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--name", metavar="N", help="its name in requests; default: of the file's name")
     one.add_argument("--engine", choices=ENGINE_NAMES, help="native builds no engine; default: auto")
     one.add_argument("--precision", choices=ASKED_PRECISIONS, help="what engines compute in; default: fp32")
+    add_optimize_option(one)
     one.add_argument("--calibration", metavar="DATA", help="for int8: samples of its inputs, or a ranges.json")
 
 
