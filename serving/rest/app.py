@@ -88,10 +88,8 @@ class HttpApp(OpsApp):
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, context = request.path_params, RequestContext(peer_of(request))
-            answered = asyncio.wrap_future(
-                pool.call(lambda: handler(method.request.read(names, body.unpacked()), context))
-            )
-            return await unless_gone(asyncio.ensure_future(answered), request.receive, context.leave)
+            answered = pool.call(lambda: handler(method.request.read(names, body.unpacked()), context))
+            return await unless_gone(asyncio.wrap_future(answered), request.receive, context.leave)
 
         return self.guarded(method.rpc, handle)
 

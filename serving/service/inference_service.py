@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
