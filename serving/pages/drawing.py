@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 import onnx_ir as ir
 
@@ -24,7 +24,7 @@ MOST_ENDS = 60
 """More inputs or outputs of the graph share a vertex."""
 
 MOST_LINES, MOST_GROUP_LINES = 60, 12
-"""The number of lines that a vertex may have on a side, node by node and by groups; of more, the shortest is drawn."""
+"""The number of lines that a vertex may have on a side, node by node and by groups."""
 
 TITLE_COLUMN, SUBTITLE_COLUMN, PADDING = 7.9, 6.7, 22.0
 """Pixels of a character in the two lines of a vertex, set in a monospaced font, and around them."""
@@ -247,14 +247,20 @@ def _edges(
     return {edge: tuple(values) for edge, values in sorted(flows.items(), key=lambda item: item[0])}
 
 
-def _crowded(edges: Iterable[tuple[int, int]], most: int) -> set[tuple[int, int]]:
-    """Return the edges that would hide the picture: all but the shortest where a vertex has too many on a side."""
+def _crowded(edges: Collection[tuple[int, int]], most: int) -> set[tuple[int, int]]:
+    """Return the edges that would hide the picture: those of vertices that have too many on a side.
+
+    The edge from the nearest vertex stays, so that each vertex that reads something has an edge.
+    """
+    nearest: dict[int, int] = {}
+    for source, target in edges:
+        nearest[target] = max(source, nearest.get(target, source))
     sides: dict[tuple[int, int], list[tuple[int, int]]] = collections.defaultdict(list)
     for edge in edges:
         for side, vertex in enumerate(edge):
             sides[side, vertex].append(edge)
-    lines = (sorted(found, key=lambda edge: edge[1] - edge[0]) for found in sides.values() if len(found) > most)
-    return {edge for found in lines for edge in found[1:]}
+    crowded = {edge for found in sides.values() if len(found) > most for edge in found}
+    return {(source, target) for source, target in crowded if nearest[target] != source}
 
 
 def _path(route: Sequence[Point]) -> str:
