@@ -79,7 +79,7 @@ class InstancePool:
             outcome = error
         ended_ns = time.perf_counter_ns()
         self._let_next_run()
-        durations.alone = True
+        durations.alone, durations.waited = True, bool(leaving)
         durations.queue = started_ns - request.arrived_ns
         durations.compute_infer = ended_ns - started_ns
         if execution is not None:

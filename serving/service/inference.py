@@ -30,7 +30,7 @@ class Inference:
     """A request that has entered its model, and leaves it whatever happens."""
 
     __slots__ = (
-        "_began_ns", "_cache", "_done", "_durations", "_exchange", "_request", "_servable", "_trace",
+        "_began_ns", "_busy_ns", "_cache", "_done", "_durations", "_exchange", "_request", "_servable", "_trace",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Inference:
         self._done = done
         self._durations = Durations(traced=trace is not None)
         self._began_ns = time.perf_counter_ns()
+        self._busy_ns = time.thread_time_ns() if exchange.size else 0
         self._request: ParsedRequest
 
     def begin(self, context: RequestContext, memory: SharedMemory, pool: RequestPool) -> None:
@@ -80,8 +81,9 @@ class Inference:
         except BaseException as error:
             self._fail(error)
             return
-        if durations.alone and self._exchange.size:
-            self._servable.brevity.note(self._exchange.size, durations.total - durations.queue)
+        if durations.alone and not durations.waited and self._exchange.size:
+            busy_ns = time.thread_time_ns() - self._busy_ns
+            self._servable.brevity.note(self._exchange.size, durations.total, busy_ns)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
         self._leave(None)

@@ -57,6 +57,8 @@ class Durations:
     compute_output: int = 0
     alone: bool = False
     """True if the request had an execution of its own, without batching."""
+    waited: bool = False
+    """True if such a request waited for an instance."""
     traced: bool = False
     """True if the request is traced, which takes the times of its execution."""
     execution: Execution | None = None

@@ -6,8 +6,9 @@ BRIEF_NS = 200_000
 """The longest time that a request may hold the thread that all others come through, reading and writing included."""
 MAX_BYTES = 64 << 10
 """A longer message takes too long to read, whatever the model does with it."""
-LONG_SCORE, MAX_SCORE = 2, 12
-"""Points of a long request, and those at which requests count as long: six in a row, or more than a third."""
+BUSY, SLOW, BRIEF, MOST = 24, 3, 9, 72
+"""Points of a request: for each ``BRIEF_NS`` that its thread was busy, or if only the clock on the wall says that it
+took long, as on a crowded machine; those that a brief one takes back; and those at which requests count as long."""
 
 
 class Brevity:
@@ -26,14 +27,19 @@ class Brevity:
         """Return whether the model answers a message of so many bytes in a moment."""
         return size <= self._most_bytes
 
-    def note(self, size: int, spent_ns: int) -> None:
-        """Learn from a request that was answered, with the time that it held a thread."""
-        if spent_ns > BRIEF_NS:
-            if size <= self._most_bytes:
-                self._score += LONG_SCORE
-                if self._score >= MAX_SCORE:
-                    self._most_bytes = size - 1
-        elif self._score:
-            self._score -= 1
-        elif self._most_bytes < size <= MAX_BYTES:
-            self._most_bytes = size
+    def note(self, size: int, wall_ns: int, cpu_ns: int) -> None:
+        """Learn from a request that was answered without a wait.
+
+        Args:
+            size: Of its message, in bytes.
+            wall_ns: The time that it took.
+            cpu_ns: The time that its thread was busy.
+        """
+        if wall_ns <= BRIEF_NS:
+            if not self._score and self._most_bytes < size <= MAX_BYTES:
+                self._most_bytes = size
+            self._score = max(0, self._score - BRIEF)
+        elif size <= self._most_bytes:
+            self._score = min(MOST, self._score + (BUSY * (cpu_ns // BRIEF_NS) or SLOW))
+            if self._score == MOST:
+                self._most_bytes = size - 1
