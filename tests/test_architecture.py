@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines/inputs": {"backends"},
     "engines/onnxruntime": {"artifact", "backends"},
     "engines/openvino": {"artifact", "backends"},
+    "engines/sparse": {"artifact", "backends", "onnxruntime"},
     "engines/cuda": {"backends"},
     "engines/tensorrt/labelling": set(),
     "engines/tensorrt": {"artifact", "backends", "cuda", "tensorrt/labelling"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
-LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
+LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
 EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]

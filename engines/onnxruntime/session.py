@@ -46,6 +46,7 @@ class NativeSession:
         unfused: bool = False,
         exact: bool = True,
         profile_to: pathlib.Path | None = None,
+        operators: pathlib.Path | None = None,
         name: str = "model",
     ) -> None:
         """Load a model.
@@ -58,6 +59,7 @@ class NativeSession:
             unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
             profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
+            operators: A library of custom operators that the model may use.
             name: For messages.
 
         Raises:
@@ -70,7 +72,8 @@ class NativeSession:
         problems: list[Exception] = []
         for setting in exact_settings(unfused=unfused) if exact else ({},):
             try:
-                session = _open(source, {**options, **setting}, threads, optimize=optimize, profile_to=profile_to)
+                settings = {**options, **setting}
+                session = _open(source, settings, threads, optimize=optimize, profile_to=profile_to, operators=operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
                 problems.append(error)
@@ -139,6 +142,7 @@ def _open(
     *,
     optimize: bool,
     profile_to: pathlib.Path | None,
+    operators: pathlib.Path | None,
 ) -> Any:
     """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
     options = onnxruntime.SessionOptions()
@@ -151,6 +155,8 @@ def _open(
         options.add_session_config_entry(key, value)
     if profile_to is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
+    if operators is not None:
+        options.register_custom_ops_library(str(operators))
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 

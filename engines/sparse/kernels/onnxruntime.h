@@ -43,6 +43,7 @@ enum { INPUT_REQUIRED = 0, INPUT_OPTIONAL = 1 };
 #define GET_OUTPUT(api) ((Status * (*)(KernelContext *, size_t, const int64_t *, size_t, Value **))(api)[91])
 #define RELEASE_STATUS(api) ((void (*)(Status *))(api)[93])
 #define RELEASE_SHAPE_INFO(api) ((void (*)(ShapeInfo *))(api)[99])
+#define GET_CONSTANT(api) ((Status * (*)(const KernelInfo *, size_t, int *, const Value **))(api)[249])
 #define PARALLEL_FOR(api) \
     ((Status * (*)(const KernelContext *, void (*)(void *, size_t), size_t, size_t, void *))(api)[274])
 

@@ -59,31 +59,14 @@ static Status *read_attributes(const KernelInfo *info, Kernel *kernel) {
     return kernel->is_conv ? read_conv(info, kernel) : NULL;
 }
 
-static Status *create(const Kernel *kind, const KernelInfo *info, void **made) {
-    Kernel *kernel = malloc(sizeof *kernel);
-    if (!kernel) return CREATE_STATUS(api)(FAIL, "out of memory");
-    *kernel = *kind;
-    kernel->kernels = best_kernels();
-    Status *failed = read_attributes(info, kernel);
-    if (failed)
-        free(kernel);
-    else
-        *made = kernel;
-    return failed;
-}
-
 typedef struct {
     const void *data;
     int64_t sizes[8];
     size_t rank, count;
 } Tensor;
 
-static Status *read_tensor(const KernelContext *context, size_t index, Tensor *tensor) {
-    const Value *value = NULL;
+static Status *read_tensor(const Value *value, Tensor *tensor) {
     ShapeInfo *shape = NULL;
-    memset(tensor, 0, sizeof *tensor);
-    TRY(GET_INPUT(api)(context, index, &value));
-    if (!value) return NULL;
     TRY(GET_SHAPE_INFO(api)(value, &shape));
     Status *failed = GET_RANK(api)(shape, &tensor->rank);
     if (!failed && tensor->rank > 8) failed = CREATE_STATUS(api)(INVALID_ARGUMENT, "a tensor has more than 8 axes");
@@ -109,16 +92,38 @@ static int fits(const Sparse *matrix, const Tensor *values, const Tensor *places
     return places->count == 0 || most < matrix->columns;
 }
 
-static Status *read_matrix(const KernelContext *context, Sparse *matrix) {
-    Tensor values, places, starts, bias;
-    TRY(read_tensor(context, 1, &values));
-    TRY(read_tensor(context, 2, &places));
-    TRY(read_tensor(context, 3, &starts));
-    TRY(read_tensor(context, 4, &bias));
-    matrix->values = values.data, matrix->places = places.data, matrix->starts = starts.data, matrix->bias = bias.data;
-    if (!fits(matrix, &values, &places, &starts, &bias))
+/* The weights are read once, and must not change: they are initializers, which live as long as the session. */
+static Status *read_constant(const KernelInfo *info, size_t index, Tensor *tensor) {
+    const Value *value = NULL;
+    int is_constant = 0;
+    memset(tensor, 0, sizeof *tensor);
+    TRY(GET_CONSTANT(api)(info, index, &is_constant, &value));
+    return is_constant && value ? read_tensor(value, tensor) : NULL;
+}
+
+static Status *read_matrix(const KernelInfo *info, Sparse *matrix) {
+    enum { VALUES, PLACES, STARTS, BIAS, TENSORS };
+    Tensor tensors[TENSORS];
+    for (size_t i = 0; i < TENSORS; i++) TRY(read_constant(info, i + 1, &tensors[i]));
+    matrix->values = tensors[VALUES].data, matrix->places = tensors[PLACES].data;
+    matrix->starts = tensors[STARTS].data, matrix->bias = tensors[BIAS].data;
+    if (!matrix->starts || !fits(matrix, &tensors[VALUES], &tensors[PLACES], &tensors[STARTS], &tensors[BIAS]))
         return CREATE_STATUS(api)(INVALID_ARGUMENT, "the tensors of a sparse matrix don't fit each other");
     return NULL;
+}
+
+static Status *create(const Kernel *kind, const KernelInfo *info, void **made) {
+    Kernel *kernel = malloc(sizeof *kernel);
+    if (!kernel) return CREATE_STATUS(api)(FAIL, "out of memory");
+    *kernel = *kind;
+    kernel->kernels = best_kernels();
+    Status *failed = read_attributes(info, kernel);
+    if (!failed) failed = read_matrix(info, &kernel->matrix);
+    if (failed)
+        free(kernel);
+    else
+        *made = kernel;
+    return failed;
 }
 
 /* One product, cut into items: each computes some block rows of one tile. */
@@ -213,9 +218,10 @@ static Status *compute_matmul(const Kernel *kernel, KernelContext *context, Work
 static Status *compute(void *made, KernelContext *context) {
     const Kernel *kernel = made;
     Work work = {.kernels = kernel->kernels, .matrix = kernel->matrix, .source = kernel->source};
+    const Value *value = NULL;
     Tensor x;
-    TRY(read_tensor(context, 0, &x));
-    TRY(read_matrix(context, &work.matrix));
+    TRY(GET_INPUT(api)(context, 0, &value));
+    TRY(read_tensor(value, &x));
     return (kernel->is_conv ? compute_conv : compute_matmul)(kernel, context, &work, &x);
 }
 
