@@ -19,6 +19,9 @@ AUTO: Literal["auto"] = "auto"
 NATIVE: Literal["native"] = "native"
 """Asks for no engine at all."""
 
+SPARSE: Literal["sparse"] = "sparse"
+"""Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
+
 LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
 """Engine libraries in the order in which ``auto`` tries them, the best first."""
 

@@ -73,7 +73,9 @@ class NativeSession:
         for setting in exact_settings(unfused=unfused) if exact else ({},):
             try:
                 settings = {**options, **setting}
-                session = _open(source, settings, threads, optimize=optimize, profile_to=profile_to, operators=operators)
+                session = _open(
+                    source, settings, threads, optimize=optimize, profile_to=profile_to, operators=operators
+                )
                 break
             except Exception as error:  # the binding has a class of its own for each status code
                 problems.append(error)

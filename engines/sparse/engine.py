@@ -12,9 +12,7 @@ from partitioner import TensorSpec
 class SparseEngine:
     """Runs of a session on buffers. Engines that were forked share the session."""
 
-    def __init__(
-        self, session: NativeSession, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
-    ) -> None:
+    def __init__(self, session: NativeSession, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self._session = session
@@ -25,9 +23,9 @@ class SparseEngine:
     def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
         """Bind the session to buffers. The same ones again cost nothing."""
         feeds = {spec.name: buffer for spec, buffer in zip(self.inputs, inputs, strict=True)}
-        if outputs is self._outputs and all(feeds[name] is buffer for name, buffer in self._feeds.items()):
-            if self._feeds:
-                return
+        bound = bool(self._feeds) and all(feeds[name] is buffer for name, buffer in self._feeds.items())
+        if bound and outputs is self._outputs:
+            return
         self._feeds, self._outputs = feeds, outputs
         if outputs is not None:
             results = {spec.name: buffer for spec, buffer in zip(self.outputs, outputs, strict=True)}

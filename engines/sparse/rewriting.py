@@ -106,10 +106,10 @@ def _followers(
     """Return the nodes that go along: the Add of a constant bias behind MatMul, and an activation."""
     followers: list[onnx.NodeProto] = []
     value = layer.node.output[0]
-    if layer.node.op_type == "MatMul" and (add := _only_reader(value, readers)) is not None:
-        if add.op_type == "Add" and _added_bias(add, value, layer, constants) is not None:
-            followers.append(add)
-            value = add.output[0]
+    add = _only_reader(value, readers) if layer.node.op_type == "MatMul" else None
+    if add is not None and add.op_type == "Add" and _added_bias(add, value, layer, constants) is not None:
+        followers.append(add)
+        value = add.output[0]
     activation = _only_reader(value, readers)
     if activation is not None and _clip_range(activation, value, constants) is not None:
         followers.append(activation)
@@ -137,13 +137,12 @@ def _sparse_node(
         [value],
         name=layer.node.name,
         domain=DOMAIN,
-        rows=weights.rows,
-        columns=weights.columns,
-        block=block,
-        low=low,
-        high=high,
-        **(_geometry(layer.node, constants) if is_conv else {}),
     )
+    sizes = {"rows": weights.rows, "columns": weights.columns, "block": block}
+    attributes: dict[str, int | float] = {**sizes, "low": low, "high": high}
+    if is_conv:
+        attributes |= _geometry(layer.node, constants)
+    node.attribute.extend(helper.make_attribute(name, attribute) for name, attribute in attributes.items())
     return node, tensors
 
 
@@ -195,9 +194,7 @@ def _clip_range(
     return (low, high) if math.isfinite(low) and math.isfinite(high) and low <= high else None
 
 
-def _only_reader(
-    value: str, readers: Mapping[str, Sequence[onnx.NodeProto | None]]
-) -> onnx.NodeProto | None:
+def _only_reader(value: str, readers: Mapping[str, Sequence[onnx.NodeProto | None]]) -> onnx.NodeProto | None:
     found = readers[value]
     return found[0] if len(found) == 1 else None
 

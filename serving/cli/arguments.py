@@ -44,6 +44,12 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     """Add what a user can say about where nodes run."""
     group = parser.add_argument_group("partition options")
     group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="native builds no engine; default: auto")
+    group.add_argument(
+        "--sparse-weights",
+        choices=("auto", "off"),
+        default="auto",
+        help="auto weighs an engine that leaves zeros of weights out; default: auto",
+    )
     group.add_argument("--native-ops", type=_names, default=(), metavar="A,B", help="operators that run natively")
     group.add_argument(
         "--native-nodes", action="append", default=[], metavar="GLOB", help="nodes that run natively; may be repeated"

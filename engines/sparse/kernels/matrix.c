@@ -12,7 +12,7 @@
 #undef LANES
 #undef NAME
 
-static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, multiply_row_plain};
+static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, copy_lines_plain, multiply_row_plain};
 
 #if defined(__x86_64__)
 
@@ -34,8 +34,8 @@ static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, multiply_row_plai
 #undef NAME
 #pragma GCC pop_options
 
-static const Kernels AVX2 = {"AVX2", 8, 3, multiply_avx2, multiply_row_avx2};
-static const Kernels AVX512 = {"AVX-512", 16, 3, multiply_avx512, multiply_row_avx512};
+static const Kernels AVX2 = {"AVX2", 8, 3, multiply_avx2, copy_lines_avx2, multiply_row_avx2};
+static const Kernels AVX512 = {"AVX-512", 16, 3, multiply_avx512, copy_lines_avx512, multiply_row_avx512};
 
 /* TRTNODE_SPARSE_ISA holds the kernels to lesser instructions, for tests. */
 const Kernels *best_kernels(void) {

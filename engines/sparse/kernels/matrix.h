@@ -27,11 +27,12 @@ typedef struct {
 #define MAX_WIDTH 48
 #define MAX_BLOCK 8
 
-/* How many columns a tile has, and the function that computes it, for the best instructions that this processor has. */
+/* How many columns a tile has, and the functions that fill and compute it, for the best instructions of this processor. */
 typedef struct {
     const char *name;
     size_t lanes, vectors; /* floats of a vector register; a tile is as wide as at most so many vectors */
     void (*multiply)(const Sparse *, const Tile *);
+    void (*copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used);
     void (*multiply_row)(const Sparse *, const float *x, float *out, size_t first, size_t last);
 } Kernels;
 

@@ -9,7 +9,7 @@
 #include "panel.h"
 
 #define DOMAIN_NAME "trtnode.sparse"
-#define LEAST_ITEMS 8 /* pieces of work that a run is cut into where it can be, for threads to share */
+#define LEAST_ITEMS 4 /* pieces of work that a run is cut into where it can be, for threads to share */
 
 static Api api;
 
@@ -152,7 +152,7 @@ static void compute_item(void *data, size_t item) {
         work->out_of_memory = 1;
         return;
     }
-    fill_panel(&work->source, panel, tile.width, begin, tile.used);
+    fill_panel(work->kernels, &work->source, panel, tile.width, begin, tile.used);
     tile.panel = panel, tile.row_step = work->row_step, tile.column_step = work->column_step;
     tile.out = work->out + begin * work->column_step;
     work->kernels->multiply(&work->matrix, &tile);

@@ -2,13 +2,14 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void fill_from_rows(const Source *source, float *panel, size_t width, size_t begin, size_t used) {
     for (size_t n = 0; n < used; n++) {
         const float *row = source->x + (begin + n) * source->columns;
         for (size_t k = 0; k < source->columns; k++) panel[k * width + n] = row[k];
     }
+    for (size_t k = 0; k < source->columns; k++)
+        for (size_t n = used; n < width; n++) panel[k * width + n] = 0;
 }
 
 static int is_pointwise(const Source *s) {
@@ -35,17 +36,18 @@ static void fill_from_image(const Source *source, float *panel, size_t width, si
     for (size_t k = 0; k < source->columns; k++) {
         const float *channel = source->x + k / positions * pixels;
         float *line = panel + k * width;
-        if (is_pointwise(source))
-            memcpy(line, channel + begin, used * sizeof *line);
-        else
-            fill_line(source, channel, k % positions / source->kernel[1], k % source->kernel[1], line, begin, used);
+        fill_line(source, channel, k % positions / source->kernel[1], k % source->kernel[1], line, begin, used);
+        for (size_t n = used; n < width; n++) line[n] = 0;
     }
 }
 
-void fill_panel(const Source *source, float *panel, size_t width, size_t begin, size_t used) {
-    (source->is_rows ? fill_from_rows : fill_from_image)(source, panel, width, begin, used);
-    if (used < width)
-        for (size_t k = 0; k < source->columns; k++) memset(panel + k * width + used, 0, (width - used) * sizeof *panel);
+void fill_panel(const Kernels *kernels, const Source *source, float *panel, size_t width, size_t begin, size_t used) {
+    if (source->is_rows)
+        fill_from_rows(source, panel, width, begin, used);
+    else if (is_pointwise(source))
+        kernels->copy_lines(source->x + begin, source->outputs, source->columns, panel, width, used);
+    else
+        fill_from_image(source, panel, width, begin, used);
 }
 
 typedef struct {

@@ -13,7 +13,7 @@ typedef struct {
 } Source;
 
 /* Fills panel[k × width + n] from column `begin` + n of the source, for n < used; the rest is zero. */
-void fill_panel(const Source *source, float *panel, size_t width, size_t begin, size_t used);
+void fill_panel(const Kernels *kernels, const Source *source, float *panel, size_t width, size_t begin, size_t used);
 
 /* Memory of this thread for `count` floats, aligned to a cache line; it is freed when the thread ends. NULL if none. */
 float *thread_memory(size_t count);

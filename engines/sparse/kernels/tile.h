@@ -1,13 +1,19 @@
 /* One instruction set's kernels. Defined before: LANES, and NAME(x) that makes a name of its own. */
 
 typedef float NAME(Vector) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t NAME(Mask) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 static inline NAME(Vector) NAME(spread)(float value) { return (NAME(Vector)){0} + value; }
 
-/* Element by element, which compilers turn into two instructions; NaN compares false, and stays. */
+static inline NAME(Vector) NAME(select)(NAME(Mask) mask, NAME(Vector) yes, NAME(Vector) no) {
+    return (NAME(Vector))((mask & (NAME(Mask))yes) | (~mask & (NAME(Mask))no));
+}
+
+/* NaN compares false, and stays. */
 static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) {
-    for (int i = 0; i < LANES; i++) sums[i] = sums[i] < low ? low : sums[i] > high ? high : sums[i];
-    return sums;
+    NAME(Vector) least = NAME(spread)(low), most = NAME(spread)(high);
+    sums = NAME(select)(sums < least, least, sums);
+    return NAME(select)(sums > most, most, sums);
 }
 
 static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
@@ -28,16 +34,15 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
 #define BLOCK_OF_FOUR(VECTORS)                                                                                       \
     static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {      \
         const size_t block = matrix->block, row = block_row * block + offset;                                        \
-        NAME(Vector) sums[4][VECTORS];                                                                               \
+        NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                                   \
         for (int i = 0; i < 4; i++)                                                                                  \
             for (int v = 0; v < VECTORS; v++) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);   \
         for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                        \
-            const float *x = tile->panel + matrix->places[j] * (VECTORS * LANES);                                    \
+            const float *line = tile->panel + matrix->places[j] * (VECTORS * LANES);                                 \
             const float *w = matrix->values + j * block + offset;                                                    \
-            for (int v = 0; v < VECTORS; v++) {                                                                      \
-                NAME(Vector) loaded = *(const NAME(Vector) *)(x + v * LANES);                                        \
-                for (int i = 0; i < 4; i++) sums[i][v] += w[i] * loaded;                                             \
-            }                                                                                                        \
+            for (int v = 0; v < VECTORS; v++) x[v] = *(const NAME(Vector) *)(line + v * LANES);                      \
+            for (int i = 0; i < 4; i++)                                                                              \
+                for (int v = 0; v < VECTORS; v++) sums[i][v] += NAME(spread)(w[i]) * x[v];                           \
         }                                                                                                            \
         for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                            \
     }
@@ -63,7 +68,7 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
         NAME(store)(matrix, tile, row, sums[0], VECTORS);                                                            \
     }
 
-#define WIDTH(VECTORS)                                                                                               \
+#define WIDTH(VECTORS)                                                                                                \
     BLOCK_OF_FOUR(VECTORS)                                                                                           \
     SINGLE_ROW(VECTORS)                                                                                              \
     static void NAME(multiply_##VECTORS)(const Sparse *matrix, const Tile *tile) {                                   \
@@ -82,6 +87,15 @@ WIDTH(3)
 static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
     void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3)};
     by_width[tile->width / LANES - 1](matrix, tile);
+}
+
+/* Copies lines that are so many floats apart side by side. */
+static void NAME(copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used) {
+    for (size_t k = 0; k < lines; k++, x += step, panel += width)
+        if (used == width)
+            for (size_t n = 0; n < width; n += LANES) *(NAME(Vector) *)(panel + n) = *(const NAME(Vector) *)(x + n);
+        else
+            for (size_t n = 0; n < width; n++) panel[n] = n < used ? x[n] : 0;
 }
 
 /* A single column: four products of a block at a time, or one. */
