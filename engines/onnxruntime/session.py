@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
 from engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
 from engines.onnxruntime.installation import warn_of_overlay
@@ -135,6 +136,24 @@ class NativeSession:
     def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
         """Bind this session to fixed buffers, among which are all its inputs and outputs."""
         return BoundSession(self._session, self._raw, buffers)
+
+
+def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as ONNX Runtime simplifies it: constants folded, BatchNormalization merged, ONNX's operators only.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    with TemporaryFolder() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(folder / "basic.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the binding has a class of its own for each status code
+            raise ModelLoadError("model", clean_message(error)) from error
+        return onnx.load(folder / "basic.onnx")
 
 
 def _open(

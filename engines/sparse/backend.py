@@ -12,7 +12,7 @@ from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Origin, PrecisionSupport
 from engines.errors import BuildError, EngineError, EngineRejectedError
 from engines.onnxruntime.limits import native_version
-from engines.onnxruntime.session import NativeSession, runs_as_array
+from engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
 from engines.sparse.engine import SparseEngine
 from engines.sparse.library import LIBRARY, VERSION, instructions, missing_reason
 from engines.sparse.rewriting import with_sparse_layers
@@ -92,8 +92,8 @@ class SparseBackend:
         Raises:
             BuildError: ONNX Runtime refuses the model.
         """
-        rewritten, _ = with_sparse_layers(onnx.load(model))
         try:
+            rewritten, _ = with_sparse_layers(with_basic_optimizations(onnx.load(model)))
             NativeSession(rewritten, threads=1, operators=LIBRARY, name="a segment")
         except EngineError as error:
             raise BuildError(str(error)) from error

@@ -31,11 +31,13 @@ class Layer:
     Attributes:
         node: Conv, Gemm or MatMul.
         matrix: Its weights as [outputs, inputs of each].
+        transposed: True if the file holds them as [inputs, outputs].
         bias: ``float32[outputs]``, or None.
     """
 
     node: onnx.NodeProto
     matrix: np.ndarray
+    transposed: bool
     bias: np.ndarray | None
 
 
@@ -88,16 +90,18 @@ def _layer(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], rank
         matrix = weights.reshape(weights.shape[0], -1) if usable and weights.ndim == 4 else None
     elif node.op_type == "Gemm":
         usable = attributes.get("transA", 0) == 0 and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1
-        matrix = (weights if attributes.get("transB", 0) else weights.T) if usable else None
+        matrix = weights if usable else None
     else:
-        matrix = weights.T if weights.ndim == 2 and ranks.get(node.input[0], 0) > 1 else None
+        matrix = weights if weights.ndim == 2 and ranks.get(node.input[0], 0) > 1 else None
     if matrix is None:
         return None
+    transposed = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB", 0))
+    matrix = matrix.T if transposed else matrix
     if bias is not None:
         if bias.size not in (1, matrix.shape[0]) or (bias.ndim and bias.shape[-1] != bias.size):
             return None
         bias = np.broadcast_to(bias.reshape(-1), matrix.shape[:1])
-    return Layer(node=node, matrix=matrix, bias=bias)
+    return Layer(node=node, matrix=matrix, transposed=transposed, bias=bias)
 
 
 def _followers(
