@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
 
-LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
+LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
 EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
@@ -36,6 +36,9 @@ AUTO: Literal["auto"] = "auto"
 
 NATIVE: Literal["native"] = "native"
 """Asks for no engine at all."""
+
+SPARSE: Literal["sparse"] = "sparse"
+"""Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
 
 LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
 """Engine libraries in the order in which ``auto`` tries them, the best first."""

@@ -21,6 +21,7 @@ BACKENDS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("engines.onnxruntime.backend:OnnxRuntimeBackend",),
     "openvino": ("engines.openvino.backend:OpenVinoBackend",),
     "reference": ("engines.backends.reference:ReferenceBackend",),
+    "sparse": ("engines.sparse.backend:SparseBackend",),
     "tensorrt": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT"),
     "tensorrt-rtx": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT_RTX"),
 }

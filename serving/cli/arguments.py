@@ -45,6 +45,12 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("partition options")
     group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="native builds no engine; default: auto")
     add_optimize_option(group)
+    group.add_argument(
+        "--sparse-weights",
+        choices=("auto", "off"),
+        default="auto",
+        help="auto weighs an engine that leaves zeros of weights out; default: auto",
+    )
     group.add_argument("--native-ops", type=_names, default=(), metavar="A,B", help="operators that run natively")
     group.add_argument(
         "--native-nodes", action="append", default=[], metavar="GLOB", help="nodes that run natively; may be repeated"

@@ -82,6 +82,7 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
         measure=not getattr(arguments, "no_measure", False),
         tune=getattr(arguments, "tune", False),
         all_engines=getattr(arguments, "all_engines", False),
+        sparse_weights=arguments.sparse_weights == "auto",
         shapes=shapes_from(arguments),
         build=BuildOptions(tensorrt=TensorRtOptions(targets=arguments.target)),
         without_rewrites=left_out(arguments.no_optimize),
