@@ -23,6 +23,7 @@ from engines.compile.last_resort import native_reference_nodes, reference_nodes,
 from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
+from engines.tuning.memory_plan import plan_memory
 from engines.tuning.precision_search import effective_precision
 from partitioner import Partition, Report, embed_engines
 from partitioner.model import protobuf_walk
@@ -46,8 +47,10 @@ def embed(
     nodes = reference_nodes(context, built.partition.graph) if context.options.reference else {}
     partition = with_reference_labels(built.partition, nodes)
     report = partition.report(model=source.origin.name, engine=context.engine)
-    report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked)
     engines = built.engines.values()
+    engine_bytes = sum(engine.path.stat().st_size for engine in engines)
+    memory = plan_memory(partition, engine_bytes=engine_bytes)
+    report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked, memory=memory)
     model = built.embed()
     if context.unchecked and context.options.shapes:
         profiles = json.dumps([profile_as_json(profile) for profile in context.options.shapes])
@@ -59,7 +62,7 @@ def embed(
         precision_effective=effective_precision(engines),
         engines_built=built_now,
         engines_cached=sum(engine.cached for engine in engines),
-        engine_bytes=sum(engine.path.stat().st_size for engine in engines),
+        engine_bytes=engine_bytes,
         engines_stripped=sum(Envelope.from_json(e.envelope, e.key).is_stripped for e in engines),
         native_fallback=source.runs_natively or bool(nodes),
         reference_nodes=tuple(node.op_type for node in native_reference_nodes(partition, nodes)),
@@ -88,6 +91,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
     model = embed_engines(graph, (), {}) if nodes else _as_it_is(context)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
+    report = dataclasses.replace(report, memory=plan_memory(partition, engine_bytes=0))
     return CompiledModel(
         model=_stamped(model, source, report, nodes),
         report=report,

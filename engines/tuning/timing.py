@@ -69,6 +69,7 @@ class Subject:
         given: The user's own inputs, if any.
         threads: Threads of each engine and session.
         shares_cores: True if other models will compute on the same cores.
+        memory_pattern: As of ``NativeSession``.
     """
 
     compiled: pathlib.Path
@@ -77,6 +78,7 @@ class Subject:
     given: pathlib.Path | None
     threads: int | None
     shares_cores: bool
+    memory_pattern: bool
 
 
 def measure_segments(
@@ -189,6 +191,7 @@ def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
         folder=path.parent,
         threads=subject.threads,
         shares_cores=subject.shares_cores,
+        memory_pattern=subject.memory_pattern,
         only=segments,
     )
 
@@ -196,13 +199,13 @@ def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
 def _first_sample(subject: Subject) -> Feeds | None:
     """Find inputs of likely sizes: one row, and large where nothing is known."""
     session = NativeSession(subject.source, name=str(subject.source))
-    for inputs in (_with_one_row(subject.inputs), subject.inputs):
+    for inputs in (with_one_row(subject.inputs), subject.inputs):
         if samples := find_samples(session, inputs, subject.given, sizes=LIKELY_SIZES):
             return samples[0]
     return None
 
 
-def _with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+def with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Return inputs whose first of several dimensions is 1 where it was unknown, and so is each other of that name."""
     shapes = [spec.shape for spec in inputs if spec.shape is not None and len(spec.shape) > 1]
     rows = {shape[0] for shape in shapes if not isinstance(shape[0], int)}

@@ -7,7 +7,8 @@ import atexit
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -118,6 +119,26 @@ def sentences(report: Report) -> str:
     return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
 
 
+def memory_line(memory: Mapping[str, Any]) -> str:
+    """Describe the memory of a model in a few figures."""
+    boundary, native = memory["boundary"], memory["native"]
+    parts = [f"weights {_bytes(memory['weight_bytes'])}"]
+    if memory["engine_bytes"]:
+        parts.append(f"engines {_bytes(memory['engine_bytes'])}")
+    if boundary["tensors"]:
+        parts.append(f"{_count(boundary['tensors'], 'boundary tensor')} {_reuse(boundary)}")
+    if native["tensors"]:
+        pattern = "" if memory["memory_pattern"] else ", allocated one by one"
+        parts.append(f"{_count(native['tensors'], 'native tensor')} {_reuse(native)}{pattern}")
+    return f"Memory: {'; '.join(parts)}."
+
+
+def _reuse(plan: Mapping[str, Any]) -> str:
+    """The bytes of tensors without reuse of memory, and with it."""
+    alive = plan["arena_bytes"] or plan["peak_bytes"]
+    return f"{_bytes(plan['total_bytes'])}, {_bytes(alive)} with reuse"
+
+
 def print_report(report: Report, console: Console) -> None:
     """Print a report as tables for people."""
     console.print(sentences(report), markup=False)
@@ -132,6 +153,8 @@ def print_report(report: Report, console: Console) -> None:
             "a kernel for that. To serve the model, give it `reference: true`.",
             markup=False,
         )
+    if report.memory is not None:
+        console.print(memory_line(report.memory), markup=False)
     if report.segments:
         console.print(_segments(report.segments[:MOST_SEGMENTS]))
     _print_rest(console, len(report.segments) - MOST_SEGMENTS)

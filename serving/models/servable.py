@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engines import EngineError, Executable, InvalidInputError
+from engines.compile.memory_growth import resident_bytes
 from partitioner import PartitionError
 from serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from serving.batching.batcher import DynamicBatcher
@@ -172,8 +173,11 @@ class Servable:
         """Load and warm up the model; a failure becomes the state, its cause is logged."""
         started = time.monotonic()
         try:
+            before = _resident_bytes()
             executable = loader(self._config)
             self._open(executable)
+            executable.description["resident_bytes"] = max(0, _resident_bytes() - before)
+            self.counts.describe(executable.description)
         except (EngineError, PartitionError, ServingError) as error:
             self._fail(str(error))
             return
@@ -270,7 +274,6 @@ class Servable:
             self._runner = None
             executable.close()
             raise
-        self.counts.describe(executable.description)
         executable.on_fallback = self.counts.add_fallback
         executable.on_loss = self._lose
         executable.nan_natively = self._config.nan == "native"
@@ -318,6 +321,14 @@ class Servable:
         self.state, self.reason = State.UNAVAILABLE, reason
         log = logger.error if self.required else logger.warning
         log("Model %r did not load: %s", self.name, reason)
+
+
+def _resident_bytes() -> int:
+    """Return the memory of this process; 0 where the system doesn't tell."""
+    try:
+        return resident_bytes()
+    except OSError:
+        return 0
 
 
 def _summary(facts: Mapping[str, Any]) -> str:
