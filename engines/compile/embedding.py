@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,9 +125,16 @@ def _freeze(model: onnx.ModelProto) -> None:
 
 def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[str, Any] | None) -> CompiledModel:
     """Put the measurements of tuning into the report of a compiled model; figures of None leave it as it is."""
-    if figures is None:
-        return compiled
-    report = dataclasses.replace(compiled.report, tuning=figures)
+    return compiled if figures is None else _with(compiled, source, tuning=figures)
+
+
+def with_approximations(compiled: CompiledModel, source: pathlib.Path, figures: Mapping[str, Any]) -> CompiledModel:
+    """Put the places that have approximations into the report of a compiled model; ``source`` is the user's file."""
+    return _with(compiled, SourceModel(path=source, origin=source), approximations=figures)
+
+
+def _with(compiled: CompiledModel, source: SourceModel, **figures: Any) -> CompiledModel:
+    report = dataclasses.replace(compiled.report, **figures)
     return dataclasses.replace(compiled, report=report, model=_stamped(compiled.model, source, report))
 
 

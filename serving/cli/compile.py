@@ -17,7 +17,7 @@ from engines.artifact.files import check_output
 from engines.compile.memory_growth import measure_memory
 from serving.cli.explain import cache_from, options_from, print_report
 from serving.cli.option_values import build_from, precision_from
-from serving.cli.precision_report import print_precision
+from serving.cli.precision_report import print_approximations, print_precision
 from serving.cli.progress_bar import showing_progress
 
 
@@ -34,6 +34,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     options = dataclasses.replace(
         options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
     )
+    options = dataclasses.replace(options, approximate=arguments.approximate)
     if arguments.build_timeout is not None:
         options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
     with showing_progress():
@@ -85,6 +86,8 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         console.print(*_tuning_tables(compiled.report.tuning))
     if compiled.report.precision is not None:
         print_precision(compiled.report.precision, console)
+    if compiled.report.approximations is not None:
+        print_approximations(compiled.report.approximations, console)
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}; {facts['choice']}."

@@ -82,6 +82,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
         ),
         measure=model.measure,
         tune=model.tune,
+        approximate=model.approximate,
         reference=model.reference,
         shapes=tuple(map(_profile, model.shapes)),
         build=_build_options(model),
