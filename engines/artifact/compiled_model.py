@@ -47,6 +47,12 @@ class CompiledModel:
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
 
+    @property
+    def approximated(self) -> bool:
+        """True if some nodes compute an approximation."""
+        found = self.report.approximations
+        return found is not None and any(place["taken"] for place in found["places"])
+
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.
 

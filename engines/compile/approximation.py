@@ -82,8 +82,12 @@ class Judged:
             **{name: None if ratio is None else round(ratio, 4) for name, ratio in ratios.items()},
             "error": None if self.figures is None else self.figures.as_json(),
             "taken": taken,
-            "why": "" if taken else self.problem or ("" if self.pays else "it is not faster in its surroundings"),
+            "why": "" if taken else self._why_not(),
         }
+
+    def _why_not(self) -> str:
+        instead = "another form is faster, or the model as a whole is not faster or not accurate enough"
+        return self.problem or (instead if self.pays else "it is not faster in its surroundings")
 
 
 class ApproximationSearch:

@@ -16,6 +16,7 @@ from engines.errors import EngineError
 from engines.inputs.samples import find_samples
 from engines.runtime.executor import Executable
 from engines.tuning.timing import LIKELY_SIZES, with_one_row
+from partitioner import PartitionError
 
 TIMEOUT_S = 600.0
 
@@ -60,7 +61,7 @@ def measure_memory(model: pathlib.Path, *, engine: str, given: pathlib.Path | No
     try:
         with SubprocessWorker() as worker:
             return worker.call(_measure, TIMEOUT_S, model, engine, given)
-    except (EngineError, OSError):
+    except (EngineError, PartitionError, OSError):
         return None
 
 

@@ -94,6 +94,7 @@ def prepare_model(
     """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
 
     Where the disk is too full to compile it, it runs natively, and the log says so.
+    Approximations are made in engines alone; what runs natively is exact.
     A compiled model with engines that may not run here is compiled again from the nodes that it keeps. Nothing is
     compiled for engines that could not run here.
 
@@ -150,6 +151,7 @@ def prepare_file(
     executable.close()
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
     facts = {key: executable.description[key] for key in ("engines_built", "report", "memory")}
+    facts["approximated"] = compiled is not None and compiled.approximated
     if file is not None:
         facts["rejected"] = executable.description["rejected"]
     return PreparedModel(
@@ -190,7 +192,7 @@ def open_prepared(
         freeze_initializers(model)
     executable = open_executable(
         model,
-        path,
+        file if prepared.facts["approximated"] else path,
         folder=file.parent,
         threads=threads,
         shares_cores=shares_cores,
@@ -238,7 +240,8 @@ def _prepare(
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
     compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
-    used = compiled if compiled is not None and (compiled.engine != NATIVE or compiled.reference_nodes) else None
+    differs = compiled is not None and (compiled.engine != NATIVE or compiled.reference_nodes or compiled.approximated)
+    used = compiled if differs else None
     memory = _native_memory(path, options) if compiled is None else compiled.report.memory
     pattern = keeps_memory_pattern(memory)
     executable = open_model(view_model(used.model, path) if used else model, memory_pattern=pattern)

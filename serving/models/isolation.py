@@ -86,11 +86,12 @@ class IsolatedLoading:
         """
         path, cache = job.config.path, job.cache
         chained = has_pipeline(job.config)
-        key = None if chained else self._key(job)
+        rewritten = chained or job.config.approximate
+        key = None if rewritten else self._key(job)
         reference = self._reference()
         if key is not None and _is_known(key, job):
             return prepare_model(path, job.options, cache, threads=job.threads, shares_cores=True, reference=reference)
-        folder = _new_folder(needed=chained)
+        folder = _new_folder(needed=rewritten)
         place = None if folder is None else folder.path
         with contextlib.ExitStack() as cleaning:
             if folder is not None:
@@ -105,7 +106,7 @@ class IsolatedLoading:
                 shares_cores=True,
                 reference=reference if job.options.reference else None,
             )
-            if folder is not None and (chained or _has_sidecars(place)):
+            if folder is not None and (rewritten or _has_sidecars(place)):
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
         if key is not None:
             cache.put_record(key, {"outside": dict(outcome.outside)})
