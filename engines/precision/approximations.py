@@ -187,7 +187,7 @@ def _nodes_of_form(form: str, place: Place, opset: int) -> list[ir.Node]:
 
     def constant(number: float) -> ir.Value:
         assert x.dtype is not None
-        tensor = ir.tensor(np.array(number, x.dtype.numpy()), name=f"{result.name}/{form.replace(' ', '_')}_{number:g}")
+        tensor = ir.tensor(np.array(number, x.dtype.numpy()), name=f"{result.name}/{form.replace(' ', '_')}/{number:g}")
         value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape([]), const_value=tensor)
         graph = place.nodes[-1].op.graph
         assert isinstance(graph, ir.Graph)
