@@ -239,7 +239,8 @@ def _prepare(
         return _open_compiled(model, path, options, cache, open_model)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
-    compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
+    compiles = not idle and (engine != NATIVE or options.approximate)
+    compiled = _compile(path, options, cache) if compiles else None
     differs = compiled is not None and (compiled.engine != NATIVE or compiled.reference_nodes or compiled.approximated)
     used = compiled if differs else None
     memory = _native_memory(path, options) if compiled is None else compiled.report.memory
