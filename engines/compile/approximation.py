@@ -233,8 +233,8 @@ class ApproximationSearch:
         compiled = self._compile(self._write({one.place.name: one.form for one in taken}), self._options)
         files = {EXACT: self._folder / "model.onnx", APPROXIMATE: self._folder / "both.onnx"}
         compiled.save(files[APPROXIMATE])
-        speed_up = _gain(self._timed(files, WHOLE_S))
-        return (compiled if speed_up > 1 else exact), round(speed_up, 4)
+        turns = self._timed(files, WHOLE_S)
+        return (compiled if is_faster(turns[APPROXIMATE], turns[EXACT]) else exact), round(_gain(turns), 4)
 
 
 def compile_approximated(
