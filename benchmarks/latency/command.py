@@ -78,6 +78,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         rounds=arguments.rounds,
         layers=arguments.layers,
         tune=arguments.tune,
+        approximate=arguments.approximate,
     )
     result = LatencyResult(environment={**describe_environment(), "compiled_with": plan.compiled_with})
     console = Console()

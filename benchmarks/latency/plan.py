@@ -19,6 +19,7 @@ class Plan:
         rounds: Turns of each setting.
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
+        approximate: True to compile with ``--approximate``.
     """
 
     precisions: Sequence[str]
@@ -29,11 +30,13 @@ class Plan:
     rounds: int
     layers: bool = False
     tune: bool = False
+    approximate: bool = False
 
     @property
     def compiled_with(self) -> str:
         """The command whose options models are compiled with, beside their precision."""
-        return "trtnode compile --tune" if self.tune else "trtnode compile, without --tune"
+        approximate = " --approximate" if self.approximate else ""
+        return f"trtnode compile{approximate} --tune" if self.tune else f"trtnode compile{approximate}, without --tune"
 
     @property
     def steps(self) -> int:

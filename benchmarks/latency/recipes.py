@@ -61,6 +61,7 @@ def compile_recipes(
                 engine=plan.engine,
                 samples=samples,
                 tune=plan.tune,
+                approximate=plan.approximate,
                 threads=plan.threads,
                 build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),
                 precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
