@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from engines.backends.names import NanAnswer
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -20,6 +22,8 @@ class Plan:
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
         approximate: True to compile with ``--approximate``.
+        nan: As ``--nan``; None leaves it to the default.
+        without_rewrites: Equal rewrites to leave out.
     """
 
     precisions: Sequence[str]
@@ -31,12 +35,15 @@ class Plan:
     layers: bool = False
     tune: bool = False
     approximate: bool = False
+    nan: NanAnswer | None = None
+    without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:
         """The command whose options models are compiled with, beside their precision."""
-        approximate = " --approximate" if self.approximate else ""
-        return f"trtnode compile{approximate} --tune" if self.tune else f"trtnode compile{approximate}, without --tune"
+        command = f"trtnode compile{' --approximate' if self.approximate else ''}"
+        command = f"{command} --tune" if self.tune else f"{command}, without --tune"
+        return f"{command}, --nan {self.nan}" if self.nan else command
 
     @property
     def steps(self) -> int:

@@ -124,9 +124,9 @@ class ApproximationSearch:
         graph = self._graph()
         places = find_places(graph)
         model_ms = self._model_ms(exact) if places else None
-        inside = {node.name for segment in exact.report.segments for node in segment.nodes}
+        outside = {one.node for one in exact.report.native}
         judged = [
-            self._judge(graph, place, form, exact.engine if place.name in inside else NATIVE, model_ms)
+            self._judge(graph, place, form, NATIVE if place.name in outside else exact.engine, model_ms)
             for place in places
             for form in FORMS[place.function]
         ]
@@ -190,7 +190,7 @@ class ApproximationSearch:
         return self._timed(files, PLACE_S)
 
     def _timed(self, files: Mapping[str, pathlib.Path], seconds: float) -> dict[str, list[float]]:
-        turns = self._worker.call(timing.measure_files, TIMEOUT_S, files, self._options.threads, seconds)
+        turns = self._worker.call(timing.measure_models, TIMEOUT_S, files, self._options.threads, seconds)
         if turns is None:
             raise EngineError("it runs on no generated input. Give shapes of the model's inputs.")
         return turns

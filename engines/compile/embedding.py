@@ -25,8 +25,9 @@ from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
 from engines.tuning.memory_plan import plan_memory
+from engines.tuning.native_form import NativeForm, native_form
 from engines.tuning.precision_search import effective_precision
-from partitioner import Partition, Report, embed_engines
+from partitioner import Partition, PartitionOptions, Report, embed_engines
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto
@@ -50,8 +51,13 @@ def embed(
     report = partition.report(model=source.origin.name, engine=context.engine)
     engines = built.engines.values()
     engine_bytes = sum(engine.path.stat().st_size for engine in engines)
-    memory = plan_memory(partition, engine_bytes=engine_bytes)
-    report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked, memory=memory)
+    report = dataclasses.replace(
+        report,
+        precision=precision,
+        unchecked=context.unchecked,
+        rewrites=(*report.rewrites, *context.rewrites_inside(built.partition)),
+        memory=plan_memory(partition, engine_bytes=engine_bytes),
+    )
     model = built.embed()
     if context.unchecked and context.options.shapes:
         profiles = json.dumps([profile_as_json(profile) for profile in context.options.shapes])
@@ -90,9 +96,10 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         raise ReferenceNeededError(str(source.origin), count_operators(nodes.values()))
     if not nodes:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
-    model = embed_engines(graph, (), {}) if nodes else _as_it_is(context)
+    form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
+    model = embed_engines(graph, (), {}) if nodes else _as_it_is(form.path, context.options.partition)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
-    report = dataclasses.replace(report, memory=plan_memory(partition, engine_bytes=0))
+    report = dataclasses.replace(report, rewrites=form.rewrites, memory=plan_memory(partition, engine_bytes=0))
     return CompiledModel(
         model=_stamped(model, source, report, nodes),
         report=report,
@@ -101,14 +108,15 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         engines_built=built_now,
         engines_cached=0,
         engine_bytes=0,
+        rewritten=bool(form.rewrites),
         reference_nodes=tuple(nodes.values()),
     )
 
 
-def _as_it_is(context: CompileContext) -> onnx.ModelProto:
-    model = read_proto(context.source.path)
-    take_data_inside(context.source.path, protobuf_walk.tensors(model))
-    if context.options.partition.freeze_initializers:
+def _as_it_is(path: pathlib.Path, options: PartitionOptions) -> onnx.ModelProto:
+    model = read_proto(path)
+    take_data_inside(path, protobuf_walk.tensors(model))
+    if options.freeze_initializers:
         _freeze(model)
     return model
 
@@ -130,7 +138,9 @@ def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[s
 
 def with_approximations(compiled: CompiledModel, source: pathlib.Path, figures: Mapping[str, Any]) -> CompiledModel:
     """Put the places that have approximations into the report of a compiled model; ``source`` is the user's file."""
-    return _with(compiled, SourceModel(path=source, origin=source), approximations=figures)
+    compiled = _with(compiled, SourceModel(path=source, origin=source), approximations=figures)
+    rewritten = compiled.rewritten or (compiled.engine == NATIVE and compiled.approximated)
+    return dataclasses.replace(compiled, rewritten=rewritten)
 
 
 def _with(compiled: CompiledModel, source: SourceModel, **figures: Any) -> CompiledModel:

@@ -16,6 +16,7 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.compile.prepare import load_executable
 from engines.errors import EngineError
 from engines.inputs.samples import find_samples
+from engines.process_memory import resident_bytes, status_bytes
 from engines.runtime.executor import Executable
 from engines.tuning.timing import LIKELY_SIZES, with_one_row
 from partitioner import PartitionError
@@ -83,27 +84,13 @@ def growth_of(open_model: Callable[[], M], run: Callable[[M], object]) -> Memory
     loaded = resident_bytes()
     CLEAR_REFS.write_text(RESET_PEAK)
     run(model)
-    return MemoryGrowth(load_bytes=max(0, loaded - before), run_bytes=max(0, _status_bytes("VmHWM") - loaded))
+    return MemoryGrowth(load_bytes=max(0, loaded - before), run_bytes=max(0, status_bytes("VmHWM") - loaded))
 
 
 def _give_back_free_memory() -> None:
     """Let pages that loading has freed go, where the C library can: they would hide what runs take."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process.
-
-    Raises:
-        OSError: This is no Linux.
-    """
-    return _status_bytes("VmRSS")
-
-
-def _status_bytes(key: str) -> int:
-    lines = pathlib.Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
 
 
 def _measure(model: pathlib.Path, engine: str, given: pathlib.Path | None) -> MemoryGrowth:

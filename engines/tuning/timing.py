@@ -1,6 +1,6 @@
 """Times engines and whole models in turn, so that a change of the machine's speed hits all of them.
 
-``measure_segments``, ``measure_candidates``, ``measure_files`` and ``measure_engines`` are jobs: the worker runs them.
+All ``measure_`` functions are jobs: the worker runs them.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Subject:
     Attributes:
         compiled: The model with the engines of all segments.
         source: The model that it was compiled from.
+        native: The file that runs without engines.
         inputs: The model's inputs.
         given: The user's own inputs, if any.
         threads: Threads of each engine and session.
@@ -75,6 +76,7 @@ class Subject:
 
     compiled: pathlib.Path
     source: pathlib.Path
+    native: pathlib.Path
     inputs: Sequence[TensorSpec]
     given: pathlib.Path | None
     threads: int | None
@@ -149,7 +151,7 @@ def measure_candidates(
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
 
-def measure_files(
+def measure_models(
     files: Mapping[str, pathlib.Path], threads: int | None, seconds: float
 ) -> dict[str, list[float]] | None:
     """Time model files with the same inputs against each other, compiled or not.
@@ -173,6 +175,28 @@ def measure_files(
     samples = find_samples(AsRunner(first), with_one_row(first.inputs), None, sizes=LIKELY_SIZES)
     calls = {name: functools.partial(executable.run, samples[0]) for name, executable in opened.items() if samples}
     return time_in_turn(calls, seconds=seconds) if calls else None
+
+
+def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> dict[str, list[float]] | None:
+    """Time compiled files of one model against each other.
+
+    Args:
+        subject: The model; its own compiled file counts for nothing.
+        files: Compiled files by name.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by name; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+        BusyMachineError: There were few turns beside other programs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    opened = {name: _open(path, subject) for name, path in files.items()}
+    return time_briefly({name: functools.partial(one.run, feeds) for name, one in opened.items()}, seconds)
 
 
 def measure_engines(
@@ -211,7 +235,10 @@ def measure_engines(
 
 
 def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
-    path = subject.compiled if segments else subject.source
+    return _open(subject.compiled if segments else subject.native, subject, only=segments)
+
+
+def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = None) -> Executable:
     return open_executable(
         load_model(path),
         path,
@@ -219,7 +246,7 @@ def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
         threads=subject.threads,
         shares_cores=subject.shares_cores,
         memory_pattern=subject.memory_pattern,
-        only=segments,
+        only=only,
     )
 
 

@@ -23,7 +23,7 @@ from engines.backends.registry import build_options_of, resolve_engine
 from engines.backends.shape_range import Profile
 from engines.onnxruntime.memory_limit import limit_memory
 from partitioner import PartitionOptions
-from serving.models.isolation import MIB, IsolatedLoading, LoadJob, half_of_memory_mb
+from serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
 from serving.models.servable import Loader
 from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
 from serving.schema.server import ServableConfig
@@ -38,12 +38,11 @@ def engine_loader(config: ServableConfig) -> Loader:
     remove_abandoned()
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
-    loading = IsolatedLoading(config.server.limits)
+    loading = IsolatedLoading(config.server.limits, cache, compile_options)
     limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 
     def load(model: ModelConfig) -> Executable:
-        threads = model.threads or usual_threads
-        return loading.load(LoadJob(config=model, options=compile_options(model), cache=cache, threads=threads))
+        return loading.load(model, model.threads or usual_threads)
 
     return load
 
@@ -83,6 +82,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
         measure=model.measure,
         tune=model.tune,
         approximate=model.approximate,
+        without_rewrites=tuple(name for name, wanted in model.optimize.items() if not wanted),
         reference=model.reference,
         shapes=tuple(map(_profile, model.shapes)),
         build=_build_options(model),

@@ -19,11 +19,6 @@ from serving.schema.model import ModelConfig
 from serving.schema.pipeline import PostprocessConfig, PreprocessConfig
 
 
-def has_pipeline(model: ModelConfig) -> bool:
-    """Return whether a stage stands before or after the model."""
-    return bool(model.preprocess or model.postprocess)
-
-
 def chain_model(model: ModelConfig) -> onnx.ModelProto:
     """Chain the stages of a pipeline around a model, whose path is an ONNX file.
 
@@ -36,8 +31,7 @@ def chain_model(model: ModelConfig) -> onnx.ModelProto:
 
 def pipeline_problem(model: ModelConfig) -> PipelineError | None:
     """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
-    files = choose_versions(model, find_versions(model.path)).values() if has_pipeline(model) else ()
-    for file in files:
+    for file in choose_versions(model, find_versions(model.path)).values():
         try:
             _chained(model, file.path)
         except PipelineError as error:
