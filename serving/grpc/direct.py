@@ -36,6 +36,9 @@ PARTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What this module uses of grpcio, by the object that has it."""
 
+MOST_METADATA = 500
+"""Entries of a call's metadata. A few bytes on the wire may stand for megabytes of them, so they are not kept."""
+
 _Finished = tuple[Any, tuple[()]]
 """The object that grpcio may forget, or None, and no callbacks."""
 _NOTHING: _Finished = (None, ())
@@ -102,11 +105,13 @@ class DirectMethod:
 class DirectCall(Call):
     """A call that grpcio's Python layer knows nothing of, from its arrival until gRPC lets go of it."""
 
-    __slots__ = ("_call", "_due", "_ended", "_rpc", "_watched")
+    __slots__ = ("_call", "_crowded", "_due", "_ended", "_rpc", "_watched")
 
     def __init__(self, event: Any, rpc: UnaryRpc) -> None:
         super().__init__()
-        self._metadata = event.invocation_metadata
+        metadata = event.invocation_metadata or ()
+        self._crowded = len(metadata) > MOST_METADATA
+        self._metadata = () if self._crowded else metadata
         self._call = event.call
         self._rpc = rpc
         self._due = 1
@@ -118,7 +123,9 @@ class DirectCall(Call):
 
     def begin(self) -> None:
         """Wait for the request, if the caller may send one."""
-        if self._rpc.admit(self):
+        if self._crowded:
+            self.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the call has more than {MOST_METADATA} entries of metadata")
+        elif self._rpc.admit(self):
             self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
 
     def watch(self) -> None:
