@@ -10,10 +10,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from serving.batching.batcher import Run
 from serving.batching.concatenation import Feeds
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError
+from serving.executables.interface import Choose
 from serving.telemetry.request_stats import Durations, Execution, ModelCounts, RejectionReason
 
 PATIENCE_S = 0.01
@@ -23,8 +23,8 @@ PATIENCE_S = 0.01
 class InstancePool:
     """Runs each request of a model by itself, when an instance is free. Thread-safe."""
 
-    def __init__(self, run: Run, instances: int, counts: ModelCounts) -> None:
-        self._run = run
+    def __init__(self, choose: Choose, instances: int, counts: ModelCounts) -> None:
+        self._choose = choose
         self._counts = counts
         # One token an instance. A SimpleQueue costs a tenth of a semaphore, whose waiting is written in Python.
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -62,7 +62,8 @@ class InstancePool:
             if waits and not options.on_cancel(_ignore):
                 self._leave_queue()
             self._counts.begin_execution(leaving=int(waits))
-            results = self._run(feeds, names, execution.stages if execution else None)
+            run, durations.variant = self._choose()
+            results = run(feeds, names, execution.stages if execution else None)
         finally:
             self._tokens.put(None)
         ended_ns = time.perf_counter_ns()

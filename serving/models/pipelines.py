@@ -14,7 +14,7 @@ from partitioner.pipelines import blocks
 from partitioner.pipelines.stage_models import Place
 from serving.models import image_decoder
 from serving.models.image_decoder import ImageDecoder
-from serving.models.version_files import choose_versions, find_versions
+from serving.models.version_files import choose_versions, find_files
 from serving.schema.model import ModelConfig
 from serving.schema.pipeline import PostprocessConfig, PreprocessConfig
 
@@ -36,10 +36,10 @@ def chain_model(model: ModelConfig) -> onnx.ModelProto:
 
 def pipeline_problem(model: ModelConfig) -> PipelineError | None:
     """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
-    files = choose_versions(model, find_versions(model.path)).values() if has_pipeline(model) else ()
-    for file in files:
+    files = choose_versions(model, find_files(model)).values() if has_pipeline(model) else ()
+    for path in (path for file in files for path in file.variants or (file.path,)):
         try:
-            _chained(model, file.path)
+            _chained(model, path)
         except PipelineError as error:
             return error
         except PartitionError:

@@ -52,6 +52,7 @@ def _version_facts(servable: Servable) -> dict[str, Any]:
         "reason": servable.reason,
         "required": servable.required,
         "runs": _where_it_runs(servable),
+        "variants": servable.variants(),
         "counts": _counts(servable.counts.snapshot()),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
+import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -213,14 +214,21 @@ class InferenceService:
             options = RequestOptions(request.priority, request.timeout_us, context.add_callback, self._waiting)
             arrays = servable.infer(feeds, request.outputs, options, durations)
             ran_ns = time.perf_counter_ns()
+            if durations.variant:
+                request = request._replace(variant=durations.variant)
             exchange.write(cache, request, arrays)
             ended_ns = time.perf_counter_ns()
             durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - began_ns
             servable.counts.add_success(durations)
+            if durations.variant:
+                servable.observe(durations.total / 1e6)
             if trace is not None:
                 trace.add_phase("write", ran_ns, ended_ns)
         except BaseException as error:
-            servable.counts.add_failure(failure_reason(error), time.perf_counter_ns() - began_ns)
+            reason = failure_reason(error)
+            servable.counts.add_failure(reason, time.perf_counter_ns() - began_ns)
+            if reason is FailureReason.REJECTED:
+                servable.observe(math.inf)
             if trace is not None:
                 trace.fail(error)
             raise

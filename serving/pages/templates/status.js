@@ -93,6 +93,11 @@ function where(model) {
   const told = `${runs.segments ? engines : ""}${runs.native_nodes} native, ${runs.precision} (`;
   const parts = [make("h3", "Where nodes run"), make("div", share, {class: "share"}), make("p", [told, link, ")"])];
   if (runs.stand_in) parts.push(make("p", "Its engines are being built.", {class: "busy"}));
+  for (const one of model.variants) {
+    const figures = one.p95_ms === undefined ? "" : `: ${duration(1e3 * one.p95_ms)}`;
+    const told = `${one.name}, quality ${one.quality}${figures}${one.answers ? ", answers" : ""}`;
+    parts.push(make("p", told, {class: one.answers ? "good" : "note"}));
+  }
   for (const reason of runs.rejected) parts.push(make("p", reason, {class: "reason"}));
   return make("div", parts, {class: "where"});
 }

@@ -9,6 +9,7 @@ import pytest
 
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError
+from serving.executables.interface import always
 from serving.models.instance_pool import InstancePool
 from serving.telemetry.request_stats import Durations, ModelCounts
 from tests.serving.conftest import FakeExecutable
@@ -24,7 +25,7 @@ def test_a_request_runs_once_with_its_outputs_and_leaves_its_times() -> None:
         return {"y": feeds["x"]}
 
     durations = Durations()
-    results = InstancePool(run, 1, ModelCounts()).infer(X, ["y"], RequestOptions(), durations)
+    results = InstancePool(always(run), 1, ModelCounts()).infer(X, ["y"], RequestOptions(), durations)
 
     assert (list(results), asked) == (["y"], [["y"]])
     assert durations.alone
@@ -35,7 +36,7 @@ def test_a_request_runs_once_with_its_outputs_and_leaves_its_times() -> None:
 @pytest.mark.parametrize("instances", [1, 2])
 def test_as_many_requests_run_at_once_as_there_are_instances(fake: FakeExecutable, instances: int) -> None:
     counts = ModelCounts("m", "1")
-    pool = InstancePool(fake.run, instances, counts)
+    pool = InstancePool(always(fake.run), instances, counts)
 
     with ThreadPoolExecutor(6) as callers:
         answers = [callers.submit(pool.infer, X, None, RequestOptions(), Durations()) for _ in range(6)]
@@ -46,7 +47,7 @@ def test_as_many_requests_run_at_once_as_there_are_instances(fake: FakeExecutabl
 
 
 def test_a_run_that_fails_gives_its_instance_back(fake: FakeExecutable) -> None:
-    pool = InstancePool(fake.run, 1, ModelCounts())
+    pool = InstancePool(always(fake.run), 1, ModelCounts())
     fake.error = RuntimeError("broken")
     with pytest.raises(RuntimeError, match="broken"):
         pool.infer(X, None, RequestOptions(), Durations())
@@ -57,7 +58,7 @@ def test_a_run_that_fails_gives_its_instance_back(fake: FakeExecutable) -> None:
 
 def test_a_request_whose_client_has_left_while_it_waited_never_runs(fake: FakeExecutable) -> None:
     counts = ModelCounts("m", "1")
-    pool = InstancePool(fake.run, 1, counts)
+    pool = InstancePool(always(fake.run), 1, counts)
     fake.gate.clear()
 
     with ThreadPoolExecutor(2) as callers:
