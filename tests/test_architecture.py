@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "engines/diagnostics": {"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime"},
     "engines/compile": {"artifact", "backends", "build", "inputs", "onnxruntime", "runtime", "tuning"},
-    "serving/executables": set(),
+    "serving/executables": {"schema"},
     "serving/threads": set(),
     "serving/schema": set(),
     "serving/protocol": set(),

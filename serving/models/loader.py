@@ -13,6 +13,7 @@ from engines import (
     Calibration,
     CompileOptions,
     EngineCache,
+    Executable,
     PrecisionOptions,
     PrecisionRule,
     Trust,
@@ -29,9 +30,11 @@ from engines.onnxruntime.limits import native_version
 from engines.onnxruntime.memory_limit import limit_memory
 from partitioner import PartitionOptions
 from serving.executables.interface import ServedExecutable
+from serving.executables.tiled import TiledExecutable
 from serving.executables.variant_set import Variant, VariantSet
 from serving.executables.variant_timing import VariantTiming
 from serving.models.isolation import MIB, IsolatedLoading, LoadJob, half_of_memory_mb
+from serving.models.pipelines import tiles_of
 from serving.models.servable import Loader
 from serving.models.warmup import measuring_feeds
 from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
@@ -52,12 +55,25 @@ def engine_loader(config: ServableConfig) -> Loader:
 
     def load_file(model: ModelConfig) -> ServedExecutable:
         threads = model.threads or usual_threads
-        return loading.load(LoadJob(config=model, options=compile_options(model), cache=cache, threads=threads))
+        executable = loading.load(LoadJob(config=model, options=compile_options(model), cache=cache, threads=threads))
+        return _in_tiles(model, executable)
 
     def load(model: ModelConfig) -> ServedExecutable:
         return _variants(model, load_file, cache) if model.variants else load_file(model)
 
     return load
+
+
+def _in_tiles(model: ModelConfig, executable: Executable) -> ServedExecutable:
+    """Return an executable that takes images of any size, where the pipeline makes tiles of them."""
+    found = tiles_of(model)
+    if found is None:
+        return executable
+    try:
+        return TiledExecutable(executable, found.config, found.layout, found.place)
+    except BaseException:
+        executable.close()
+        raise
 
 
 def _variants(model: ModelConfig, load_file: Loader, cache: EngineCache) -> VariantSet:
