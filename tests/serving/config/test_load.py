@@ -354,7 +354,8 @@ def test_schema_covers_the_whole_tree() -> None:
     assert schema["title"] == "servable.yaml"
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
-    assert model["required"] == ["name", "path"]
+    assert model["required"] == ["name"]
+    assert model["anyOf"] == [{"required": ["path"]}, {"required": ["variants"]}]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 
 

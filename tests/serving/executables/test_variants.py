@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import threading
+import types
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -243,24 +244,22 @@ def test_the_best_variant_answers_alone_until_engines_are_built(
     assert (adders.ask(running.client), named(running.client)) == (1, "big")
 
 
-class Slowed:
-    """Clients that keep a server busy, and the variants that answered them."""
+class Client:
+    """A client that asks without pause, and the variants that answered it."""
 
     def __init__(self, address: str) -> None:
         self.seen: list[str] = []
         self._address = address
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(4)]
+        self._thread = threading.Thread(target=self._ask)
 
-    def __enter__(self) -> Slowed:
-        for thread in self._threads:
-            thread.start()
+    def __enter__(self) -> Client:
+        self._thread.start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self._over.set()
-        for thread in self._threads:
-            thread.join()
+        self._thread.join()
 
     def _ask(self) -> None:
         with triton.InferenceServerClient(self._address) as client:
@@ -277,18 +276,22 @@ def test_a_faster_variant_answers_while_the_target_is_missed_and_the_better_one_
     monkeypatch: pytest.MonkeyPatch,
     batching: str,
 ) -> None:
-    """The clock of the rule runs as fast as the test needs; the latencies are given."""
-    clock = iter(range(10**9))
-    monkeypatch.setattr("serving.executables.variant_set.time", type("Clock", (), {"monotonic": lambda: next(clock)}))
-    figures = {"big": (2.0, 2.0), "small": (1.0, 1.0)}
-    latencies = {name: variant_timing.Latency(*times) for name, times in figures.items()}
+    """The clock of the rule is that of a simulation, on which each request takes a tenth of a second."""
+    late, now_s = threading.Event(), 0.0
+    monkeypatch.setattr("serving.executables.variant_set.time", types.SimpleNamespace(monotonic=lambda: now_s))
+    latencies = {"big": variant_timing.Latency(2, 2), "small": variant_timing.Latency(1, 1)}
     monkeypatch.setattr(variant_timing.VariantTiming, "figures", lambda *_: latencies)
     running = start(entry(TWO, "latency_target_ms: 500", "step_down: true", f"batching: {batching}"))
     servable = running.server._host.service.find("m", "")
-    late, observe = threading.Event(), servable.observe
-    servable.observe = lambda _: observe(1000.0 if late.is_set() else 0.0)
+    observe_variant = servable.observe
 
-    with Slowed(running.address) as load:
+    def observe(_latency_ms: float) -> None:
+        nonlocal now_s
+        now_s += 0.1
+        observe_variant(1000.0 if late.is_set() else 0.0)
+
+    servable.observe = observe
+    with Client(running.address) as load:
         eventually(lambda: "big" in load.seen)
         late.set()
         eventually(lambda: "small" in load.seen)
