@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/serving": {"latency", "load", "networks"},
     "benchmarks/soak": {"load"},
     "benchmarks/attacks": {"load", "soak"},
+    "benchmarks/variants": {"load", "networks"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 
