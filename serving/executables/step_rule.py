@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-WINDOW_S, LONGEST_WINDOW_S, FULL = 1.0, 10.0, 20
+WINDOW_S, LONGEST_WINDOW_S, FULL = 1.0, 4.0, 20
 """A window lasts as long as the first; with fewer requests than the third, until these have come or the second."""
 
 LATE_SHARE = 0.05

@@ -301,8 +301,9 @@ class ModelConfig(Section):
     def variant_problems(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield the place and the fault of each setting of variants that contradicts another one."""
         if not self.variants:
-            for key in {"latency_target_ms", "step_down"} & self.model_fields_set:
-                yield (key,), "has no effect without variants; add them or leave this out"
+            for key in ("latency_target_ms", "step_down"):
+                if getattr(self, key):
+                    yield (key,), "has no effect without variants; add them or leave this out"
         elif self.latency_target_ms is None:
             yield ("latency_target_ms",), "is missing; variants need the time that they should hold, in milliseconds"
         first_with: dict[str, int] = {}
