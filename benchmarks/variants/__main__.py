@@ -34,7 +34,7 @@ MODEL = "classifier"
 TARGET = 5.0
 """The target over the 95th percentile of the best variant."""
 
-LOWEST, HIGHEST = 0.2, 0.5
+LOWEST, HIGHEST = 0.2, 0.4
 """The lowest rate as a share of what the best variant can do, and the highest of what the fastest can do."""
 
 WIDTH = 140
@@ -80,6 +80,7 @@ def _serving(folder: pathlib.Path, threads: int, target_ms: float, *, step_down:
         "latency_target_ms": target_ms,
         "step_down": step_down,
         "threads": threads,
+        "measure": False,
     }
     server = {"grpc": {"port": port}, "http": {"port": free_port()}, "log": {"level": "warning"}}
     content = {"server": server, "cache": {"dir": "cache"}, "models": [model]}

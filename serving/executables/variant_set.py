@@ -97,9 +97,9 @@ class VariantSet(Composite):
         return self._active.executable.description
 
     @property
-    def steps(self) -> int:
-        """How often another variant took over."""
-        return self._rule.steps if self._rule is not None else 0
+    def answering(self) -> str:
+        """The name of the variant that answers now."""
+        return self._active.name
 
     def settle(self, feeds: Mapping[str, np.ndarray], instances: int) -> None:
         """Measure each variant, and let the best that holds the target answer.

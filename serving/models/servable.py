@@ -156,7 +156,7 @@ class Servable:
 
     @property
     def config(self) -> ModelConfig:
-        """Its configuration; the path is that of its file."""
+        """Its configuration; the path is that of its file, of several variants that of the one that was chosen."""
         return self._config
 
     @property
@@ -300,6 +300,9 @@ class Servable:
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = signature.outputs
         self._executable, self._variants, self._facts = executable, variants, executable.description
+        if variants is not None:
+            chosen = next(one for one in self._config.variants if one.label == variants.answering)
+            self._config = self._config.of_variant(chosen)
         self._cache = RequestCache(
             signature.taking_images(self._images), self.version, is_batched=self.batching is not None
         )

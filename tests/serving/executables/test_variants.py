@@ -115,6 +115,12 @@ def test_every_port_names_the_variant_and_tells_its_figures(start: Starter, entr
     assert 'trtnode_variant_requests_total{model="m",variant="big",version="1"} 1.0' in metrics
 
 
+def test_the_page_of_a_model_explains_the_variant_that_was_chosen(start: Starter, entry: Callable[..., str]) -> None:
+    running = start(entry(TWO.replace("0.8", "0.95"), GENEROUS))
+
+    assert "small.onnx" in read(f"{running.http}/models/m/versions/1/explain")
+
+
 def test_a_model_without_variants_names_none(start: Starter, entry: Callable[..., str]) -> None:
     running = start(entry("path: big.onnx"))
     x = triton.InferInput("x", [1, 1], "FP32")
