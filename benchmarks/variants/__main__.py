@@ -80,7 +80,7 @@ def _serving(folder: pathlib.Path, threads: int, target_ms: float, *, step_down:
         "latency_target_ms": target_ms,
         "step_down": step_down,
         "threads": threads,
-        "measure": False,
+        "engine": "native",
     }
     server = {"grpc": {"port": port}, "http": {"port": free_port()}, "log": {"level": "warning"}}
     content = {"server": server, "cache": {"dir": "cache"}, "models": [model]}

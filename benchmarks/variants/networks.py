@@ -13,7 +13,7 @@ from engines.artifact.files import write_model
 QUALITIES = {"deep": 0.78, "middle": 0.74, "shallow": 0.66}
 """Stand-ins for accuracies."""
 
-BLOCKS = {"deep": 16, "middle": 5, "shallow": 1}
+BLOCKS = {"deep": 12, "middle": 4, "shallow": 1}
 
 SIZE = (3, 64, 64)
 

@@ -166,7 +166,8 @@ class Servable:
 
     def variants(self) -> list[dict[str, Any]]:
         """Return the variants of the model with their figures, the best quality first; none where it has none."""
-        return self._variants.facts() if self._variants is not None else []
+        variants = self._variants  # the model may be freed meanwhile
+        return variants.facts() if variants is not None else []
 
     def observe(self, latency_ms: float) -> None:
         """Take a request's latency into account where that decides which variant answers; see ``VariantSet``."""

@@ -21,6 +21,7 @@ from partitioner import PipelineError, TensorSpec
 from partitioner.pipelines.tiles import TileAxis, interpolate
 from serving.config.load import load_config
 from serving.errors import ConfigError
+from serving.executables import variant_timing
 from serving.executables.tiled import TiledExecutable
 from serving.schema.pipeline import LowTextureConfig, TilesConfig
 from tests.serving.conftest import Starter
@@ -277,6 +278,17 @@ def test_stages_behind_tiles_run_on_tiles(start: Starter, tmp_path: pathlib.Path
     pixels = np.random.default_rng(4).integers(0, 255, (1, 21, 13, 3), np.uint8)
 
     np.testing.assert_array_equal(infer(client, pixels, "classes"), pixels.argmax(3))
+
+
+def test_variants_may_take_tiles(start: Starter, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variant_timing, "SECONDS", 0.05)
+    tiles = entry(tmp_path, CLASSES, "{tiles: {size: [8, 8], overlap: 2}}")
+    onnx.save(onnx.load(tmp_path / "m.onnx"), tmp_path / "n.onnx")
+    two = "variants: [{path: m.onnx, quality: 2}, {path: n.onnx, quality: 1}], latency_target_ms: 600000"
+    client = start(tiles.replace("path: m.onnx", two)).client
+    pixels = np.random.default_rng(5).standard_normal((2, 3, 9, 30)).astype(np.float32)
+
+    np.testing.assert_array_equal(infer(client, pixels, "classes"), pixels.argmax(1))
 
 
 def test_too_many_pixels_are_the_clients_fault(start: Starter, tmp_path: pathlib.Path) -> None:
