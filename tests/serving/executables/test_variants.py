@@ -18,7 +18,7 @@ import tritonclient.grpc as triton
 from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.executables import variant_timing
-from tests.serving.conftest import Adders, Eventually, Running, Starter
+from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -136,9 +136,9 @@ def test_what_was_measured_is_kept_for_the_next_start(
     measurements: list[Sequence[str]] = []
     time_all = variant_timing.time_in_turn
 
-    def counted(calls: Mapping[str, Callable[[], object]], *, seconds: float) -> Mapping[str, list[float]]:
+    def counted(calls: Mapping[str, Callable[[], object]], *, seconds: float, brief: bool) -> Mapping[str, list[float]]:
         measurements.append(list(calls))
-        return time_all(calls, seconds=seconds)
+        return time_all(calls, seconds=seconds, brief=brief)
 
     monkeypatch.setattr("serving.executables.variant_timing.time_in_turn", counted)
     first, second = start(entry()), start(entry())
@@ -183,7 +183,7 @@ def test_variants_of_other_interfaces_are_refused_with_the_tensor(
 
     running = start(entry(two, GENEROUS), wait=False)
 
-    assert not running.server.wait_ready(60)
+    assert not running.server.wait_ready(READY_S)
     assert problem in str(running.server.failure)
 
 
