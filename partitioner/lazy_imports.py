@@ -18,18 +18,20 @@ LATE = ("sympy", "onnx_ir._symbolic_shapes")
 """Modules that are imported on their first use."""
 
 
-class _Placeholder(ModuleType):
-    """Replaces a module while onnx_ir is imported, and later returns the names of the real one."""
+class LateModule(ModuleType):
+    """Stands for a module, which it imports when one of its names is first used."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
 
 
 class _Loader(SourceFileLoader):
     """Runs onnx_ir with placeholders for the modules of ``LATE``."""
 
     def exec_module(self, module: ModuleType) -> None:
-        placeholders = {name: _Placeholder(name) for name in LATE if name not in sys.modules}
+        placeholders = {name: LateModule(name) for name in LATE if name not in sys.modules}
         sys.modules.update(placeholders)
         try:
             super().exec_module(module)

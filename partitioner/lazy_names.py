@@ -1,11 +1,15 @@
-"""Public names of a package that are imported on first use, so that light modules of it cost no library."""
+"""Names that are imported on first use, so that what isn't needed costs nothing at the start."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from partitioner.model.garbage import without_collections
 
 
 def names_on_first_use(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -28,3 +32,19 @@ def names_on_first_use(package: str, homes: Mapping[str, str]) -> tuple[Callable
         return sorted({*vars(sys.modules[package]), *homes})
 
     return get, names
+
+
+def on_first_call(home: str) -> Callable[..., Any]:
+    """Return a function that imports another one when it is first called, and calls it.
+
+    Args:
+        home: Its module and its name there, as ``module:name``.
+    """
+
+    @functools.cache
+    def imported() -> Callable[..., Any]:
+        with without_collections():  # what is imported stays
+            function: Callable[..., Any] = pkgutil.resolve_name(home)
+        return function
+
+    return lambda *arguments, **named: imported()(*arguments, **named)

@@ -1,11 +1,13 @@
-"""The built wheel has all files of our packages, and two programs."""
+"""The built wheel has all files of our packages, and two programs, also if it is built from the source archive."""
 
 from __future__ import annotations
 
 import configparser
+import email
 import pathlib
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -14,11 +16,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with the source archive, and the wheel that is built from that, as pip does."""
+    folder = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True, text=True)
-    (file,) = folder.glob("*.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: pathlib.Path) -> zipfile.Path:
+    (file,) = built.glob("*.whl")
     return zipfile.Path(file)
 
 
@@ -35,6 +43,24 @@ def test_every_package_comes_with_all_that_is_in_its_folder(wheel: zipfile.Path)
     there = {name for name in wheel.root.namelist() if name.partition("/")[0] in packages and name[-1] != "/"}
 
     assert there == {name for name in here if not name.endswith(".pyc")}
+
+
+def test_the_source_archive_has_what_is_needed_to_build_and_test(built: pathlib.Path) -> None:
+    (file,) = built.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        there = {pathlib.PurePosixPath(name).parts[1] for name in archive.getnames()}
+
+    assert there >= {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests", "examples", "configs", "docs"}
+
+
+def test_an_index_can_show_it(wheel: zipfile.Path) -> None:
+    (info,) = (entry for entry in wheel.iterdir() if entry.name.endswith(".dist-info"))
+    metadata = email.message_from_string((info / "METADATA").read_text(encoding="utf-8"))
+
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert str(metadata.get_payload()).startswith("# trtnode")
+    assert {name.partition(" ::")[0] for name in metadata.get_all("Classifier", [])} >= {"Development Status", "Typing"}
 
 
 def test_it_brings_two_programs(wheel: zipfile.Path) -> None:

@@ -7,7 +7,8 @@ import pathlib
 
 from engines.artifact.cache_folder import default_cache_folder
 from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
-from serving.cli.command import Command, lazy, positive
+from serving.cli.arguments import add_nan_option
+from serving.cli.command import Command, add_optimize_option, lazy, positive
 
 VIAS = ("process", "grpc")
 
@@ -61,6 +62,8 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="default: auto")
     group.add_argument("--precision", type=_precisions, default=["fp32"], metavar="A,B", help="default: fp32")
     group.add_argument("--tune", action="store_true", help="compile as `trtnode compile --tune`; default: without")
+    add_nan_option(group, "native")
+    add_optimize_option(group)
     group.add_argument("--batch", type=_sizes, default=[1], metavar="N,N", help="samples a request; default: 1")
     group.add_argument("--threads", type=positive, metavar="N", help="threads of each engine; default: the library's")
     group.add_argument("--via", type=_vias, default=["process"], metavar="A,B", help="process,grpc; default: process")

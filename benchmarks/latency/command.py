@@ -23,6 +23,7 @@ from benchmarks.latency_report.tables import print_comparison, print_result
 from benchmarks.networks.catalogue import NETWORKS
 from engines import BuildOptions
 from engines.artifact.files import check_output, write_atomically
+from engines.backends.names import left_out
 from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.errors import NotRunHereError
 from serving.errors import InvalidOptionError
@@ -78,6 +79,8 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         rounds=arguments.rounds,
         layers=arguments.layers,
         tune=arguments.tune,
+        nan=arguments.nan,
+        without_rewrites=left_out(arguments.no_optimize),
     )
     result = LatencyResult(environment={**describe_environment(), "compiled_with": plan.compiled_with})
     console = Console()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from engines.backends.names import NanAnswer
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -19,6 +21,8 @@ class Plan:
         rounds: Turns of each setting.
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
+        nan: As ``--nan``; None leaves it to the default.
+        without_rewrites: Equal rewrites to leave out.
     """
 
     precisions: Sequence[str]
@@ -29,11 +33,14 @@ class Plan:
     rounds: int
     layers: bool = False
     tune: bool = False
+    nan: NanAnswer | None = None
+    without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:
         """The command whose options models are compiled with, beside their precision."""
-        return "trtnode compile --tune" if self.tune else "trtnode compile, without --tune"
+        command = "trtnode compile --tune" if self.tune else "trtnode compile, without --tune"
+        return f"{command}, --nan {self.nan}" if self.nan else command
 
     @property
     def steps(self) -> int:

@@ -15,7 +15,7 @@ from benchmarks.latency_report.results import NATIVE
 from engines import BuildOptions, EngineCache, Worker, compile_model
 from engines.backends.build_options import TensorRtOptions
 from engines.precision.options import Calibration
-from serving.cli.explain import sentences
+from serving.cli.report import sentences
 
 CACHE_BYTES = 10**11
 """Size of the cache, enough for one model's engines."""
@@ -61,6 +61,7 @@ def compile_recipes(
                 engine=plan.engine,
                 samples=samples,
                 tune=plan.tune,
+                without_rewrites=plan.without_rewrites,
                 threads=plan.threads,
                 build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),
                 precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
@@ -69,6 +70,8 @@ def compile_recipes(
             compiled = compile_model(source, options, cache=cache, worker=worker)
             seconds = time.perf_counter() - start
             model = source.with_name(f"{name}.onnx")
+            if plan.nan is not None:
+                compiled.answer_nan_by(plan.nan)
             compiled.save(model)
             recipe = Recipe(
                 setting=name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -37,7 +37,9 @@ LEGEND = (
 
 
 def print_result(result: LatencyResult, console: Console) -> None:
-    """Print latencies, then accuracy and costs, with a row per setting; then means and reasons."""
+    """Print verdicts, latencies, accuracy and costs, with a row per setting; then means and reasons."""
+    for line in _verdicts(result.rows):
+        console.print(line, markup=False)
     environment = result.environment
     console.print(
         f"{environment['processor']} ({', '.join(environment['features'])}), {environment['cores']} cores, "
@@ -59,6 +61,24 @@ def print_result(result: LatencyResult, console: Console) -> None:
         console.print(f"{left_out.network}: no {left_out.setting}: {left_out.reason}", markup=False)
     if not result.complete:
         console.print("[bold]Not complete[/bold]: the measurement was ended before its time.")
+
+
+def _verdicts(rows: Sequence[LatencyRow]) -> Iterator[str]:
+    """Yield a sentence about each compiled model, and a remedy where one isn't faster."""
+    slow = False
+    for title, group in group_rows(rows):
+        for row in group:
+            if row.about:
+                slow = slow or row.ratio_low <= 1
+                yield f"{title}, {row.setting}: {_speed(row)} (ratio {' in '.join(_ratio(row))}, measured)."
+    if slow:
+        yield "To try: `trtnode explain` tells why; `--tune` keeps an engine only where the model is faster with it."
+
+
+def _speed(row: LatencyRow) -> str:
+    if row.ratio_low > 1:
+        return f"faster than native, {row.ratio:.3g} times"
+    return "slower than native" if row.ratio_high < 1 else "neither faster nor slower than native beyond chance"
 
 
 def print_comparison(comparison: RunComparison, console: Console) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.networks import bert, classic, inception, mobilenet, resnet, samples, wide_deep
+from benchmarks.networks import bert, classic, inception, mobilenet, reparameterized, resnet, samples, wide_deep
 from benchmarks.networks.fragmentation import fragment
 from benchmarks.networks.normalization import set_statistics
 from engines.artifact.files import write_model
@@ -111,9 +111,10 @@ def find_network(name: str) -> Network:
     Raises:
         UnknownNetworkError: No network has this name.
     """
-    if name not in NETWORKS:
+    network = NETWORKS.get(name) or TRAINING_FORMS.get(name)
+    if network is None:
         raise UnknownNetworkError(name)
-    return NETWORKS[name]
+    return network
 
 
 def _make_folder(folder: pathlib.Path) -> None:
@@ -146,3 +147,14 @@ NETWORKS: Mapping[str, Network] = {
     )
 }
 """The networks by name, in the order of the tables."""
+
+TRAINING_FORMS: Mapping[str, Network] = {
+    network.name: network
+    for network in (
+        Network("repvgg-a0", reparameterized.repvgg_a0, _images(3, 224), parameters=9_108_968, macs=1_512_581_120),
+        Network(
+            "mobileone-s0", reparameterized.mobileone_s0, _images(3, 224), parameters=5_293_272, macs=1_051_935_232
+        ),
+    )
+}
+"""Networks in the form that they are trained in, whose branches a rewrite merges."""

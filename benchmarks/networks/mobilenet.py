@@ -1,4 +1,4 @@
-"""MobileNetV2 and MobileNetV3-Large."""
+"""MobileNetV1, MobileNetV2 and MobileNetV3-Large."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ class _Block:
     stride: int
 
 
+V1_LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+"""Howard et al., MobileNets: Efficient Convolutional Neural Networks for Mobile Vision Applications, 2017, table 1:
+channels of each pair of a depthwise and a 1 x 1 convolution, and the stride of the first."""
+
 V2_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, 2018, table 2: expansion factor, channels,
 blocks, and stride of the first of them."""
@@ -55,6 +59,16 @@ V3_LARGE = (
     _Block(5, 960, 160, True, HARD_SWISH, 1),
 )
 """Howard et al., Searching for MobileNetV3, 2019, table 1."""
+
+
+def mobilenetv1() -> ir.Model:
+    """Build MobileNetV1 of width 1 for 224 x 224 images."""
+    net = NetworkBuilder("mobilenetv1")
+    x = _conv(net, net.input("image", 3, 224, 224), 32, 3, RELU, stride=2)
+    for channels, stride in V1_LAYERS:
+        x = _conv(net, x, net.channels(x), 3, RELU, stride=stride, groups=net.channels(x))
+        x = _conv(net, x, channels, 1, RELU)
+    return net.finish(logits=net.linear(net.global_pool(x), 1000))
 
 
 def mobilenetv2() -> ir.Model:

@@ -85,19 +85,27 @@ def _measure(folder: pathlib.Path, family: str, size: int, turns: int) -> list[C
 
 
 def _take_turns(commands: Mapping[str, Sequence[str]], turns: int) -> dict[str, list[tuple[float, float]]]:
-    for command in commands.values():
-        _run(command)  # fills the disk's cache, and that of the library's verdicts
-    times: dict[str, list[tuple[float, float]]] = {method: [] for method in commands}
-    for _ in range(turns):
-        for method, command in commands.items():
-            times[method].append(_run(command))
+    with tempfile.TemporaryDirectory(prefix="trtnode-bytecode-") as bytecode:
+        for command in commands.values():
+            _run(command, bytecode)  # fills the disk's cache, that of the library's verdicts, and that of bytecode
+        times: dict[str, list[tuple[float, float]]] = {method: [] for method in commands}
+        for _ in range(turns):
+            for method, command in commands.items():
+                times[method].append(_run(command, bytecode))
     return times
 
 
-def _run(command: Sequence[str]) -> tuple[float, float]:
-    """Run a process. Returns its CPU time, with that of its children, and its duration, in seconds."""
+def _run(command: Sequence[str], bytecode: str) -> tuple[float, float]:
+    """Run a process. Returns its CPU time, with that of its children, and its duration, in seconds.
+
+    Args:
+        command: The program and its arguments.
+        bytecode: Folder for compiled Python modules, which an installation of the package has too.
+    """
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

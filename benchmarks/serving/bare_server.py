@@ -8,11 +8,13 @@ port if the configuration has workers.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -40,7 +42,7 @@ from serving.service.rpc_table import INFER_RPC, SERVICE_NAME
 from serving.service.unary_rpcs import Method, UnaryRpcs
 from serving.telemetry.prometheus import Metrics
 from serving.threads.cpu_affinity import PortCores, placed
-from serving.threads.inference_pool import InferencePool, inference_threads
+from serving.threads.request_pool import RequestPool, inference_threads
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,8 +73,8 @@ def make_server(config: ServableConfig, cores: PortCores) -> grpc.Server:
 
     repository = ModelRepository(config.models, keep, Metrics(), "wait")
     repository.load(config.models[0].name, None, {})
-    pool = InferencePool(inference_threads(config.models[0].instances), settle=cores.settle)
-    rpcs = UnaryRpcs(InferenceService(repository, Metrics(), config.server))
+    pool = BareExecutor(RequestPool(inference_threads(config.models[0].instances), settle=cores.settle))
+    rpcs = UnaryRpcs(InferenceService(repository, Metrics(), config.server, RequestPool(1)))
     model = BareModel(loaded[0])
     handlers: dict[str, Handler] = {name: _without_context(method) for name, method in rpcs.methods.items()}
     handlers.update({INFER_RPC: model.infer, "ModelStatistics": model.statistics})
@@ -87,6 +89,21 @@ def make_server(config: ServableConfig, cores: PortCores) -> grpc.Server:
 
 def _without_context(method: Method) -> Handler:
     return lambda request, _context: method(request)
+
+
+class BareExecutor(ThreadPoolExecutor):
+    """Runs gRPC's handlers in a pool. Its futures are done from the start: gRPC only counts them, under a lock."""
+
+    def __init__(self, pool: RequestPool) -> None:
+        super().__init__(1)
+        self._pool = pool
+        self._done: Future[Any] = Future()
+        self._done.set_result(None)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a handler."""
+        self._pool.run(functools.partial(fn, *args, **kwargs))
+        return self._done
 
 
 class BareModel:

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.latency.interleaving import median_with_interval
 from benchmarks.serving.load_generators import LoadFigures
 
-Measure = Literal["throughput_per_s", "p50_ms"]
+Measure = Literal["throughput_per_s", "p50_ms", "cpu_us"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,4 +57,5 @@ def medians(figures: Sequence[LoadFigures]) -> LoadFigures:
     return LoadFigures(
         throughput_per_s=statistics.median(one.throughput_per_s for one in figures),
         p50_ms=statistics.median(one.p50_ms for one in figures),
+        cpu_us=statistics.median(one.cpu_us for one in figures),
     )

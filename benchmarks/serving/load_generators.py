@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import math
 import pathlib
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from benchmarks.load.load_level import Level
 from benchmarks.load.shared_memory import in_shared_memory
 from benchmarks.load.target import INFER_METHOD, find_target
 from benchmarks.server_process import inference_request
-from benchmarks.serving.servers import Endpoint
+from benchmarks.serving.servers import Endpoint, cpu_seconds
 from protos import ModelInferRequest
 
 TIMEOUT_S = 60.0
@@ -39,10 +40,13 @@ class LoadFigures:
     Attributes:
         throughput_per_s: Successful requests per second.
         p50_ms: Their median latency, in milliseconds.
+        cpu_us: CPU time of the server's processes per request, in microseconds; NaN where it wasn't measured. Other
+            programs on the machine change it least.
     """
 
     throughput_per_s: float
     p50_ms: float
+    cpu_us: float = math.nan
 
 
 class LoadError(BenchmarkError):
@@ -175,14 +179,18 @@ def _request(endpoint: Endpoint) -> Iterator[ModelInferRequest]:
 
 
 def _run(pool: ClientProcessPool, level: Level, endpoint: Endpoint) -> LoadFigures:
+    before_s = cpu_seconds(endpoint.process)
     samples = pool.run(level, lambda _answers: None)
+    spent_s = cpu_seconds(endpoint.process) - before_s
     if pool.interrupted:
         raise KeyboardInterrupt
     if samples.errors or not samples.requests:
         message = next(iter(samples.messages.values()), "no request was answered")
         raise LoadError(f"The server at {endpoint.address} doesn't answer under load: {message}")
     return LoadFigures(
-        throughput_per_s=len(samples.latencies_ms) / samples.seconds, p50_ms=float(np.median(samples.latencies_ms))
+        throughput_per_s=len(samples.latencies_ms) / samples.seconds,
+        p50_ms=float(np.median(samples.latencies_ms)),
+        cpu_us=1e6 * spent_s / samples.requests,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -47,6 +49,7 @@ class Endpoint:
         batched: True if the server joins requests. Its configuration then lacks the first dimension.
         shared_memory: True if tensors travel in system shared memory.
         input: The input's name.
+        process: The server's; 0 where it isn't known.
     """
 
     address: str
@@ -55,6 +58,7 @@ class Endpoint:
     batched: bool = False
     shared_memory: bool = False
     input: str = "x"
+    process: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +93,10 @@ def our_server(model: BenchmarkModel, folder: pathlib.Path, *, workers: int = 1)
     """
     config, address = _write_config(model, folder, workers)
     load_config(config)
-    with process("trtnode", [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)], address, folder):
-        batched = "batching" in model.settings
-        yield Endpoint(address=address, model=model.name, shape=model.shape, batched=batched, input=model.input)
+    command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
+    with process("trtnode", command, address, folder) as number:
+        endpoint = Endpoint(address=address, model=model.name, shape=model.shape, input=model.input, process=number)
+        yield dataclasses.replace(endpoint, batched="batching" in model.settings)
 
 
 @contextlib.contextmanager
@@ -105,16 +110,19 @@ def bare_server(model: BenchmarkModel, folder: pathlib.Path, *, processes: int =
     command = [sys.executable, "-m", "benchmarks.serving.bare_server", str(config)]
     with contextlib.ExitStack() as stack:
         with read_directly_by_children():
-            for place in range(processes):
+            numbers = [
                 stack.enter_context(process("the bare server", [*command, str(place)], address, folder))
-        yield Endpoint(address=address, model=model.name, shape=model.shape)
+                for place in range(processes)
+            ]
+        number = numbers[0] if processes == 1 else 0
+        yield Endpoint(address=address, model=model.name, shape=model.shape, process=number)
 
 
 @contextlib.contextmanager
 def process(
     name: str, command: Sequence[str], address: str, folder: pathlib.Path, environment: Mapping[str, str] | None = None
-) -> Iterator[None]:
-    """Run a KServe V2 server while the context lasts.
+) -> Iterator[int]:
+    """Run a KServe V2 server while the context lasts, and give the number of its process.
 
     Args:
         name: For messages.
@@ -135,9 +143,19 @@ def process(
                 wait_until_ready(channel, server)
         except RuntimeError as error:
             raise ServerStartError(name, error, log) from error
-        yield
+        yield server.pid
     finally:
         _stop(server)
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time that a process and its children have taken so far; NaN for process 0. Linux only."""
+    if not process:
+        return math.nan
+    folder = pathlib.Path(f"/proc/{process}")
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    children = {child for file in folder.glob("task/*/children") for child in file.read_text().split()}
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, map(int, children)))
 
 
 def served_executable(model: BenchmarkModel, folder: pathlib.Path) -> ServedExecutable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -18,10 +19,11 @@ WORDS: Mapping[bool | None, str] = {True: "holds", False: "MISSES", None: ""}
 def print_scenario(console: Console, result: ScenarioResult) -> None:
     """Print a line per candidate of a scenario: medians over the rounds."""
     console.print(f"{result.title}; load: {result.load}")
-    table = _table("candidate", "requests/s", "p50 ms", "rounds")
+    table = _table("candidate", "requests/s", "p50 ms", "CPU us", "rounds")
     for name, figures in result.figures.items():
         median = medians(figures)
-        table.add_row(name, f"{median.throughput_per_s:,.0f}", f"{median.p50_ms:.3f}", str(len(figures)))
+        cpu = "-" if math.isnan(median.cpu_us) else f"{median.cpu_us:,.0f}"
+        table.add_row(name, f"{median.throughput_per_s:,.0f}", f"{median.p50_ms:.3f}", cpu, str(len(figures)))
     console.print(table)
 
 

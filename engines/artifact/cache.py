@@ -164,6 +164,10 @@ class EngineCache:
         except (OSError, OutputFileError) as error:
             self._warn_of_write(error)
 
+    def content_file(self, key: str) -> pathlib.Path | None:
+        """Return the file with the bytes of an entry, which may be missing; None where nothing is kept."""
+        return None if self._directory is None else self._directory / f"{key}.engine"
+
     def timing_file(self, machine: str) -> pathlib.Path | None:
         """Return the file in which builds share what they measured; None where nothing is kept.
 

@@ -24,7 +24,7 @@ class CompiledModel:
     """Outcome of a compilation.
 
     Attributes:
-        model: With TrtNodes; the source itself where every node runs natively.
+        model: With TrtNodes; the source itself, or rewritten, where every node runs natively.
         report: The place of each node, and the reason.
         engine: Name of the backend, or ``native``.
         precision_effective: The precision that the engines compute in.
@@ -34,6 +34,7 @@ class CompiledModel:
         engines_stripped: Number of engines without weights, which take those of the nodes that they replace.
         native_fallback: True if ONNX Runtime runs the model where an engine can't, with ``reference_nodes`` or without.
         reference_nodes: Operators of nodes that neither ONNX Runtime nor an engine has a kernel for.
+        rewritten: True if every node runs natively, and some were rewritten to run faster.
     """
 
     model: onnx.ModelProto
@@ -46,6 +47,7 @@ class CompiledModel:
     engines_stripped: int = 0
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
+    rewritten: bool = False
 
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.
@@ -58,10 +60,12 @@ class CompiledModel:
                 "Engines without weights need those of the model. Build them with weights, or keep these."
             )
         strip_fallback(self.model)
-        kept = [entry for entry in self.model.metadata_props if entry.key != NATIVE_FALLBACK]
-        del self.model.metadata_props[:]
-        self.model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none")))
+        self._set_property(NATIVE_FALLBACK, "none")
         return dataclasses.replace(self, native_fallback=False)
+
+    def answer_nan_by(self, answer: str) -> None:
+        """Say in the file who answers inputs with NaN or infinity unless its user decides: native or engine."""
+        self._set_property(NAN, answer)
 
     def save(self, path: pathlib.Path) -> None:
         """Write the model, with sidecars where it is too large for one file.
@@ -72,6 +76,11 @@ class CompiledModel:
         stamp_checksum(self.model, path)
         write_model(self.model, path)
 
+    def _set_property(self, key: str, value: str) -> None:
+        kept = [entry for entry in self.model.metadata_props if entry.key != key]
+        del self.model.metadata_props[:]
+        self.model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=key, value=value)))
+
 
 NATIVE_FALLBACK = "trtnode.native_fallback"
 """Key of a model's property. It says ``none`` where only engines run the model, and ``reference`` where ONNX Runtime
@@ -80,6 +89,15 @@ runs it together with onnx.reference."""
 REFERENCE_NODES = "trtnode.reference"
 """Key of a model's property that lists the nodes that ONNX Runtime has no kernel for, and onnx.reference runs: a JSON
 object with the operator of each, by the name of its first result. Engines may run some of them."""
+
+
+NAN = "trtnode.nan"
+"""Key of a model's property. It says ``engine`` where engines also answer requests with NaN or infinity."""
+
+
+def answers_nan_natively(model: ir.Model) -> bool:
+    """Return whether requests with NaN or infinity in their inputs are answered natively, as the file says."""
+    return model.metadata_props.get(NAN) != "engine"
 
 
 def has_native_fallback(model: ir.Model) -> bool:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import pathlib
 
 from engines.artifact.cache import builder_version
 from engines.artifact.envelope import current_platform
 from engines.backends.build_options import BuildOptions
+from engines.backends.cpu_features import processor_name, usable_flags
 from engines.backends.protocols import Backend
+
+PACKAGES = (
+    *("onnxruntime", "onnxruntime-gpu", "openvino", "pycuda"),
+    *("tensorrt", "tensorrt-cu12", "tensorrt-cu13", "tensorrt-rtx"),
+)
+"""Distributions that decide which engines there are."""
 
 
 def build_environment(backend: Backend, options: BuildOptions | None = None) -> dict[str, str]:
@@ -18,9 +27,19 @@ def build_environment(backend: Backend, options: BuildOptions | None = None) -> 
         options: Of the build; None for answers that no option changes.
     """
     return {
-        "backend": f"{backend.name} {backend.version()}",
+        "backend": f"{backend.name} {backend.fingerprint(options or BuildOptions())}",
         "platform": current_platform(),
-        "device": backend.target_device(options or BuildOptions()).features,
+        "builder": builder_version(),
+    }
+
+
+def machine_parts() -> dict[str, str]:
+    """Return named parts of a key that change where another choice of engines might be made. No library is imported."""
+    return {
+        "platform": current_platform(),
+        "processor": f"{sorted(usable_flags() or ())} {os.cpu_count()}",
+        "devices": str(sorted(path.name for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))),
+        "releases": str([_release(name) for name in PACKAGES]),
         "builder": builder_version(),
     }
 
@@ -34,10 +53,16 @@ def measuring_environment(backend: Backend, native_version: str, options: BuildO
         options: Of the builds; None for the defaults.
     """
     asked = options or BuildOptions()
-    runs_here = backend.cannot_run_reason(asked) is None
-    device = backend.device() if runs_here else backend.target_device(asked)
+    on_gpu = not backend.on_cpu and backend.cannot_run_reason(asked) is None
     return {
         **build_environment(backend, options),
-        "device": f"{device.features} {device.name} {os.cpu_count()}",
+        "device": f"{backend.device() if on_gpu else ''} {processor_name()} {os.cpu_count()}",
         "native": f"onnxruntime {native_version}",
     }
+
+
+def _release(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

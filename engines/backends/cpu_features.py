@@ -16,6 +16,9 @@ BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 SIGNS_OF_X86 = frozenset({"fpu", "sse2"})
 
+VECTOR_FLAGS = ("avx", "amx", "sse4", "ssse", "fma", "f16c", "asimd", "bf16", "i8mm", "sve", "sme", "fphp")
+"""Beginnings of the instruction sets that kernels are chosen by."""
+
 LIMIT_VARIABLE = "ONEDNN_MAX_CPU_ISA"
 """Environment variable by which oneDNN, and so OpenVINO, leaves newer instruction sets unused."""
 
@@ -41,14 +44,34 @@ def usable_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
     return flags if flags is None or left is None else flags - ((INT8_FLAGS | BF16_FLAGS) - left)
 
 
+def kernels_chosen_by(cpuinfo: pathlib.Path = CPUINFO) -> str | None:
+    """Return what of this processor, and of the user's wishes, decides about oneDNN's kernels; None if unknown."""
+    flags = processor_flags(cpuinfo)
+    if flags is None:
+        return None
+    return " ".join(
+        [*sorted(flag for flag in flags if flag.startswith(VECTOR_FLAGS)), os.environ.get(LIMIT_VARIABLE, "")]
+    )
+
+
 @functools.cache
 def processor_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
     """Read the instruction sets of the first processor, by Linux's names; None where they are not listed."""
+    return next((frozenset(text.split()) for key, text in _entries(cpuinfo) if key in ("flags", "Features")), None)
+
+
+@functools.cache
+def processor_name(cpuinfo: pathlib.Path = CPUINFO) -> str:
+    """Read the name of the first processor; empty where it has none, as on Arm."""
+    return next((text for key, text in _entries(cpuinfo) if key == "model name"), "")
+
+
+def _entries(cpuinfo: pathlib.Path) -> list[tuple[str, str]]:
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return None
-    return next((frozenset(v.split()) for k, _, v in (line.partition(":") for line in lines) if _is_list(k)), None)
+        return []
+    return [(key.strip(), text.strip()) for key, _, text in (line.partition(":") for line in lines)]
 
 
 def has_short_sums(flags: frozenset[str] | None) -> bool:
@@ -69,7 +92,3 @@ def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str
     if precision == "bf16" and flags.isdisjoint(BF16_FLAGS):
         return ["This processor has no bfloat16 instructions, so bf16 will not be faster than fp32 here."]
     return []
-
-
-def _is_list(key: str) -> bool:
-    return key.strip() in ("flags", "Features")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
 
-LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino"]
+LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
 EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
@@ -13,11 +14,31 @@ NanAnswer: TypeAlias = Literal["native", "engine"]
 
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
 
+RewriteName: TypeAlias = Literal[
+    "constant-if",
+    "common-subexpressions",
+    "branches",
+    "batch-norm",
+    "mish",
+    "hard-swish",
+    "hard-sigmoid",
+    "layer-norm",
+    "layer-norm-operator",
+    "channel-layer-norm",
+    "rms-norm",
+    "group-norm",
+    "gelu-tanh",
+    "tanh",
+]
+
 AUTO: Literal["auto"] = "auto"
 """Asks for the best engine here, or for the fastest precision inside the accuracy budget."""
 
 NATIVE: Literal["native"] = "native"
 """Asks for no engine at all."""
+
+SPARSE: Literal["sparse"] = "sparse"
+"""Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
 
 LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
 """Engine libraries in the order in which ``auto`` tries them, the best first."""
@@ -33,6 +54,12 @@ ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
 
 TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 """GPUs that engines are built for where the library can choose, by compute capability: sm86 is 8.6."""
+
+REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
+"""Rules of ``partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
+
+ALL_REWRITES = "all"
+"""Stands for all of them where a user leaves them out."""
 
 ONLY_ON_THE_GPU = {
     "sm70": "V100",
@@ -54,6 +81,16 @@ RANGES_SUFFIX = ".json"
 
 ALLOWANCES = ("data-dependent", "narrow-double")
 """Values of ``partitioner.Allowance``, which can't be imported without its libraries."""
+
+
+def left_out(names: Collection[str] | None) -> tuple[str, ...]:
+    """Return the equal rewrites that values of ``--no-optimize`` leave out."""
+    return REWRITE_NAMES if ALL_REWRITES in (names or ()) else tuple(names or ())
+
+
+def rewrite_problem(name: object) -> str | None:
+    """Return the reason for which there is no such rewrite, with those that there are; None if there is one."""
+    return None if name in REWRITE_NAMES else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
 
 
 def target_problem(name: str) -> str | None:

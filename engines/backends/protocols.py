@@ -139,6 +139,13 @@ class Backend(Protocol):
         """Return what engines are built for with these options: the device of this machine, or others like it."""
         ...
 
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return what of the library and this machine decides what these options build, for the keys of caches.
+
+        It differs where ``version`` or the features of ``target_device`` do, and costs less.
+        """
+        ...
+
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Return whether the library computes this node right, or as the user allows."""
         ...

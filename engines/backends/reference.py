@@ -9,17 +9,22 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from engines.artifact.envelope import Device, Envelope
 from engines.backends.build_options import BuildOptions
 from engines.backends.protocols import Buffer, Origin, PrecisionSupport
 from engines.errors import BuildError, EngineRejectedError, ExecutionError
 from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
+from partitioner.lazy_names import on_first_call
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+else:
+    ReferenceEvaluator = on_first_call("onnx.reference:ReferenceEvaluator")
 
 Evaluator = Callable[[Mapping[str, np.ndarray]], Sequence[Any]]
 """Computes a model's outputs, in its order, from arrays by input name. Several threads may call it."""
@@ -46,6 +51,10 @@ class ReferenceBackend:
     def target_device(self, options: BuildOptions) -> Device:
         """Return the device of this machine."""
         return self.device()
+
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return the version and the device."""
+        return f"{self.version()} {self.device().features}"
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Accept nearly every operator; random ones have no single right answer."""

@@ -21,6 +21,7 @@ BACKENDS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("engines.onnxruntime.backend:OnnxRuntimeBackend",),
     "openvino": ("engines.openvino.backend:OpenVinoBackend",),
     "reference": ("engines.backends.reference:ReferenceBackend",),
+    "sparse": ("engines.sparse.backend:SparseBackend",),
     "tensorrt": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT"),
     "tensorrt-rtx": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT_RTX"),
 }
@@ -75,7 +76,7 @@ def _next_engine(asked: str, engine: str, options: BuildOptions | None) -> str |
 
 def _runs_here(name: str, options: BuildOptions | None) -> bool:
     backend = get_backend(name)
-    return backend.unavailable_reason() is None and backend.cannot_run_reason(options or BuildOptions()) is None
+    return backend.cannot_run_reason(options or BuildOptions()) is None and backend.unavailable_reason() is None
 
 
 def only_builds_reason(engine: str, options: BuildOptions) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from engines.artifact.cache import EngineCache
 from engines.artifact.temporary_folder import TemporaryFolder
+from engines.backends.names import NATIVE
 from engines.backends.protocols import Backend
 from engines.backends.registry import get_backend, only_builds_reason
 from engines.build import jobs
@@ -17,8 +18,9 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.inputs.shape_profiles import sampled, sampled_at_points
 from engines.inputs.source import SourceModel
 from engines.onnxruntime.type_inference import shapes_by
-from partitioner import Graph, TensorSpec
+from partitioner import Graph, Partition, TensorSpec
 from partitioner.graph.view import specs
+from partitioner.passes.rewrites.apply import Rewritten, Wishes, rewrites_inside
 from partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 NOBODY = "nobody"
@@ -66,6 +68,24 @@ class CompileContext:
         if self.unchecked:
             return NOBODY
         return "native" if self.source.runs_natively else "reference"
+
+    @property
+    def wishes(self) -> Wishes:
+        """The equal rewrites that the model gets."""
+        return self.wishes_for(self.engine)
+
+    def wishes_for(self, engine: str) -> Wishes:
+        """Return the equal rewrites that the model gets where an engine runs most of it."""
+        options = self.options
+        exact = engine == NATIVE or options.precision.is_float32
+        return Wishes(engine=engine, without=options.without_rewrites, exact=exact)
+
+    def rewrites_inside(self, partition: Partition) -> tuple[Rewritten, ...]:
+        """Return the rewrites that engines alone get."""
+        if self.engine == NATIVE:
+            return ()
+        segments = [{node.op for node in segment.nodes} for segment in partition.segments]
+        return rewrites_inside(partition.graph.model.graph, segments, self.wishes)
 
     def complete_natively(self, graph: Graph) -> Graph:
         """Complete the types and shapes of a graph: as ONNX Runtime infers them, and then as runs show them."""

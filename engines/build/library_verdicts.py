@@ -59,14 +59,14 @@ def ask_library(
     """
     graph = reading.graph
     table = reading.judge(functools.partial(backend.label, allow=options.allow))
-    key = engine_key(purpose="verdicts", **build_environment(backend))
-    said = _known.setdefault(key, {})
+    library = engine_key(purpose="verdicts", **build_environment(backend))
+    said = _known.setdefault(library, {})
     if cache:
-        said.update(cache.verdicts(key))
+        said.update(cache.verdicts(library))
     inside = {_hash(node): TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
     labels = label_nodes(graph, table, options)
     kinds = {node.key: node for node in graph.nodes if labels[node.name].supported and _can_stand_alone(graph, node)}
-    new = {key: node for node in kinds.values() if (key := _hash(node)) not in said.keys() | inside}
+    new = {hashed: node for node in kinds.values() if (hashed := _hash(node)) not in said.keys() | inside}
     if new:
         with TemporaryFolder() as folder:
             ask = functools.partial(_ask, worker, backend.name, folder / "nodes.onnx")
@@ -74,7 +74,7 @@ def ask_library(
         logger.info("%s was asked about %d kinds of nodes", backend.name, len(new))
         said.update(answers)
         if cache:
-            cache.put_verdicts(key, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
+            cache.put_verdicts(library, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})
     return _refined(table, {**said, **inside})
 
 

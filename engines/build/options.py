@@ -54,6 +54,10 @@ class CompileOptions:
     """Threads of each engine and session while they are measured; None leaves it to the libraries."""
     shares_cores: bool = False
     """True measures as beside other models: native threads sleep between runs, so they wake later."""
+    without_rewrites: tuple[str, ...] = ()
+    """Names of equal rewrites (``engines.backends.names.REWRITE_NAMES``) to leave out."""
+    sparse_weights: bool = True
+    """True lets ``auto`` take engine sparse for a model with zeros enough, where it is measured to be faster."""
     reference: bool = True
     """True if onnx.reference, which is slow, may run nodes that neither ONNX Runtime nor an engine has a kernel for."""
 

@@ -7,6 +7,8 @@ import functools
 import json
 import pathlib
 
+import onnx_ir as ir
+
 from engines.artifact.cache import builder_version, engine_key
 from engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
 from engines.artifact.files import sha256_of_file
@@ -21,6 +23,7 @@ from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_prof
 from engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
 from partitioner import Graph, PartitionOptions, Segment, extract_model, segment_hash
 from partitioner.graph.view import specs
+from partitioner.passes.rewrites.apply import Wishes, rewrite_segment, rules_inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class BuildOrder:
             engine stays the same.
         keeps_weights: True if the engine holds its weights although engines without weights were asked for.
         checked_by: ``native`` or ``reference``, by what the engine is compared with; ``nobody`` where none can run.
+        wishes: The equal rewrites of the compilation. Those for engines alone are done in the engine's own model.
     """
 
     graph: Graph
@@ -47,6 +51,7 @@ class BuildOrder:
     segment_sha256: str
     keeps_weights: bool
     checked_by: str
+    wishes: Wishes
 
     @property
     def key(self) -> str:
@@ -56,7 +61,7 @@ class BuildOrder:
         return engine_key(
             segment=self.segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in bindings]),
-            options=json.dumps([self.options.precision, properties], sort_keys=True),
+            options=json.dumps([self.options.precision, properties, *self._rewrites()], sort_keys=True),
             profiles=json.dumps([profile_as_json(profile) for profile in self.options.profiles], sort_keys=True),
             precision=self.setting.key,
             judge=self.checked_by,  # the parts' names are hashed as well: a new name would miss every cached engine
@@ -77,7 +82,15 @@ class BuildOrder:
         """Return the segment's model in its precisions."""
         segment = self.segment
         extracted = extract_model(self.graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
+        if self._rewrites():
+            model = ir.from_proto(extracted)
+            rewrite_segment(model, self.wishes)
+            extracted = ir.to_proto(model)
         return transform(extracted, segment, self.setting, self.backend)
+
+    def _rewrites(self) -> list[str]:
+        """Return the rules that the engine's own model gets if it has places for them. Only float32 engines get any."""
+        return rules_inside({node.op_type for node in self.segment.nodes}, self.wishes) if self.is_float32 else []
 
     def options_for(self, transformed: Transformed) -> BuildOptions:
         """Return the options with the precision that the library computes the transformed model's floats in."""
@@ -146,6 +159,7 @@ class BuildOrders:
             segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
             keeps_weights=keeps_weights,
             checked_by=context.checked_by,
+            wishes=context.wishes,
         )
 
     def _profiles(self, graph: Graph, segment: Segment) -> tuple[Profile, ...]:

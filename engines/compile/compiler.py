@@ -18,6 +18,7 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.compile.compilation import Compilation
 from engines.compile.embedding import without_engines
 from engines.compile.partitioning import partition_model
+from engines.compile.sparse_choice import with_faster_zeros
 from engines.errors import BackendMissingError, ModelLoadError, NotRunHereError, OutputFileError
 from engines.onnxruntime.compatibility import write_native_form
 from engines.tuning.precision_stage import check_engine
@@ -73,7 +74,7 @@ def _compile_with(
     _check_library(engine, options)
     try:
         with open_context(engine, source, options, cache, worker) as context:
-            return _compile_in_some_form(context)
+            return with_faster_zeros(context, _compile_in_some_form(context), _compile_in_some_form)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")
         raise OutputFileError(place, error.strerror or str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +24,9 @@ from engines.compile.last_resort import native_reference_nodes, reference_nodes,
 from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
+from engines.tuning.native_form import NativeForm, native_form
 from engines.tuning.precision_search import effective_precision
-from partitioner import Partition, Report, embed_engines
+from partitioner import Partition, PartitionOptions, Report, embed_engines
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto
@@ -46,7 +48,10 @@ def embed(
     nodes = reference_nodes(context, built.partition.graph) if context.options.reference else {}
     partition = with_reference_labels(built.partition, nodes)
     report = partition.report(model=source.origin.name, engine=context.engine)
-    report = dataclasses.replace(report, precision=precision, unchecked=context.unchecked)
+    inside = context.rewrites_inside(built.partition)
+    report = dataclasses.replace(
+        report, precision=precision, unchecked=context.unchecked, rewrites=(*report.rewrites, *inside)
+    )
     engines = built.engines.values()
     model = built.embed()
     if context.unchecked and context.options.shapes:
@@ -86,8 +91,10 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         raise ReferenceNeededError(str(source.origin), count_operators(nodes.values()))
     if not nodes:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
-    model = embed_engines(graph, (), {}) if nodes else _as_it_is(context)
+    form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
+    model = embed_engines(graph, (), {}) if nodes else _as_it_is(form.path, context.options.partition)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
+    report = dataclasses.replace(report, rewrites=form.rewrites)
     return CompiledModel(
         model=_stamped(model, source, report, nodes),
         report=report,
@@ -96,14 +103,15 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         engines_built=built_now,
         engines_cached=0,
         engine_bytes=0,
+        rewritten=bool(form.rewrites),
         reference_nodes=tuple(nodes.values()),
     )
 
 
-def _as_it_is(context: CompileContext) -> onnx.ModelProto:
-    model = read_proto(context.source.path)
-    take_data_inside(context.source.path, protobuf_walk.tensors(model))
-    if context.options.partition.freeze_initializers:
+def _as_it_is(path: pathlib.Path, options: PartitionOptions) -> onnx.ModelProto:
+    model = read_proto(path)
+    take_data_inside(path, protobuf_walk.tensors(model))
+    if options.freeze_initializers:
         _freeze(model)
     return model
 

@@ -109,9 +109,11 @@ def _partition_for(
         partition = dataclasses.replace(partition, graph=with_best_shapes(partition.graph, options.shapes[0]))
     _report_step(2)
     report = partition.report(model=source.name, engine=engine)
+    inside = context.rewrites_inside(partition)
     _report_step(3)
     return partition, dataclasses.replace(
         report,
+        rewrites=(*report.rewrites, *inside),
         labelled_by=labelled_by,
         what_if_frozen=what_if_frozen,
         compiled_before=compiled_before,
@@ -177,7 +179,8 @@ def _typed(context: CompileContext) -> Graph:
         PartitionError: As ``partition_source``.
     """
     options = context.options
-    graph = cleaned(context.source.path, options.shapes, freeze=options.partition.freeze_initializers)
+    freeze, wishes = options.partition.freeze_initializers, context.wishes
+    graph = cleaned(context.source.path, options.shapes, freeze=freeze, wishes=wishes)
     return context.complete_natively(graph) if context.engine != NATIVE and lacks_types(graph) else graph
 
 

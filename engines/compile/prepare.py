@@ -23,7 +23,9 @@ from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
+from engines.compile.prepared import PreparedModel
 from engines.errors import EngineError, OutputFileError, ProcessStartError
+from engines.inputs.source import cleaned
 from engines.runtime.executor import Executable, open_executable
 from engines.runtime.reference_nodes import OpenReference, evaluate_here
 from engines.tuning.precision_stage import check_engine
@@ -34,6 +36,7 @@ from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
 from partitioner.passes.clean_up import freeze_initializers
 from partitioner.passes.computed_sizes import check_computed_sizes
+from partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
 
 logger = logging.getLogger(__name__)
 
@@ -108,23 +111,6 @@ def prepare_model(
     return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores, reference=reference)[0]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedModel:
-    """A model file prepared by one process for another one that opens it.
-
-    Attributes:
-        compiled: The compiled file; None where the model's own file is opened.
-        use_engines: False if all nodes run natively.
-        freeze: True if initializers that are inputs are constants.
-        facts: Of the executable's description: what the files don't say.
-    """
-
-    compiled: pathlib.Path | None
-    use_engines: bool
-    freeze: bool
-    facts: dict[str, Any]
-
-
 def prepare_file(
     path: pathlib.Path,
     options: CompileOptions,
@@ -152,6 +138,7 @@ def prepare_file(
         compiled=file,
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         freeze=options.partition.freeze_initializers,
+        rewritten=file is not None and compiled is not None and compiled.rewritten,
         facts={**facts, "asked": executable.description["precision"]["asked"]},
     )
 
@@ -163,42 +150,6 @@ def _saved(compiled: CompiledModel, file: pathlib.Path) -> pathlib.Path | None:
         logger.warning("%s runs natively, since its compiled form can't be written: %s", file.name, error)
         return None
     return file
-
-
-def open_prepared(
-    path: pathlib.Path,
-    prepared: PreparedModel,
-    cache: EngineCache | None,
-    *,
-    threads: int | None = None,
-    shares_cores: bool = True,
-    reference: OpenReference | None = evaluate_here,
-) -> Executable:
-    """Open a model that ``prepare_file`` has prepared, without compiling anything; arguments as ``open_executable``'s.
-
-    Raises:
-        PartitionError: The file has changed since, and is no model any more.
-        ModelLoadError: ONNX Runtime refuses the model.
-    """
-    file = prepared.compiled or path
-    model = load_model(file, check=check_checksum)
-    if prepared.freeze:
-        freeze_initializers(model)
-    executable = open_executable(
-        model,
-        path,
-        folder=file.parent,
-        threads=threads,
-        shares_cores=shares_cores,
-        use_engines=prepared.use_engines,
-        trust=None if prepared.compiled else (cache.trust if cache else Trust()),
-        known=KnownEngines(path, cache),
-        reference=reference,
-    )
-    asked = prepared.facts["asked"]
-    executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
-    executable.description["precision"]["asked"] = asked
-    return executable
 
 
 def _prepare(
@@ -232,11 +183,45 @@ def _prepare(
         return _open_compiled(model, path, options, cache, open_model)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
-    compiled = _compile(path, options, cache) if engine != NATIVE and not idle else None
-    used = compiled if compiled is not None and (compiled.engine != NATIVE or compiled.reference_nodes) else None
-    executable = open_model(view_model(used.model, path) if used else model)
+    compiled = _compile(path, options, cache) if engine != NATIVE and not idle else _native(path, model, options)
+    used = compiled if compiled is not None and _differs(compiled) else None
+    executable = _open_rewritten(used, path, open_model) if used and used.rewritten else None
+    executable = executable or open_model(view_model(used.model, path) if used else model)
     executable.description["precision"]["asked"] = options.precision.asked
     return _described(executable, model, compiled), used
+
+
+def _differs(compiled: CompiledModel) -> bool:
+    """Return whether a compiled model is another one than its source."""
+    return compiled.engine != NATIVE or bool(compiled.reference_nodes) or compiled.rewritten
+
+
+def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> CompiledModel | None:
+    """Compile a model that runs natively where rewrites may make it faster; else None."""
+    options = CompileOptions(
+        engine=NATIVE,
+        partition=options.partition,
+        samples=options.samples,
+        shapes=options.shapes,
+        reference=options.reference,
+        without_rewrites=options.without_rewrites,
+    )
+    wishes = Wishes(engine=NATIVE, without=options.without_rewrites)
+    try:
+        if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
+            return None
+        compiled = _compile(path, options, None)
+    except (EngineError, PartitionError) as error:
+        logger.debug("%s runs natively as it is: %s", path, error)
+        return None
+    return compiled if compiled is not None and compiled.rewritten else None
+
+
+def _open_rewritten(compiled: CompiledModel, path: pathlib.Path, open_model: OpenModel) -> Executable | None:
+    """Open a model that runs natively in another form; None where there is no room to write it."""
+    with TemporaryFolder() as folder:
+        file = _saved(compiled, folder / path.name)
+        return None if file is None else open_model(load_model(file), native=file, folder=folder)
 
 
 def _checked(path: pathlib.Path) -> ir.Model:

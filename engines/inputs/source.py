@@ -14,6 +14,7 @@ from partitioner import Graph, clean_up, is_compiled, load_model
 from partitioner.graph.view import specs
 from partitioner.passes.clean_up import freeze_initializers
 from partitioner.passes.computed_sizes import check_computed_sizes
+from partitioner.passes.rewrites.apply import Wishes, rewrite_model
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +34,16 @@ class SourceModel:
     runs_natively: bool = True
 
 
-def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = False) -> Graph:
+def cleaned(
+    source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = False, wishes: Wishes | None = None
+) -> Graph:
     """Load a model and simplify its graph.
 
     Args:
         source: The model.
         shapes: To build engines for.
         freeze: Make constants of initializers that are graph inputs.
+        wishes: The equal rewrites that it gets; None for none.
 
     Raises:
         AlreadyCompiledError: It is a compiled model.
@@ -54,6 +58,8 @@ def cleaned(source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = F
     mark_sizes(model, shapes)
     try:
         graph = clean_up(model)
+        if wishes is not None and rewrite_model(model, wishes):
+            graph = Graph.of(model)
     except Exception as error:  # onnx_ir and its passes let exceptions of any type out
         logger.warning("%s: it can't be simplified (%s), so its nodes stay as they are", source, error)
         graph = Graph.of(load_model(source))

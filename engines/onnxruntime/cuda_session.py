@@ -46,6 +46,7 @@ def open_cuda_session(model: onnx.ModelProto, *, stream: int, name: str) -> Any:
     Raises:
         ModelLoadError: ONNX Runtime refuses the model, or can't use the GPU.
     """
+    onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     settings = {**CUDA_SETTINGS, "user_compute_stream": str(stream)}

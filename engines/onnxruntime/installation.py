@@ -23,6 +23,11 @@ def overlay_problem() -> str | None:
     )
 
 
+def installed_version() -> str | None:
+    """Return the version by the package's metadata; None where a distribution of another name holds it."""
+    return next(filter(None, map(_version, OVERLAID)), None)
+
+
 @functools.cache
 def warn_of_overlay() -> None:
     """Log ``overlay_problem`` once a process."""

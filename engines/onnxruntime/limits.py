@@ -7,6 +7,7 @@ import functools
 import onnx
 
 from engines.errors import ModelLoadError
+from engines.onnxruntime.installation import installed_version
 from engines.onnxruntime.library import onnxruntime
 from engines.onnxruntime.session import NativeSession
 from partitioner.model.opset_versions import VersionLimits
@@ -18,9 +19,8 @@ OLD_IR_VERSION = 8
 
 
 def native_version() -> str:
-    """Return the version of the library."""
-    version: str = onnxruntime.__version__
-    return version
+    """Return the version of the library, which takes long to import."""
+    return installed_version() or str(onnxruntime.__version__)
 
 
 @functools.cache

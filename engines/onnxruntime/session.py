@@ -19,18 +19,17 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from engines.artifact.temporary_folder import TemporaryFolder
 from engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
 from engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
 from engines.onnxruntime.installation import warn_of_overlay
 from engines.onnxruntime.library import onnxruntime, ort_c
 from engines.onnxruntime.memory_limit import is_refusal, session_options
-from engines.onnxruntime.small_types import CPU, SMALL_DTYPES, SMALL_TYPES, small_array, small_ort_value
+from engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
 from partitioner import TensorSpec
 
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
-
-onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
 
 
 class NativeSession:
@@ -46,6 +45,7 @@ class NativeSession:
         unfused: bool = False,
         exact: bool = True,
         profile_to: pathlib.Path | None = None,
+        operators: pathlib.Path | None = None,
         name: str = "model",
     ) -> None:
         """Load a model.
@@ -58,6 +58,7 @@ class NativeSession:
             unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
             profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
+            operators: A library of custom operators that the model may use.
             name: For messages.
 
         Raises:
@@ -70,7 +71,10 @@ class NativeSession:
         problems: list[Exception] = []
         for setting in exact_settings(unfused=unfused) if exact else ({},):
             try:
-                session = _open(source, {**options, **setting}, threads, optimize=optimize, profile_to=profile_to)
+                settings = {**options, **setting}
+                session = _open(
+                    source, settings, threads, optimize=optimize, profile_to=profile_to, operators=operators
+                )
                 break
             except Exception as error:  # the binding has a class of its own for each status code
                 problems.append(error)
@@ -132,6 +136,24 @@ class NativeSession:
         return BoundSession(self._session, self._raw, buffers)
 
 
+def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as ONNX Runtime simplifies it: constants folded, BatchNormalization merged, ONNX's operators only.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    with TemporaryFolder() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(folder / "basic.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the binding has a class of its own for each status code
+            raise ModelLoadError("model", clean_message(error)) from error
+        return onnx.load(folder / "basic.onnx")
+
+
 def _open(
     source: str | bytes,
     settings: Mapping[str, str],
@@ -139,8 +161,10 @@ def _open(
     *,
     optimize: bool,
     profile_to: pathlib.Path | None,
+    operators: pathlib.Path | None,
 ) -> Any:
     """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
+    onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if threads is not None:
@@ -151,6 +175,8 @@ def _open(
         options.add_session_config_entry(key, value)
     if profile_to is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
+    if operators is not None:
+        options.register_custom_ops_library(str(operators))
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
@@ -204,7 +230,7 @@ def as_ort_value(value: TensorValue) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype in SMALL_DTYPES:
             return small_ort_value(value)
-        return ort_c.OrtValue.ortvalue_from_numpy(value, CPU)
+        return ort_c.OrtValue.ortvalue_from_numpy(value, processor())
     return value
 
 

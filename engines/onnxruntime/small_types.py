@@ -7,6 +7,7 @@ the first element into the lowest bits. ``engines.onnxruntime.session`` calls th
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from typing import Any
 
@@ -35,9 +36,13 @@ SMALL_TYPES = {
 SMALL_DTYPES = {dtype.numpy(): dtype for dtype in SMALL_TYPES.values()}
 """By numpy's type."""
 
-CPU = ort_c.OrtDevice(ort_c.OrtDevice.cpu(), ort_c.OrtDevice.default_memory(), 0)
-
 BYTE_BITS = 8
+
+
+@functools.cache
+def processor() -> Any:
+    """Return the ``OrtDevice`` of tensors in main memory."""
+    return ort_c.OrtDevice(ort_c.OrtDevice.cpu(), ort_c.OrtDevice.default_memory(), 0)
 
 
 def small_ort_value(array: np.ndarray) -> Any:
@@ -49,7 +54,7 @@ def small_ort_value(array: np.ndarray) -> Any:
     if dtype.bitwidth >= BYTE_BITS:
         bits = array.view(f"u{array.dtype.itemsize}")
         return ort_c.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(dtype))
-    value = ort_c.OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, int(dtype), CPU)
+    value = ort_c.OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, int(dtype), processor())
     packed = _packed(array, dtype.bitwidth)
     ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
     return value

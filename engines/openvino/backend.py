@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import logging
 import pathlib
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 
 from engines.artifact.envelope import Device, Envelope
 from engines.backends.build_options import BuildOptions
-from engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
+from engines.backends.cpu_features import has_short_sums, kernels_chosen_by, leaves_bfloat16, usable_flags
 from engines.backends.protocols import Origin, PrecisionSupport
 from engines.errors import BuildError, EngineRejectedError
 from engines.openvino import labels
@@ -66,6 +67,10 @@ class OpenVinoBackend:
     def target_device(self, options: BuildOptions) -> Device:
         """Return the device of this machine."""
         return self.device()
+
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return the release and the instruction sets. OpenVINO takes long to import, and longer to name its own."""
+        return f"{importlib.metadata.version('openvino')} {kernels_chosen_by() or self.device().features}"
 
     def cannot_run_reason(self, options: BuildOptions) -> str | None:
         """Return None: it runs wherever it builds."""

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from engines.backends.layer_times import LayerTime, precision_name
 from engines.backends.protocols import Buffer
 from engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
-from engines.openvino.library import RawInferRequest, ov
+from engines.openvino.library import ov, ov_c
 from partitioner import TensorSpec
 
 HEADINGS = (
@@ -46,7 +46,7 @@ class OpenVinoEngine:
         self._request = compiled.create_infer_request()
         # The public infer() wraps every output in an ordered dictionary; the base class does not.
         self._infer = functools.partial(
-            RawInferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False
+            ov_c.InferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False
         )
         self._wide = [index for index, spec in enumerate(inputs) if spec.dtype == ir.DataType.INT64]
         self._wide_buffers: list[Buffer] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -16,9 +17,14 @@ from engines.backends.protocols import Backend, Engine, Origin
 from engines.backends.registry import get_backend
 from engines.errors import BackendMissingError, EngineRejectedError
 from engines.precision.boundary_types import may_hold
-from engines.runtime.refit_source import origin_of
 from partitioner import Graph, Node, describe, embedded_engine, replaced_hash
 from partitioner.graph.view import specs
+from partitioner.lazy_names import on_first_call
+
+if TYPE_CHECKING:
+    from engines.runtime.refit_source import origin_of
+else:
+    origin_of = on_first_call("engines.runtime.refit_source:origin_of")
 
 ORIGIN_SUFFIX = ".onnx"
 """Suffix of the model that an engine was built from."""

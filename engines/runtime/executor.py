@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.artifact.compiled_model import has_native_fallback, listed_reference_nodes
+from engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
 from engines.artifact.envelope import Envelope
 from engines.artifact.trust import Trust
 from engines.backends.protocols import Engine
@@ -246,7 +246,10 @@ def open_executable(
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
     shares_cores = shares_cores or plan is not None
     open_whole = whole_opener(graph, native, threads=threads, shares_cores=shares_cores, reference=reference)
-    return Executable(signature, plan, open_whole, _describe(graph, envelopes if plan else {}, rejected), keep)
+    described = _describe(graph, envelopes if plan else {}, rejected)
+    executable = Executable(signature, plan, open_whole, described, keep)
+    executable.nan_natively = answers_nan_natively(model)
+    return executable
 
 
 Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]

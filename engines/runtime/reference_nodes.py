@@ -16,6 +16,7 @@ from engines.errors import BuildError, MemoryLimitError
 from engines.onnxruntime.missing_kernels import nodes_without_kernel
 from engines.runtime.plan import first_result
 from partitioner import Graph, Node, extract_model
+from partitioner.wording import counted
 
 OpenReference = Callable[[onnx.ModelProto], Evaluator]
 """Loads a model of one node in onnx.reference."""
@@ -72,7 +73,7 @@ def count_operators(operators: Iterable[str]) -> str:
     names = sorted(operators)
     counts = [(names.count(name), name) for name in dict.fromkeys(names)]
     listed = ", ".join(name if count == 1 else f"{count} {name}" for count, name in counts)
-    return f"{len(names)} node{'' if len(names) == 1 else 's'} ({listed})"
+    return f"{counted(len(names), 'node')} ({listed})"
 
 
 def _is_referred(graph: Graph, node: Node) -> bool:

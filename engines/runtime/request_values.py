@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy import vdot
 
 from partitioner import TensorSpec
 
 EXPONENT_BITS = {ir.DataType.FLOAT16: 0x7C00, ir.DataType.BFLOAT16: 0x7F80}
 """Exponents that are all ones, which NaN and infinity have, of the types that numpy computes slowly with."""
+
+ONE_PASS_ELEMENTS = 8192
+"""Largest array whose squares BLAS adds. OpenBLAS starts threads for more than 10,000, which disturb engines."""
 
 FiniteCheck = tuple[str, Callable[[np.ndarray], bool]]
 """An input that can hold NaN or infinity, and the fastest function that tells whether an array of its type does not."""
@@ -39,6 +44,9 @@ def non_finite_input(checks: Sequence[FiniteCheck], feeds: Mapping[str, Any]) ->
 
 
 def _all_finite(array: np.ndarray) -> bool:
+    """Add up squares first, which takes a quarter of the time: a finite sum has finite addends."""
+    if array.size <= ONE_PASS_ELEMENTS and isfinite(vdot(array, array)):
+        return True
     return int(np.count_nonzero(np.isfinite(array))) == array.size  # half the time of all() for small arrays
 
 

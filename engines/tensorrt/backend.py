@@ -55,11 +55,12 @@ class TensorRtBackend:
 
     def cannot_run_reason(self, options: BuildOptions) -> str | None:
         """Return what is missing here to run engines for the targets of these options, if anything."""
-        reason = self.unavailable_reason()
-        if reason or not self._library.targets:
+        if not self._library.targets:
+            return self.unavailable_reason()
+        reason = self._library.cannot_run_reason(find_gpu(), options.tensorrt.targets)  # without importing it
+        if reason or (reason := self.unavailable_reason()):
             return reason
-        reason = self._library.cannot_run_reason(find_gpu(), options.tensorrt.targets)
-        return reason or (None if has_driver() else f"pycuda is not installed, or finds no CUDA driver: {CUDA_INSTALL}")
+        return None if has_driver() else f"pycuda is not installed, or finds no CUDA driver: {CUDA_INSTALL}"
 
     def check_options(self, options: BuildOptions) -> None:
         """Refuse unknown targets, and options that must not be ignored.
@@ -102,6 +103,14 @@ class TensorRtBackend:
         asked = options.tensorrt.targets
         features = ",".join(self._library.covered(asked)) if asked else PORTABLE
         return Device(features=features, name=f"GPUs of {self._library.title}")
+
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return the version and the GPUs that these options build for.
+
+        Raises:
+            BackendMissingError: The library is not installed, or has no GPU to build for.
+        """
+        return f"{self.version()} {self.target_device(options).features}"
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Label a node by the tables; see ``engines.tensorrt.labelling.labels``."""

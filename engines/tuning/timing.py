@@ -65,6 +65,7 @@ class Subject:
     Attributes:
         compiled: The model with the engines of all segments.
         source: The model that it was compiled from.
+        native: The file that runs without engines.
         inputs: The model's inputs.
         given: The user's own inputs, if any.
         threads: Threads of each engine and session.
@@ -73,6 +74,7 @@ class Subject:
 
     compiled: pathlib.Path
     source: pathlib.Path
+    native: pathlib.Path
     inputs: Sequence[TensorSpec]
     given: pathlib.Path | None
     threads: int | None
@@ -146,6 +148,28 @@ def measure_candidates(
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
 
+def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> dict[str, list[float]] | None:
+    """Time compiled files of one model against each other.
+
+    Args:
+        subject: The model; its own compiled file counts for nothing.
+        files: Compiled files by name.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by name; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+        BusyMachineError: There were few turns beside other programs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    opened = {name: _open(path, subject) for name, path in files.items()}
+    return time_briefly({name: functools.partial(one.run, feeds) for name, one in opened.items()}, seconds)
+
+
 def measure_engines(
     observed: pathlib.Path,
     inputs: Sequence[TensorSpec],
@@ -182,14 +206,17 @@ def measure_engines(
 
 
 def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
-    path = subject.compiled if segments else subject.source
+    return _open(subject.compiled if segments else subject.native, subject, only=segments)
+
+
+def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = None) -> Executable:
     return open_executable(
         load_model(path),
         path,
         folder=path.parent,
         threads=subject.threads,
         shares_cores=subject.shares_cores,
-        only=segments,
+        only=only,
     )
 
 

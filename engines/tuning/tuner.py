@@ -35,6 +35,7 @@ from engines.tuning.candidates import (
     gaining,
     list_candidates,
 )
+from engines.tuning.native_form import native_form
 from partitioner import Partition, ReasonCode, Segment, Verdict
 
 logger = logging.getLogger(__name__)
@@ -145,6 +146,7 @@ class Tuner:
         return timing.Subject(
             compiled=path,
             source=self._context.source.path,
+            native=native_form(self._context, partition.graph).path,
             inputs=self._context.sampled_inputs(partition.graph),
             given=options.samples,
             threads=options.threads,

@@ -137,7 +137,7 @@ def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) ->
             return refuses(node) if refuses else SUPPORTED  # again, because the sentence names the node's own tensors
         return verdict
 
-    if excluded is not _nothing:
+    if options.native_nodes:  # names are no part of a kind
         return {node.name: verdict_of(node) for node in graph.nodes}
     taken = [verdict_of(node).code is None for node in graph.kinds]
     labels = dict.fromkeys(graph.names, SUPPORTED)

@@ -34,6 +34,7 @@ from partitioner.cut.what_if import FrozenWhatIf, compare_frozen, try_operators
 from partitioner.graph.view import Graph
 from partitioner.model.garbage import without_collections
 from partitioner.model.values import dimensions
+from partitioner.passes.rewrites.apply import rewrites_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Partition:
             boundary_bytes=count_boundary_bytes(self.graph, self.segments),
             what_if=try_operators(self.graph, self.labels, costs),
             seconds=self.seconds,
+            rewrites=rewrites_of(self.graph.model.graph),
         )
 
     def what_if_frozen(self, frozen: Partition) -> FrozenWhatIf | None:

@@ -14,6 +14,7 @@ from partitioner.cut.segments import Segment
 from partitioner.cut.unknown_shapes import UnknownShapes
 from partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from partitioner.graph.view import Graph
+from partitioner.passes.rewrites.apply import Rewritten
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,7 @@ class Report:
     labelled_by: str = ""
     unchecked: str = ""
     compiled_before: bool | None = None
+    rewrites: tuple[Rewritten, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
@@ -109,6 +111,7 @@ class Report:
             "boundary_bytes": self.boundary_bytes,
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             **({"what_if_frozen": _rounded(dataclasses.asdict(self.what_if_frozen))} if self.what_if_frozen else {}),
+            **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
             **({"checked": False} if self.unchecked else {}),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
-from partitioner.model.values import is_constant, read_values, serialize_inferred, serialize_value, subgraphs
+from partitioner.model.value_types import TypeWriter
+from partitioner.model.values import (
+    INFERRED_SHAPE,
+    is_constant,
+    read_values,
+    serialize_inferred,
+    serialize_value,
+    subgraphs,
+)
 
 
 def extract_model(
@@ -42,7 +50,7 @@ def extract_model(
     constants = constants_of([n.op for n in nodes], inputs)
     defaults = [v for v in inputs if v.is_initializer()] if keep_defaults else []
     extracted.initializer.extend(serialize_constant(v) for v in (*constants, *defaults))
-    extracted.value_info.extend(typed_values(nodes, {v.name for v in outputs}))
+    _declare_types(extracted.value_info, nodes, {v.name for v in outputs})
     proto.functions.extend(called_functions(graph.model, [n.op for n in nodes]))
     return proto
 
@@ -119,11 +127,16 @@ def serialize_constant(value: ir.Value) -> onnx.TensorProto:
     return proto
 
 
-def typed_values(nodes: Sequence[Node], without: Iterable[str | None]) -> list[onnx.ValueInfoProto]:
-    """Return ``value_info`` of the typed values that nodes produce."""
-    skip = set(without)
-    produced = (v for n in nodes for v in n.op.outputs)
-    return [serialize_inferred(v) for v in produced if v.name and v.type is not None and v.name not in skip]
+def _declare_types(infos: Any, nodes: Sequence[Node], without: Set[str | None]) -> None:
+    """Add the typed values that nodes produce to a repeated field of ``ValueInfoProto``."""
+    types = TypeWriter()
+    for value in (value for node in nodes for value in node.op.outputs):
+        if not value.name or value.type is None or value.name in without:
+            continue
+        if INFERRED_SHAPE in value.meta:
+            infos.append(serialize_inferred(value))
+        else:
+            types.add(infos, value)
 
 
 def called_functions(model: ir.Model, ops: Iterable[ir.Node]) -> list[onnx.FunctionProto]:

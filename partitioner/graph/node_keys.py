@@ -77,7 +77,8 @@ class NodeKeys:
         if known is None:
             size = "given" if self._is_given(value) else value in self.shape_arithmetic
             dims = None if value.shape is None else value.shape.dims
-            traits = (type(value.type), value.dtype, dims, _constant_key(value), size)
+            constant = _constant_key(value) if value.is_initializer() else None
+            traits = (type(value.type), value.dtype, dims, constant, size)
             if traits not in self._kinds_of:
                 self._kinds_of[traits] = self._kind_of(*traits)
             known = self._kinds[value] = self._kinds_of[traits]
@@ -90,14 +91,14 @@ class NodeKeys:
         return self._same_kinds.setdefault(key, key)
 
     def _follow_shapes(self, op: ir.Node) -> None:
-        sizes = {v for v in op.outputs if v.dtype in SHAPE_DTYPES}
+        sizes = [v for v in op.outputs if v.dtype in SHAPE_DTYPES]
         if not sizes:
             return
         inputs = [] if op.op_type in ("Shape", "Size") else [v for v in op.inputs if v is not None]
         given = {v for v in inputs if self._is_given(v)}
         if all(v.const_value is not None or v in self.shape_arithmetic or v in given for v in inputs):
-            self.shape_arithmetic |= sizes
-            self._given |= sizes if given else set()
+            self.shape_arithmetic.update(sizes)
+            self._given.update(sizes if given else ())
 
     def _is_given(self, value: ir.Value) -> bool:
         return value in self._given or (value.producer() is None and bool(value.meta.get(GIVEN_SIZES)))
@@ -110,8 +111,6 @@ def _dimension_key(dimension: object) -> str:
 
 
 def _constant_key(value: ir.Value) -> Hashable:
-    if not value.is_initializer():
-        return None
     if not is_constant(value) or value.const_value is None:
         return "default"
     if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):

@@ -95,8 +95,18 @@ def remove_identities(model: ir.Model) -> None:
 
 def remove_dead_nodes(model: ir.Model) -> None:
     """Remove nodes and initializers that no output needs."""
+    _remove_unread(model.graph)
     if model.functions or any(map(_is_unused, _values(model))) or any(map(_may_shrink, model.graph)):
         common.RemoveUnusedNodesPass()(model)
+
+
+def _remove_unread(graph: ir.Graph) -> None:
+    """Remove what nobody reads at all, as folding leaves it; the pass of onnx_ir visits everything for that."""
+    for op in reversed(graph):
+        if op.outputs and all(map(_is_unused, op.outputs)):
+            graph.remove(op, safe=True)
+    for name in [name for name, value in graph.initializers.items() if _is_unused(value)]:
+        del graph.initializers[name]
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

@@ -11,14 +11,20 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from partitioner.graph.extraction import single_node_model
+from partitioner.lazy_names import on_first_call
 from partitioner.model.default_values import held_defaults
 from partitioner.model.values import dimensions, is_constant
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+else:
+    ReferenceEvaluator = on_first_call("onnx.reference:ReferenceEvaluator")
 
 MAX_ELEMENTS = 1024
 """Limit of a folded result. Shape arithmetic is small; a larger result would only enlarge the file."""
@@ -151,11 +157,8 @@ def _replace(graph: ir.Graph, op: ir.Node, array: np.ndarray) -> None:
         return
     if ir.DataType.from_numpy(array.dtype) != result.dtype:
         return
-    constant = ir.Value(
-        name=result.name, type=ir.TensorType(result.dtype), shape=ir.Shape(array.shape), const_value=ir.tensor(array)
-    )
-    assert constant.const_value is not None
-    constant.const_value.name = result.name
+    tensor = ir.Tensor(array, name=result.name)
+    constant = ir.Value(name=result.name, type=ir.TensorType(result.dtype), shape=tensor.shape, const_value=tensor)
     ir.convenience.replace_all_uses_with(result, constant)
     graph.remove(op, safe=True)
     graph.register_initializer(constant)

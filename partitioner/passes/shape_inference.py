@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -124,7 +125,7 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     graph = proto.graph
     graph.name = model.graph.name or "graph"
     for op in model.graph:
-        ir.serde.serialize_node_into(graph.node.add(), op)
+        _add_node(graph.node, op)
     graph.input.extend(serialize_value(v) for v in model.graph.inputs)
     graph.output.extend(serialize_value(v) for v in model.graph.outputs)
     declared = {v.name for v in graph.input} | {v.name for v in graph.output}
@@ -141,6 +142,21 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
             if value.name and value.type is not None and value.name not in declared:
                 types.add(graph.value_info, value)
     return proto
+
+
+def _add_node(nodes: Any, op: ir.Node) -> None:
+    """Add a node to a repeated field of ``NodeProto``. onnx_ir takes thrice the time for one without attributes."""
+    if op.attributes:
+        ir.serde.serialize_node_into(nodes.add(), op)
+        return
+    nodes.add(
+        op_type=op.op_type,
+        domain=op.domain,
+        overload=op.overload,
+        name=op.name,
+        input=["" if value is None else value.name for value in op.inputs],
+        output=[value.name or "" for value in op.outputs],
+    )
 
 
 def _set_type(value: ir.Value, proto: onnx.TypeProto, types: TypeReader) -> None:

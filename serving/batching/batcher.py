@@ -1,8 +1,8 @@
 """Dynamic batching: requests that wait at the same time are answered by one execution.
 
-There is no thread of the batcher's own. Each request comes in a thread that waits for its answer anyway; whichever of
-them finds that a batch with its own request is due runs that batch for all. So a lone request runs in its own thread,
-without a hop and without a copy.
+There is no thread of the batcher's own, and none waits here. A request comes in a thread of the pool, which runs the
+batch that is due with it, if one is. Else the thread that ends a run, or the pool's clock, lets the next one begin. So
+a lone request runs in its own thread, without a hop and without a copy.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import numpy as np
 from serving.batching.concatenation import BatchMemory, Feeds, split
 from serving.batching.latency_controller import LatencyController
 from serving.batching.policy import BatchLimits, next_batch
-from serving.batching.queued_request import WaitingRequest, batch_key, check_rows
+from serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
 from serving.executables.interface import Choose
 from serving.schema.model import BatchingConfig
 from serving.telemetry.request_stats import BatchStats, Durations, Execution, ModelCounts, RejectionReason
+from serving.threads.request_pool import RequestPool
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +76,11 @@ class DynamicBatcher:
         self._idle = [BatchMemory(config.max_batch_size) for _ in range(instances)]
         self._present = 0
         self._expected_concurrency = 0
+        self._pool: RequestPool
 
-    def infer(
-        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations
-    ) -> Mapping[str, np.ndarray]:
+    def submit(
+        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations, then: Then
+    ) -> None:
         """Answer one request, together with others where possible.
 
         Args:
@@ -86,16 +88,12 @@ class DynamicBatcher:
             names: The outputs to give; None for all.
             options: What the request asks of the queue.
             durations: Gets the time in the queue and of the execution.
-
-        Returns:
-            The request's rows of each output. They are views of the batch's results.
+            then: Gets the request's rows of each output, which are views of the batch's results. Or it gets
+                QueueTimeoutError, CancelledRequestError, or what the execution raised.
 
         Raises:
             QueueFullError: As many requests wait as may.
-            QueueTimeoutError: It waited longer than it may.
-            CancelledRequestError: Its client left while it waited.
             InvalidRequestError: It has no row, more rows than a batch may have, or inputs with different numbers.
-            Exception: What the execution raised.
         """
         check_rows(self._inputs, feeds)
         rows, key = batch_key(self._inputs, feeds, names)
@@ -105,22 +103,15 @@ class DynamicBatcher:
             )
         if key is not None and self._runs_apart(feeds):
             key = None
-        request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations)
+        request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations, then=then)
+        self._pool = options.pool
         with self._lock:
             self._enter(request, options)
-            work, until_ns = self._next_step(request)
-        try:
-            if work is not None:
-                self._execute(work)
-            else:
-                self._wait(request, until_ns, options)
-        finally:
-            with self._lock:
-                self._present -= 1
-        if isinstance(request.outcome, Exception):
-            raise request.outcome
-        assert request.outcome is not None
-        return request.outcome
+            work = self._next_work()
+        if work is not None:
+            self._execute(work)
+        if request.queued and not options.on_cancel(functools.partial(self._cancel, request)):
+            self._cancel(request)
 
     def _enter(self, request: WaitingRequest, options: RequestOptions) -> None:
         if len(self._queue) >= self._config.max_queue_size:
@@ -136,51 +127,40 @@ class DynamicBatcher:
         self._present += 1
         self._expected_concurrency = max(self._expected_concurrency, self._present)
 
-    def _wait(self, request: WaitingRequest, until_ns: int | None, options: RequestOptions) -> None:
-        """Sleep, and run what is due then, until the request has an outcome."""
-        if not options.on_cancel(functools.partial(self._cancel, request)):
-            self._cancel(request)
-        while request.outcome is None:
-            with options.waiting:
-                request.sleep(until_ns)
-            if request.outcome is None:
-                with self._lock:
-                    work, until_ns = self._next_step(request)
-                if work is not None:
-                    self._execute(work)
+    def _look(self) -> None:
+        """Run what is due."""
+        with self._lock:
+            work = self._next_work()
+        if work is not None:
+            self._execute(work)
 
-    def _next_step(self, request: WaitingRequest) -> tuple[_Work | None, int | None]:
-        """Return what the request's thread runs now; or None, and until when it sleeps, unless somebody wakes it."""
-        if not request.queued:
-            return None, None
+    def _next_work(self) -> _Work | None:
+        """Take the batch that is due; where there is none, have somebody look again when one may be."""
         now_ns = time.perf_counter_ns()
-        if request.is_late(now_ns):
-            self._expire(request)
-            return None, None
-        if not self._idle:
-            return None, request.deadline_ns
         for late in [one for one in self._queue if one.is_late(now_ns)]:
-            self._expire(late)
-        more_expected = self._present < self._expected_concurrency
-        decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
-        head, batch = self._queue[0], self._queue[: decision.count]
-        if request in batch:
-            if more_expected and now_ns >= head.arrived_ns + self._limits.max_delay_ns:
-                self._expected_concurrency = self._present  # those who were expected did not come
-            return self._take(batch), None
-        if batch:
-            head.wake()
-        elif request is head:
-            return None, decision.due_ns if request.deadline_ns is None else min(decision.due_ns, request.deadline_ns)
-        return None, request.deadline_ns
+            self._drop(late, QueueTimeoutError((now_ns - late.arrived_ns) / 1e6), RejectionReason.TIMEOUT)
+        work, times = None, []
+        if self._queue and self._idle:
+            more_expected = self._present < self._expected_concurrency
+            decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
+            if decision.count:
+                if more_expected and now_ns >= self._queue[0].arrived_ns + self._limits.max_delay_ns:
+                    self._expected_concurrency = self._present  # those who were expected did not come
+                work = self._take(decision.count)
+            else:
+                times.append(decision.due_ns)
+        times += [one.deadline_ns for one in self._queue if one.deadline_ns is not None]
+        self._pool.run_at(min(times, default=None), self._look)
+        return work
 
-    def _take(self, batch: list[WaitingRequest]) -> _Work:
-        del self._queue[: len(batch)]
+    def _take(self, count: int) -> _Work:
+        batch = self._queue[:count]
+        del self._queue[:count]
         for one in batch:
             one.queued = False
         memory = self._idle.pop()
-        if self._idle:
-            self._wake_head()
+        if self._queue and self._idle:
+            self._pool.run(self._look)  # there may be a batch for another instance
         return _Work(batch, memory)
 
     def _execute(self, work: _Work) -> None:
@@ -192,11 +172,12 @@ class DynamicBatcher:
                 controller = self._controller(work.batch[0].durations.variant)
                 self._limits = controller.observe(rows, time.perf_counter_ns() - started_ns)
             self._idle.append(work.memory)
-            self._wake_head()
+            self._present -= len(work.batch)
+            if (following := self._next_work()) is not None:  # it begins before these answers are written
+                self._pool.run(functools.partial(self._execute, following))
         for one, outcome in zip(work.batch, outcomes, strict=True):
             one.durations.queue = started_ns - one.arrived_ns
-            one.outcome = outcome
-            one.wake()
+            one.then(outcome)
 
     def _controller(self, variant: str) -> LatencyController:
         """Return the controller of a variant: each learns its own times."""
@@ -206,9 +187,7 @@ class DynamicBatcher:
             self._controllers[variant] = LatencyController(target_ns, self._configured)
         return self._controllers[variant]
 
-    def _outcomes(
-        self, batch: Sequence[WaitingRequest], memory: BatchMemory
-    ) -> Sequence[Mapping[str, np.ndarray] | Exception]:
+    def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Outcome]:
         if len(batch) > 1:
             try:
                 return self._run_together(batch, memory)
@@ -238,14 +217,14 @@ class DynamicBatcher:
         _end(execution, batch)
         return parts
 
-    def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Mapping[str, np.ndarray] | Exception:
+    def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Outcome:
         self._counts.begin_execution(leaving)
         execution = _execution([request])
         began = time.perf_counter_ns()
-        run, request.durations.variant = self._choose()
         try:
+            run, request.durations.variant = self._choose()
             results = run(request.feeds, request.names, execution.stages if execution else None)
-        except Exception as error:
+        except BaseException as error:
             return error
         request.durations.compute_infer = time.perf_counter_ns() - began
         _end(execution, [request])
@@ -257,22 +236,15 @@ class DynamicBatcher:
         with self._lock:
             if request.queued:
                 self._drop(request, CancelledRequestError(), RejectionReason.CANCELLED)
-
-    def _expire(self, request: WaitingRequest) -> None:
-        waited_ms = (time.perf_counter_ns() - request.arrived_ns) / 1e6
-        self._drop(request, QueueTimeoutError(waited_ms), RejectionReason.TIMEOUT)
+                self._pool.run(self._look)  # the others may have waited for it
 
     def _drop(self, request: WaitingRequest, error: Exception, reason: RejectionReason) -> None:
         self._queue.remove(request)
-        request.queued, request.outcome = False, error
+        request.queued = False
+        self._present -= 1
         self._counts.leave_queue()
         self._counts.add_rejection(reason)
-        request.wake()
-        self._wake_head()
-
-    def _wake_head(self) -> None:
-        if self._queue:
-            self._queue[0].wake()
+        self._pool.run(functools.partial(request.then, error))
 
 
 def _execution(batch: Sequence[WaitingRequest]) -> Execution | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
 from serving.batching.concatenation import Feeds
 from serving.errors import InvalidRequestError
 from serving.telemetry.request_stats import Durations
+
+Outcome = Mapping[str, np.ndarray] | BaseException
+"""Results by name, or the error of a request."""
+
+Then = Callable[[Outcome], None]
+"""Takes the outcome of a request, in whatever thread it is known, and never raises."""
 
 
 class WaitingRequest:
@@ -28,16 +30,22 @@ class WaitingRequest:
         deadline_ns: When it leaves the queue unanswered; None for never.
         durations: Gets the time in the queue and of the execution.
         queued: Whether it is still in the queue.
-        outcome: Its results or its error, once known.
+        then: Gets its results or its error.
     """
 
     __slots__ = (
-        "_wakes", "arrived_ns", "deadline_ns", "durations", "feeds", "key", "names", "outcome", "priority", "queued",
-        "rows",
+        "arrived_ns", "deadline_ns", "durations", "feeds", "key", "names", "priority", "queued", "rows", "then",
     )  # fmt: skip
 
     def __init__(
-        self, feeds: Feeds, names: Sequence[str] | None, *, rows: int, key: Hashable | None, durations: Durations
+        self,
+        feeds: Feeds,
+        names: Sequence[str] | None,
+        *,
+        rows: int,
+        key: Hashable | None,
+        durations: Durations,
+        then: Then,
     ) -> None:
         self.feeds = feeds
         self.names = names
@@ -48,20 +56,7 @@ class WaitingRequest:
         self.deadline_ns: int | None = None
         self.durations = durations
         self.queued = False
-        self.outcome: Mapping[str, np.ndarray] | Exception | None = None
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def wake(self) -> None:
-        """Let its thread look again."""
-        self._wakes.put(None)
-
-    def sleep(self, until_ns: int | None) -> None:
-        """Wait until somebody wakes it, or until a time."""
-        timeout_s = None
-        if until_ns is not None:  # clients may ask for times beyond what the system can wait
-            timeout_s = min(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9), threading.TIMEOUT_MAX)
-        with contextlib.suppress(queue.Empty):
-            self._wakes.get(timeout=timeout_s)
+        self.then = then
 
     def is_late(self, now_ns: int) -> bool:
         """Return whether it has waited as long as it may."""

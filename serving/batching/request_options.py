@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
+
+from serving.threads.request_pool import RequestPool
 
 
 def _never(_leave: Callable[[], None]) -> bool:
@@ -15,16 +16,16 @@ class RequestOptions(NamedTuple):  # a frozen dataclass takes five times as long
     """The wishes of one request.
 
     Attributes:
+        pool: The threads that work for the request, once it has waited.
         priority: 1 is the highest; 0 for the default.
         timeout_us: Longest time in the queue, in microseconds; 0 for the configured one.
         on_cancel: Registers what to call when the client leaves; returns False if it has left already.
-        waiting: Entered while the request's thread waits for others, and left before it works again.
     """
 
+    pool: RequestPool
     priority: int = 0
     timeout_us: int = 0
     on_cancel: Callable[[Callable[[], None]], bool] = _never
-    waiting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
     def level(self, levels: int) -> int:
         """Return the priority among ``levels``; the last level is for requests that name none, or one beyond."""

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from engines import AlignedValue, Alignment, align
 from engines.inputs.samples import load_samples
+from serving.cli.progress_bar import showing_progress
 from serving.cli.trust import trust_from
 
 
@@ -21,14 +22,15 @@ def align_(arguments: argparse.Namespace) -> int:
         PartitionError: A model can't be read.
         EngineError: A model or the inputs can't be used.
     """
-    alignment = align(
-        arguments.model,
-        arguments.reference,
-        load_samples(arguments.inputs),
-        deep=arguments.deep,
-        min_sqnr_db=arguments.min_sqnr,
-        trust=trust_from(arguments),
-    )
+    with showing_progress("Comparing"):
+        alignment = align(
+            arguments.model,
+            arguments.reference,
+            load_samples(arguments.inputs),
+            deep=arguments.deep,
+            min_sqnr_db=arguments.min_sqnr,
+            trust=trust_from(arguments),
+        )
     if arguments.json:
         facts = {"model": arguments.model.name, "reference": arguments.reference.name, **alignment.as_json()}
         print(json.dumps(facts))

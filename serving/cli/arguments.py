@@ -15,7 +15,7 @@ from engines.backends.names import (
     TARGET_NAMES,
     target_problem,
 )
-from serving.cli.command import Command, lazy, number, positive
+from serving.cli.command import Command, add_optimize_option, lazy, number, positive
 
 CACHE_HELP = "default: $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode"
 
@@ -44,6 +44,13 @@ def add_partition_options(parser: argparse.ArgumentParser) -> None:
     """Add what a user can say about where nodes run."""
     group = parser.add_argument_group("partition options")
     group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="native builds no engine; default: auto")
+    add_optimize_option(group)
+    group.add_argument(
+        "--sparse-weights",
+        choices=("auto", "off"),
+        default="auto",
+        help="auto weighs an engine that leaves zeros of weights out; default: auto",
+    )
     group.add_argument("--native-ops", type=_names, default=(), metavar="A,B", help="operators that run natively")
     group.add_argument(
         "--native-nodes", action="append", default=[], metavar="GLOB", help="nodes that run natively; may be repeated"
@@ -111,6 +118,7 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the nodes and weights that engines replace: smaller, of use on machines like this one",
     )
+    add_nan_option(parser, "native")
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     _add_shape_option(parser, purpose="shapes that TensorRT builds for")
@@ -236,13 +244,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
-    parser.add_argument(
-        "--nan",
-        choices=NAN_ANSWERS,
-        default="native",
-        help="who answers inputs with NaN or infinity; engines may lose NaN; default: native",
-    )
+    add_nan_option(parser, "as the model was compiled")
     _add_trust_options(parser)
+
+
+def add_nan_option(parser: argparse._ActionsContainer, default: str) -> None:
+    """Add ``--nan`` to a parser, with words about its default, which is None."""
+    words = "who answers inputs with NaN or infinity; engines may lose NaN"
+    parser.add_argument("--nan", choices=NAN_ANSWERS, help=f"{words}; default: {default}")
 
 
 def _add_trust_options(parser: argparse.ArgumentParser) -> None:
@@ -302,35 +311,35 @@ EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
     configure=_configure_explain,
-    run=lazy("serving.cli.explain:explain"),
+    run=lazy("serving.cli.explain:explain", reads=("model",)),
 )
 
 COMPILE = Command(
     name="compile",
     help="build engines for a model and embed them in it",
     configure=_configure_compile,
-    run=lazy("serving.cli.compile:compile_"),
+    run=lazy("serving.cli.compile:compile_", reads=("model",)),
 )
 
 CALIBRATE = Command(
     name="calibrate",
     help="learn the ranges of a model's tensors, for int8 and fp8",
     configure=_configure_calibrate,
-    run=lazy("serving.cli.calibrate:calibrate_"),
+    run=lazy("serving.cli.calibrate:calibrate_", reads=("model",)),
 )
 
 RUN = Command(
     name="run",
     help="run a model once on inputs from a file",
     configure=_configure_run,
-    run=lazy("serving.cli.run:run"),
+    run=lazy("serving.cli.run:run", reads=("model",)),
 )
 
 ALIGN = Command(
     name="align",
     help="find the first value of a compiled model that differs from its source",
     configure=_configure_align,
-    run=lazy("serving.cli.align:align_"),
+    run=lazy("serving.cli.align:align_", reads=("model", "reference")),
 )
 
 KEYS = Command(
@@ -344,5 +353,5 @@ SIGN = Command(
     name="sign",
     help="sign the engines of a compiled model",
     configure=_configure_sign,
-    run=lazy("serving.cli.trust:sign"),
+    run=lazy("serving.cli.trust:sign", reads=("model",)),
 )

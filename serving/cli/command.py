@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import pkgutil
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from partitioner.model.garbage import without_collections
+from engines.backends.names import ALL_REWRITES, rewrite_problem
+from partitioner import ModelFileError
+from partitioner.lazy_names import on_first_call
 
 
 class Command(NamedTuple):
@@ -36,6 +38,25 @@ def add_common_options(parser: argparse.ArgumentParser, *, default: object = arg
     parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help="lowest level to log (on stderr)")
 
 
+def add_optimize_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--no-optimize[=NAME]``, which ``engines.backends.names.left_out`` reads."""
+    parser.add_argument(
+        "--no-optimize",
+        action="append",
+        nargs="?",
+        const=ALL_REWRITES,
+        type=_rewrite,
+        metavar="NAME",
+        help="leave the graph without this equal rewrite, or without any; explain names them; may be repeated",
+    )
+
+
+def _rewrite(name: str) -> str:
+    if name != ALL_REWRITES and (problem := rewrite_problem(name)):
+        raise argparse.ArgumentTypeError(f"{name!r} {problem}. To leave out all, write the option behind MODEL")
+    return name
+
+
 def positive(text: str) -> int:
     """Read a whole number from 1: a ``type`` of an argument."""
     if not text.isdecimal() or int(text) < 1:
@@ -59,16 +80,35 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
     return read
 
 
-def lazy(target: str) -> Callable[[argparse.Namespace], int]:
+def lazy(target: str, *, reads: Sequence[str] = ()) -> Callable[[argparse.Namespace], int]:
     """Return a ``run`` that imports ``module:function`` when it is called.
 
     A module that defines commands is imported for the list of commands too, so what it needs to run them (OpenVINO,
     gRPC, ...) stays in another module, named by this.
+
+    Args:
+        target: The function that does the work.
+        reads: Names of the arguments that are files of models. A missing one is told before anything is imported.
     """
+    function = on_first_call(target)
 
     def run(arguments: argparse.Namespace) -> int:
-        with without_collections():  # what is imported stays
-            function: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(target)
-        return function(arguments)
+        for name in reads:
+            _check_readable(getattr(arguments, name))
+        code: int = function(arguments)
+        return code
 
     return run
+
+
+def _check_readable(path: pathlib.Path) -> None:
+    """Refuse a file that nobody can read.
+
+    Raises:
+        ModelFileError: It is missing, or this user may not see it.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        problem = f"can't be read ({error.strerror})."
+        raise ModelFileError(path, problem, "Check the path and its permissions.") from None

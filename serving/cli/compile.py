@@ -14,10 +14,11 @@ from rich.table import Table
 
 from engines import CompiledModel, compile_model
 from engines.artifact.files import check_output
-from serving.cli.explain import cache_from, options_from, print_report
+from partitioner.wording import counted
+from serving.cli.explain import cache_from, options_from
 from serving.cli.option_values import build_from, precision_from
-from serving.cli.precision_report import print_precision
 from serving.cli.progress_bar import showing_progress
+from serving.cli.report import print_precision, print_report
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -35,11 +36,13 @@ def compile_(arguments: argparse.Namespace) -> int:
     )
     if arguments.build_timeout is not None:
         options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
-    with showing_progress():
+    with showing_progress("Compiling"):
         compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
     stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
     if stripped:
         compiled = compiled.without_fallback()
+    if arguments.nan is not None:
+        compiled.answer_nan_by(arguments.nan)
     compiled.save(arguments.output)
     facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
     facts["choice"] = options.choice.value
@@ -77,7 +80,7 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
     if compiled.report.precision is not None:
         print_precision(compiled.report.precision, console)
     console.print(
-        f"Wrote {facts['output']} in {facts['seconds']} s: {compiled.engines_built} engines built, "
+        f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}; {facts['choice']}."
     )
     if compiled.report.unchecked:

@@ -6,42 +6,25 @@ import argparse
 import atexit
 import gc
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
-from engines.runtime.reference_nodes import count_operators
-from partitioner import Allowance, PartitionOptions, ReasonCode, Report
-from partitioner.cut.segments import Segment
-from partitioner.cut.what_if import FrozenWhatIf
+from engines.backends.names import left_out
+from partitioner import Allowance, PartitionOptions
+from partitioner.lazy_names import on_first_call
 from partitioner.model.garbage import without_collections
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
 from serving.cli.progress_bar import showing_progress
-from serving.pages.explain_page import render_page
+from serving.cli.report import print_report
 
-MOST_SEGMENTS = 100
-"""Segments to print."""
-
-MOST_SPLITS = 10
-"""Splits to print; a graph cut to pieces has hundreds."""
-
-MOST_OPERATORS = 4
-"""Operators of one cause to name."""
-
-LONGEST_PATH = 8
-"""Nodes of a path to print whole."""
-
-BUILT = "Segments are as compile has built and checked them here, with the same options."
-NOT_BUILT = (
-    "Nothing was built for this model with these options here. Only compile can tell which engines are refused, "
-    "compute something else or don't pay; their nodes run natively."
-)
+if TYPE_CHECKING:
+    from serving.pages.explain_page import render_page
+else:
+    render_page = on_first_call("serving.pages.explain_page:render_page")
 
 
 @without_collections()
@@ -55,10 +38,10 @@ def explain(arguments: argparse.Namespace) -> int:
     atexit.register(gc.freeze)  # else the interpreter looks for garbage among all nodes when it ends
     if arguments.html:
         check_output(arguments.html, arguments.model)
-    with showing_progress():
+    with showing_progress("Explaining"):
         partition, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
-    if arguments.html:
-        write_atomically(arguments.html, render_page(partition, report).encode())
+        if arguments.html:
+            write_atomically(arguments.html, render_page(partition, report).encode())
     if arguments.json:
         print(json.dumps(report.as_json()))
         return 0
@@ -99,125 +82,8 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
         measure=not getattr(arguments, "no_measure", False),
         tune=getattr(arguments, "tune", False),
         all_engines=getattr(arguments, "all_engines", False),
+        sparse_weights=arguments.sparse_weights == "auto",
         shapes=shapes_from(arguments),
         build=BuildOptions(tensorrt=TensorRtOptions(targets=arguments.target)),
+        without_rewrites=left_out(arguments.no_optimize),
     )
-
-
-def sentences(report: Report) -> str:
-    """Describe a model in a few sentences: what runs where, and the measurement that decided it, if any."""
-    in_engines = sum(len(s.nodes) for s in report.segments)
-    text = (
-        f"{report.model}: {report.nodes} nodes after clean-up; {report.engine} can take {report.supported_nodes}. "
-        f"{in_engines} run in {_count(len(report.segments), 'segment')}, {len(report.native)} run natively. "
-        f"{_count(report.crossing_tensors, 'tensor')} ({_bytes(report.boundary_bytes)}) cross."
-    )
-    if report.tuning is None:
-        return text
-    times = (f"{c['name']} {c['p50_ms']:.3g} ms" for c in report.tuning["candidates"])
-    return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
-
-
-def print_report(report: Report, console: Console) -> None:
-    """Print a report as tables for people."""
-    console.print(sentences(report), markup=False)
-    if report.labelled_by:
-        console.print(f"Labelled by {report.labelled_by}", markup=False)
-    if report.compiled_before is not None:
-        console.print(BUILT if report.compiled_before else NOT_BUILT, markup=False)
-    referred = [node.op_type for node in report.native if node.code == ReasonCode.NO_KERNEL]
-    if referred:
-        console.print(
-            f"onnx.reference, which is slow, runs {count_operators(referred)}: neither ONNX Runtime nor an engine has "
-            "a kernel for that. To serve the model, give it `reference: true`.",
-            markup=False,
-        )
-    if report.segments:
-        console.print(_segments(report.segments[:MOST_SEGMENTS]))
-    _print_rest(console, len(report.segments) - MOST_SEGMENTS)
-    if report.native:
-        console.print(_native(report))
-    for split in report.splits[:MOST_SPLITS]:
-        console.print(f"{split.between[0]} | {split.between[1]}: kept apart by {_path(split.witness)}", markup=False)
-    _print_rest(console, len(report.splits) - MOST_SPLITS)
-    for group in report.split_groups:
-        console.print(f"A {group.kind} is in more than one segment: {_path(group.nodes)}", markup=False)
-    if report.what_if:
-        console.print(_what_if(report))
-    if report.what_if_frozen:
-        console.print(_frozen(report.what_if_frozen, len(report.segments)), markup=False)
-
-
-def _print_rest(console: Console, number: int) -> None:
-    if number > 0:
-        console.print(f"... and {number} more; --json has all of them.")
-
-
-def _segments(segments: Sequence[Segment]) -> Table:
-    table = Table("segment", "nodes", "from", "to", "reads", "writes", title="Segments", title_justify="left")
-    for segment in segments:
-        table.add_row(
-            segment.name,
-            str(len(segment.nodes)),
-            escape(segment.nodes[0].name),
-            escape(segment.nodes[-1].name),
-            _count(len(segment.inputs), "tensor"),
-            _count(len(segment.outputs), "tensor"),
-        )
-    return table
-
-
-def _native(report: Report) -> Table:
-    """Native nodes by cause: one sentence about nodes of several operators is one row."""
-    operators: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for node in report.native:
-        operators[node.code, node.detail].add(node.op_type)
-    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    details: dict[tuple[str, str, str], str] = {}
-    for node in report.native:
-        together = sorted(operators[node.code, node.detail])
-        key = (node.code, _listed(together), node.detail if len(together) > 1 else "")
-        groups[key].append(node.node)
-        details.setdefault(key, node.detail)
-    table = Table("reason", "operator", "nodes", "for example", "why", title="Native nodes", title_justify="left")
-    for key, nodes in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1])):
-        table.add_row(key[0], key[1], str(len(nodes)), escape(nodes[0]), escape(details[key]))
-    return table
-
-
-def _listed(operators: Sequence[str]) -> str:
-    others = f" and {len(operators) - MOST_OPERATORS} more" if len(operators) > MOST_OPERATORS else ""
-    return ", ".join(operators[:MOST_OPERATORS]) + others
-
-
-def _what_if(report: Report) -> Table:
-    table = Table("if the engine took", "nodes", "segments", "estimated saving", title="What if", title_justify="left")
-    for one in report.what_if:
-        segments = f"{one.segments} instead of {len(report.segments)}"
-        table.add_row(one.op_type, str(one.nodes), segments, f"{one.saved_ms:.3f} ms")
-    return table
-
-
-def _frozen(frozen: FrozenWhatIf, segments: int) -> str:
-    one = frozen.initializers == 1
-    changed = "this initializer were a constant" if one else "these initializers were constants"
-    return (
-        f"{_count(frozen.nodes, 'node')} read {_count(frozen.initializers, 'initializer')} that a request may replace. "
-        f"If {changed} (--freeze-initializers): {_count(frozen.segments, 'segment')} instead of {segments}, "
-        f"estimated saving {frozen.saved_ms:.3f} ms."
-    )
-
-
-def _path(nodes: Sequence[str]) -> str:
-    """The ends of a path, and how much is between them."""
-    if len(nodes) <= LONGEST_PATH:
-        return " > ".join(nodes)
-    return f"{nodes[0]} > {nodes[1]} > ... {len(nodes) - 4} more ... > {nodes[-2]} > {nodes[-1]}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _bytes(number: int) -> str:
-    return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.1f} kB"

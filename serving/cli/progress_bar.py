@@ -12,13 +12,20 @@ from engines.backends.progress import Progress, listening
 
 
 @contextlib.contextmanager
-def showing_progress() -> Iterator[None]:
-    """Draw a bar a phase on stderr while the block runs; where that is no terminal, phases are logged instead."""
+def showing_progress(work: str) -> Iterator[None]:
+    """Draw a bar for all the work, and one a phase, on stderr while the block runs.
+
+    Where that is no terminal, phases are logged instead.
+
+    Args:
+        work: The first word on the screen.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
         return
     with rich.progress.Progress(console=console, transient=True) as bars, listening(_Bars(bars).show):
+        bars.add_task(work, total=None)
         yield
 
 

@@ -15,7 +15,9 @@ from rich.console import Console
 from engines import EngineCache, load_executable
 from engines.artifact.files import check_output, write_atomically
 from engines.inputs.samples import load_samples, only_inputs
+from partitioner.wording import counted
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from
+from serving.cli.progress_bar import showing_progress
 from serving.cli.trust import trust_from
 
 
@@ -29,18 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.outputs, arguments.model, arguments.inputs)
     arrays = load_samples(arguments.inputs)
     cache = EngineCache(cache_folder_from(arguments), CACHE_BYTES)
-    executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments), cache=cache)
-    executable.nan_natively = arguments.nan == "native"
-    feeds = only_inputs(arrays, executable.inputs)
-    start = time.perf_counter()
-    results = executable.run(feeds)
-    milliseconds = (time.perf_counter() - start) * 1e3
+    with showing_progress("Running"):
+        executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments), cache=cache)
+        if arguments.nan is not None:
+            executable.nan_natively = arguments.nan == "native"
+        feeds = only_inputs(arrays, executable.inputs)
+        start = time.perf_counter()
+        results = executable.run(feeds)
+        milliseconds = (time.perf_counter() - start) * 1e3
     executable.keep_kernels()
     save_arrays(arguments.outputs, results)
     console = Console()
     for name, value in results.items():
         console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
-    console.print(f"{milliseconds:.2f} ms, {executable.description['segments']} engine segments")
+    console.print(f"{milliseconds:.2f} ms, {counted(executable.description['segments'], 'engine segment')}")
     return 0
 
 

@@ -6,10 +6,14 @@ import argparse
 import pathlib
 
 from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
-from serving.cli.command import Command, lazy
+from partitioner.lazy_names import on_first_call
+from serving.cli.command import Command, add_optimize_option, lazy
 from serving.threads.grpc_event_engine import read_sockets_directly
 
 LAST_PORT = 65535
+
+_config_from = on_first_call("serving.config.command_line:config_from")
+_serve_config = on_first_call("serving.process.signals:serve")
 
 
 def _configure_serve(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +29,7 @@ def _configure_serve(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--name", metavar="N", help="its name in requests; default: of the file's name")
     one.add_argument("--engine", choices=ENGINE_NAMES, help="native builds no engine; default: auto")
     one.add_argument("--precision", choices=ASKED_PRECISIONS, help="what engines compute in; default: fp32")
+    add_optimize_option(one)
     one.add_argument("--calibration", metavar="DATA", help="for int8: samples of its inputs, or a ranges.json")
 
 
@@ -36,7 +41,9 @@ def _port(text: str) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     read_sockets_directly()
-    return lazy("serving.process.signals:serve")(arguments)
+    config = _config_from(arguments)  # before the server is imported, so that faults are told at once
+    code: int = _serve_config(config, arguments.log_level)
+    return code
 
 
 def _configure_config(parser: argparse.ArgumentParser) -> None:

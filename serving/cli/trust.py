@@ -8,6 +8,7 @@ import json
 from engines import Trust
 from engines.artifact.keys import generate_key
 from engines.artifact.signing import sign_model
+from partitioner.wording import counted
 from serving.cli.option_values import cache_folder_from
 
 
@@ -46,5 +47,5 @@ def sign(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"output": str(output), "engines_signed": signed}))
     else:
-        print(f"Wrote {output}: {signed} {'engine' if signed == 1 else 'engines'} signed.")
+        print(f"Wrote {output}: {counted(signed, 'engine')} signed.")
     return 0

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from engines.artifact.keys import read_public_key
 from engines.errors import KeyFileError
-from serving.models.pipelines import pipeline_problem
+from partitioner.lazy_names import on_first_call
 from serving.models.version_files import source_problem
 from serving.schema.model import ModelConfig
 from serving.schema.server import ServableConfig, ServerConfig, TrustConfig
 from serving.schema.yaml_reader import Location
+
+if TYPE_CHECKING:
+    from engines.artifact.keys import read_public_key
+    from serving.models.pipelines import pipeline_problem
+else:
+    read_public_key = on_first_call("engines.artifact.keys:read_public_key")
+    pipeline_problem = on_first_call("serving.models.pipelines:pipeline_problem")
 
 
 def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
@@ -42,7 +49,7 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             place, text = problem
             yield ("models", index, *place), text
             continue
-        fault = pipeline_problem(model)
+        fault = pipeline_problem(model) if model.has_pipeline else None
         if fault is not None:
             yield ("models", index, *fault.place), fault.problem
 

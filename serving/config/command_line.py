@@ -6,21 +6,26 @@ import argparse
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
-from engines.backends.names import RANGES_SUFFIX
+from engines.backends.names import RANGES_SUFFIX, left_out
+from partitioner.lazy_names import on_first_call
 from serving.config.checks import setting_problems
 from serving.config.load import load_config
-from serving.config.triton_repository import CONFIG_FILE, models_in
 from serving.errors import ConfigError, InvalidOptionError, Problem
 from serving.schema.problems import contrast, field_text, structure_text
 from serving.schema.server import ServableConfig
 from serving.schema.yaml_reader import Location
 
+if TYPE_CHECKING:
+    from serving.config.triton_repository import models_in
+else:
+    models_in = on_first_call("serving.config.triton_repository:models_in")
+
 ONE_FILE = "`trtnode serve model.onnx` serves one file without a configuration"
-_MODEL_KEYS = ("name", "engine", "precision", "calibration")
+_MODEL_KEYS = ("name", "engine", "precision", "calibration", "no_optimize")
 _OPTIONS = {"path": "MODEL", "name": "--name", "calibration": "--calibration", "grpc": "--port", "http": "--http-port"}
 
 
@@ -55,7 +60,7 @@ def _config_in_file(arguments: argparse.Namespace) -> ServableConfig:
 
 
 def _config_of_repository(arguments: argparse.Namespace) -> ServableConfig:
-    _refuse_model_options(arguments, f"with --model-repository, write it in the model's {CONFIG_FILE}")
+    _refuse_model_options(arguments, "with --model-repository, write it in the model's config.pbtxt")
     repository = arguments.model_repository
     value = {"server": _server(arguments), "models": models_in(repository)}
     try:
@@ -72,7 +77,7 @@ def _config_of_repository(arguments: argparse.Namespace) -> ServableConfig:
 def _refuse_model_options(arguments: argparse.Namespace, instead: str) -> None:
     for key in _MODEL_KEYS:
         if getattr(arguments, key) is not None:
-            raise InvalidOptionError(f"--{key}", f"is about MODEL; {instead}")
+            raise InvalidOptionError(f"--{key.replace('_', '-')}", f"is about MODEL; {instead}")
 
 
 def _field(value: Mapping[str, Any], place: Location) -> str:
@@ -88,7 +93,9 @@ def _config_of(arguments: argparse.Namespace) -> ServableConfig:
         problem = f"{arguments.precision} needs ranges; add --calibration with samples of the inputs, or with the file"
         raise InvalidOptionError("--precision", f"{problem} that `trtnode calibrate` writes")
     given = {key: getattr(arguments, key) for key in _MODEL_KEYS if getattr(arguments, key) is not None}
-    model = {"name": valid_name(arguments.model), "path": str(arguments.model), **given}
+    model: dict[str, Any] = {"name": valid_name(arguments.model), "path": str(arguments.model), **given}
+    if model.pop("no_optimize", None):
+        model["optimize"] = dict.fromkeys(left_out(arguments.no_optimize), False)
     if arguments.calibration is not None:
         key = "ranges" if arguments.calibration.endswith(RANGES_SUFFIX) else "data"
         model["calibration"] = {key: arguments.calibration}

@@ -1,4 +1,7 @@
-"""Refuses gRPC calls without the right to them, before their requests are read or wait for a thread."""
+"""Refuses the calls without a right to them that grpcio's Python layer handles, before their requests are read.
+
+These are streams, calls of unknown methods, and all calls of the ordinary path. ``UnaryRpc`` checks unary calls.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,8 @@ from serving.errors import ForbiddenError, ServingError
 from serving.grpc import health
 from serving.grpc.codec import UNREADABLE
 from serving.grpc.streams import Refused
-from serving.security.authorization import MODEL_FIELDS, Authorizer
-from serving.security.tokens import Grant
-from serving.service.rpc_table import SERVICE_NAME
+from serving.security.authorization import Authorizer
+from serving.service.rpc_table import SERVICE_NAME, STREAM_RPC
 from serving.service.status import status_of
 
 OPEN_SERVICES = frozenset({health.SERVICE_NAME})
@@ -22,63 +24,33 @@ OPEN_SERVICES = frozenset({health.SERVICE_NAME})
 
 
 class AuthInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio has no types
-    """Checks each call where tokens are needed. Where they aren't, RPCs are open or closed once and for all."""
+    """Checks each call where tokens are needed."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
-
-    def closed(self, rpc: str) -> grpc.RpcMethodHandler | None:
-        """Return the handler of an RPC that is off, where no call needs a token; None of all others."""
-        if self._authorizer.has_tokens:
-            return None
-        try:
-            self._authorizer.check_right(self._authorizer.authenticate(""), rpc)
-        except ServingError as error:
-            return self._refusal(rpc, error)
-        return None
 
     def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        """Return the call's handler, with a check of the model where the caller may not use all, or a refusal."""
+        """Return the call's handler, for a stream with a check of each request, or a refusal."""
         service, _, rpc = handler_call_details.method[1:].rpartition("/")
         if service in OPEN_SERVICES:
             return continuation(handler_call_details)
-        authorization = _authorization(handler_call_details)
+        metadata = handler_call_details.invocation_metadata
+        authorization = next((str(value) for key, value in metadata if key == "authorization"), "")
         try:
             grant = self._authorizer.authenticate(authorization)
             if service == SERVICE_NAME:
                 self._authorizer.check_right(grant, rpc)
         except ServingError as error:
-            return self._refusal(rpc, error)
+            # A handler of streams starts before the first message is there, so a body is never waited for.
+            return grpc.stream_unary_rpc_method_handler(functools.partial(self._refuse_stream, rpc, error))
         handler = continuation(handler_call_details)
-        if handler is None or service != SERVICE_NAME or rpc not in MODEL_FIELDS:
-            return handler
-        if handler.request_streaming:
-            return self._watched(handler, rpc, authorization)
-        return handler if "*" in grant.models else self._guarded(handler, rpc, grant)
+        return self._watched(handler, authorization) if rpc == STREAM_RPC and handler is not None else handler
 
-    def _guarded(self, handler: grpc.RpcMethodHandler, rpc: str, grant: Grant) -> grpc.RpcMethodHandler:
-        """Return the handler of a unary RPC with a check of the model that the request names."""
-
-        def answer(request: Any, context: grpc.ServicerContext) -> Any:
-            try:
-                if request is not UNREADABLE:
-                    self._authorizer.check_model(grant, getattr(request, MODEL_FIELDS[rpc]))
-            except ServingError as error:
-                self._refuse(rpc, error, context)
-            return handler.unary_unary(request, context)
-
-        # The update keeps the marks that tell gRPC which threads to use.
-        return grpc.unary_unary_rpc_method_handler(
-            functools.update_wrapper(answer, handler.unary_unary),
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-
-    def _watched(self, handler: grpc.RpcMethodHandler, rpc: str, authorization: str) -> grpc.RpcMethodHandler:
+    def _watched(self, handler: grpc.RpcMethodHandler, authorization: str) -> grpc.RpcMethodHandler:
         """Return the handler of a stream that checks token and model at each request.
 
         A request for a model that the token doesn't cover is answered with an error; a token that was withdrawn ends
@@ -92,25 +64,22 @@ class AuthInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio h
                     if request is not UNREADABLE:
                         self._authorizer.check_model(grant, request.model_name)
                 except ForbiddenError as error:
-                    self._authorizer.count_refusal(error, rpc, context.peer())
+                    self._authorizer.count_refusal(error, STREAM_RPC, context.peer())
                     yield Refused(request, error)
                 except ServingError as error:
-                    self._refuse(rpc, error, context)
+                    self._refuse(STREAM_RPC, error, context)
                 else:
                     yield request
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return handler.stream_stream(checked(requests, context), context)
 
+        # The update keeps the mark that tells gRPC which threads to use.
         return grpc.stream_stream_rpc_method_handler(
             functools.update_wrapper(answer, handler.stream_stream),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
-
-    def _refusal(self, rpc: str, error: ServingError) -> grpc.RpcMethodHandler:
-        # A handler of streams starts before the first message is there, so a body is never waited for.
-        return grpc.stream_unary_rpc_method_handler(functools.partial(self._refuse_stream, rpc, error))
 
     def _refuse(self, rpc: str, error: ServingError, context: grpc.ServicerContext) -> None:
         self._authorizer.count_refusal(error, rpc, context.peer())
@@ -120,7 +89,3 @@ class AuthInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio h
         self, rpc: str, error: ServingError, _requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> None:
         self._refuse(rpc, error, context)
-
-
-def _authorization(details: grpc.HandlerCallDetails) -> str:
-    return next((str(value) for key, value in details.invocation_metadata if key == "authorization"), "")

@@ -15,7 +15,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from serving.grpc.call import Call
 from serving.grpc.codec import parser_of
+from serving.grpc.unary_rpc import UnaryRpc
 
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 OVERALL = ""
@@ -23,6 +25,7 @@ OVERALL = ""
 
 Status = health_pb2.HealthCheckResponse
 _UNREADABLE = health_pb2.HealthCheckRequest(service="(not a HealthCheckRequest)")
+_parse = parser_of(health_pb2.HealthCheckRequest, instead=_UNREADABLE)
 _Send = Callable[[Any], None]
 
 
@@ -49,24 +52,24 @@ class HealthService:
         """Send nothing more. Only after the server has ended its streams."""
         self._sender.shutdown(wait=False, cancel_futures=True)
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        """Return what answers each RPC, by its name."""
+    def check_rpc(self) -> UnaryRpc:
+        """Return Check, which needs no token: an orchestrator's probes have none."""
+        return UnaryRpc("Check", _parse, self._check)
+
+    def watch_handler(self) -> grpc.RpcMethodHandler:
+        """Return what answers Watch."""
         watch: Any = functools.partial(self._watch)
         watch.experimental_non_blocking = True  # a watcher holds no thread while it waits
-        codec = {
-            "request_deserializer": parser_of(health_pb2.HealthCheckRequest, instead=_UNREADABLE),
-            "response_serializer": Status.SerializeToString,
-        }
-        return {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check, **codec),
-            "Watch": grpc.unary_stream_rpc_method_handler(watch, **codec),
-        }
+        return grpc.unary_stream_rpc_method_handler(
+            watch, request_deserializer=_parse, response_serializer=Status.SerializeToString
+        )
 
-    def _check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:
+    def _check(self, request: health_pb2.HealthCheckRequest, call: Call) -> None:
         status = self._statuses.get(request.service)
         if status is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service[:200]!r} here")
-        return Status(status=status)
+            call.fail(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service[:200]!r} here")
+        else:
+            call.reply(Status(status=status).SerializeToString())
 
     def _watch(
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext, send_response_callback: _Send

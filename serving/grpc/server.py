@@ -1,7 +1,7 @@
 """The gRPC port: the inference service, health and reflection on grpcio's threaded server.
 
-A small thread pool answers more requests than asyncio here, at one client and at eight. Threads that run models are
-apart from those that answer everything else, so that health checks never wait for a slow model.
+Unary calls go past grpcio's Python layer where the installed version lets them (``direct``). Threads that run models
+are apart from those that answer everything else, so that health checks never wait for a slow model.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import logging
 import socket
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import descriptor_pool
@@ -18,23 +19,31 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 import protos
+from partitioner.lazy_names import on_first_call
 from serving.errors import AddressError
 from serving.grpc import health
 from serving.grpc.auth_interceptor import AuthInterceptor
 from serving.grpc.codec import parser_of
+from serving.grpc.direct import DirectMethod, missing_parts
 from serving.grpc.servicer import GrpcServicer
 from serving.grpc.streams import Streams
+from serving.grpc.unary_rpc import UnaryRpc
 from serving.schema.server import ServerConfig
 from serving.security.descriptors import GRPC_SHARE, most_connections
-from serving.security.tls import Certificates
 from serving.service.host import ModelHost
-from serving.service.rpc_handler import Handler
-from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of, pool_of
-from serving.threads.inference_pool import InferencePool
+from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of
+
+if TYPE_CHECKING:
+    from serving.security.tls import Certificates
+else:
+    Certificates = on_first_call("serving.security.tls:Certificates")
 
 logger = logging.getLogger(__name__)
 
 REFLECTION_THREADS = 2
+HANDLER_THREADS = 64
+"""Threads for calls that grpcio's Python layer handles: health watches, and on the ordinary path all unary calls but
+inference."""
 FLUSH_S = 3.0
 """The longest time that answers already written may take to leave when the port closes. On a crowded machine that has
 taken more than a second."""
@@ -68,17 +77,21 @@ class GrpcServer:
         self._host = host
         self._shares_port = host.rpcs.is_broadcast
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
-        # A client may hold a reflection stream, and with it a thread, for as long as it likes.
-        self._reflection = InferencePool(REFLECTION_THREADS, settle=host.cores.settle)
         self._health = health.HealthService()
         self._servicer = GrpcServicer(host)
         self._streams = Streams(self._servicer.accept_streamed, config.limits.streams)
-        self._interceptor = AuthInterceptor(host.authorizer)
+        self._direct: list[DirectMethod] = []
+        # A client may hold a reflection stream, and with it a thread, for as long as it likes.
+        self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, "reflection", host.cores.settle)
+        # The ordinary path holds a thread for each call, also while its request comes.
+        self._handlers = ThreadPoolExecutor(HANDLER_THREADS, "handler", host.cores.settle)
+        self._infer_handlers = ThreadPoolExecutor(
+            config.limits.max_requests + HANDLER_THREADS, "infer-handler", host.cores.settle
+        )
         with host.cores.kept():  # gRPC starts threads here, too
             self._server = grpc.server(
-                host.pools.control,
-                # Interceptors cost each request some microseconds.
-                interceptors=(self._interceptor,) if host.authorizer.has_tokens else (),
+                self._handlers,
+                interceptors=[AuthInterceptor(host.authorizer)] if host.authorizer.has_tokens else [],
                 options=channel_options(config, shares_port=self._shares_port),
             )
         self._add_services()
@@ -99,6 +112,8 @@ class GrpcServer:
             raise AddressError("grpc", host, port, error) from None
         with self._host.cores.kept():
             self._server.start()
+        for method in self._direct:
+            method.open()
 
     def show_ready(self, ready: bool) -> None:
         """Tell the clients of the health service."""
@@ -115,7 +130,7 @@ class GrpcServer:
         grace_s = min(FLUSH_S, timeout_s)
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._reflection, self._streams.pool):
+        for pool in (self._reflection, self._handlers, self._infer_handlers, self._streams.pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -124,10 +139,16 @@ class GrpcServer:
         return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self) -> None:
-        self._server.add_registered_method_handlers(SERVICE_NAME, self._inference_methods())
-        self._server.add_registered_method_handlers(health.SERVICE_NAME, self._health.handlers())
+        health_service, inference = health.SERVICE_NAME, SERVICE_NAME
+        self._add_unary(inference, self._servicer.unary_rpcs())
+        self._add_unary(health_service, {"Check": self._health.check_rpc()})
+        self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
+        stream = grpc.stream_stream_rpc_method_handler(
+            _on(self._streams.pool, self._streams.handle), **codec(STREAM_RPC)
+        )
+        self._server.add_registered_method_handlers(inference, {STREAM_RPC: stream})
         reflector = reflection.ReflectionServicer(
-            (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), pool=_described_files()
+            (inference, health_service, reflection.SERVICE_NAME), pool=_described_files()
         )
         question = reflection_pb2.ServerReflectionRequest
         stream = grpc.stream_stream_rpc_method_handler(
@@ -137,20 +158,24 @@ class GrpcServer:
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
-    def _inference_methods(self) -> dict[str, grpc.RpcMethodHandler]:
-        pools = self._host.pools
-        methods = {
-            rpc: self._interceptor.closed(rpc)
-            or _unary(rpc, _on(pool_of(rpc, pools, is_broadcast=self._shares_port), handler))
-            for rpc, handler in self._servicer.unary_handlers().items()
-        }
-        refusal = pools.control.begins(self._servicer.refusal_handler())
-        methods[INFER_RPC] = _unary(INFER_RPC, _on(pools.inference, self._servicer.infer_handler(), refusal))
-        methods[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(
-            _on(self._streams.pool, self._streams.handle),
-            **codec(STREAM_RPC),
-        )
-        return methods
+    def _add_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:
+        """Offer unary RPCs past grpcio's Python layer where that is possible."""
+        if self._goes_direct:
+            self._direct += [DirectMethod(self._server, f"/{service}/{name}", rpc) for name, rpc in rpcs.items()]
+            return
+        handlers = {name: rpc.handler() for name, rpc in rpcs.items()}
+        if INFER_RPC in handlers:
+            handlers[INFER_RPC] = rpcs[INFER_RPC].handler(self._infer_handlers)
+        self._server.add_registered_method_handlers(service, handlers)
+
+    @functools.cached_property
+    def _goes_direct(self) -> bool:
+        if not self._config.direct:
+            return False
+        missing = missing_parts(self._server)
+        if missing:
+            logger.warning("RPCs take the ordinary path: this grpcio has no %s", ", ".join(missing))
+        return not missing
 
 
 def probe(host: str, port: int) -> None:
@@ -163,19 +188,15 @@ def probe(host: str, port: int) -> None:
     socket.create_server(address[:2], family=family).close()
 
 
-def _unary(name: str, handler: Handler) -> grpc.RpcMethodHandler:
-    return grpc.unary_unary_rpc_method_handler(handler, **codec(name))
-
-
 def codec(name: str) -> dict[str, Any]:
     """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
     request, response = messages_of(name)
     return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
-def _on(pool: ThreadPoolExecutor, handler: Handler, refusal: Handler | None = None) -> Handler:
-    """Return the handler marked with the pool that grpcio is to run it in, see ``InferencePool.begins``."""
-    marked: Any = pool.begins(handler, refusal) if isinstance(pool, InferencePool) else functools.partial(handler)
+def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the handler marked with the pool that grpcio is to run it in."""
+    marked: Any = functools.partial(handler)
     marked.experimental_thread_pool = pool
     return marked  # type: ignore[no-any-return]
 

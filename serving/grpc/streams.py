@@ -42,10 +42,6 @@ class Refused:
 _Requests = Iterator[ModelInferRequest | Refused]
 
 
-Answer = Callable[[ModelInferRequest, RequestContext], ModelStreamInferResponse]
-"""Answers one request; what goes wrong stands in the response and in the code of the context."""
-
-
 class _EndError(Exception):
     """Ends a stream with a status."""
 
@@ -109,6 +105,7 @@ class Stream:
     Attributes:
         peer: The client's address.
         metadata: What came with the call.
+        left: Whether the client has left.
     """
 
     def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]], *, strict: bool) -> None:
@@ -119,7 +116,7 @@ class Stream:
         self._outbox: queue.SimpleQueue[ModelStreamInferResponse | Exception | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._pending = 0
-        self._left = False
+        self.left = False
         self._unanswered: set[RequestContext] = set()
 
     def read(self, requests: _Requests) -> None:
@@ -154,11 +151,8 @@ class Stream:
                 self._pending -= 1
                 self._changed.notify()
 
-    def run(self, answer: Answer, request: ModelInferRequest, context: RequestContext) -> None:
-        """Answer one request."""
-        if self._left:
-            return
-        response = answer(request, context)
+    def answer(self, response: ModelStreamInferResponse, context: RequestContext) -> None:
+        """Let the answer of a request be written; nobody wants it if the client has left."""
         code = context.code()
         with self._changed:
             self._unanswered.discard(context)
@@ -171,7 +165,7 @@ class Stream:
     def leave(self) -> None:
         """Drop what is unanswered, since nobody waits for it any more."""
         with self._changed:
-            self._left = True
+            self.left = True
             unanswered = list(self._unanswered)
             self._changed.notify()
         for context in unanswered:
@@ -180,11 +174,11 @@ class Stream:
 
     def _wait_for_fewer(self, pending: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._pending < pending or self._left)
+            self._changed.wait_for(lambda: self._pending < pending or self.left)
 
 
 Accept = Callable[[Stream, ModelInferRequest | Refused, RequestContext], None]
-"""Lets some thread call the stream's ``run`` with the request and its context."""
+"""Lets some thread call the stream's ``answer`` with what becomes of a request, and with its context."""
 
 
 def _wants_status(context: grpc.ServicerContext) -> bool:

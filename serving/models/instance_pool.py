@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
+import collections
+import functools
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
-
-import numpy as np
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from serving.batching.concatenation import Feeds
+from serving.batching.queued_request import Outcome, Then
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError
 from serving.executables.interface import Choose
 from serving.telemetry.request_stats import Durations, Execution, ModelCounts, RejectionReason
+from serving.threads.request_pool import RequestPool
 
-PATIENCE_S = 0.01
-"""The time that a request may hold its thread while it waits for an instance, unless others wait longer already."""
+
+class _Request(NamedTuple):
+    feeds: Feeds
+    names: Sequence[str] | None
+    pool: RequestPool
+    durations: Durations
+    then: Then
+    arrived_ns: int
 
 
 class InstancePool:
@@ -26,71 +33,75 @@ class InstancePool:
     def __init__(self, choose: Choose, instances: int, counts: ModelCounts) -> None:
         self._choose = choose
         self._counts = counts
-        # One token an instance. A SimpleQueue costs a tenth of a semaphore, whose waiting is written in Python.
-        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(instances):
-            self._tokens.put(None)
-        self._long_waits: set[object] = set()
-        """One object for each request that has waited longer than ``PATIENCE_S``."""
+        self._free = instances
+        self._lock = threading.Lock()
+        self._queue: collections.deque[_Request] = collections.deque()
 
-    def infer(
-        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations
-    ) -> Mapping[str, np.ndarray]:
-        """Run the model once.
+    @property
+    def has_room(self) -> bool:
+        """True if a request needs not wait for an instance."""
+        return self._free > 0
+
+    def submit(
+        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations, then: Then
+    ) -> None:
+        """Run the model once: in this thread if an instance is free, else when one is.
 
         Args:
             feeds: Arrays that fit the model.
             names: The outputs to give; None for all.
-            options: Of the request; only its cancellation counts here.
+            options: Of the request; its priority and timeout don't count here.
             durations: Gets the time in the queue and of the run.
-
-        Raises:
-            CancelledRequestError: The client left while the request waited.
-            Exception: What the execution raised.
+            then: Gets the results, what the execution raised, or CancelledRequestError.
         """
-        arrived_ns = time.perf_counter_ns()
-        waits = False
-        try:
-            self._tokens.get_nowait()
-        except queue.Empty:
-            waits = True
-            self._counts.enter_queue()
-            self._wait(options)
-        started_ns = time.perf_counter_ns()
+        request = _Request(feeds, names, options.pool, durations, then, time.perf_counter_ns())
+        with self._lock:
+            runs = self._free > 0
+            if runs:
+                self._free -= 1
+            else:
+                self._queue.append(request)
+                self._counts.enter_queue()
+        if runs:
+            self._execute(request, leaving=0)
+        elif not options.on_cancel(functools.partial(self._cancel, request)):
+            self._cancel(request)
+
+    def _execute(self, request: _Request, leaving: int = 1) -> None:
+        durations = request.durations
         execution = durations.execution = Execution() if durations.traced else None
+        started_ns = time.perf_counter_ns()
+        outcome: Outcome
         try:
-            if waits and not options.on_cancel(_ignore):
-                self._leave_queue()
-            self._counts.begin_execution(leaving=int(waits))
+            self._counts.begin_execution(leaving)
             run, durations.variant = self._choose()
-            results = run(feeds, names, execution.stages if execution else None)
-        finally:
-            self._tokens.put(None)
+            outcome = run(request.feeds, request.names, execution.stages if execution else None)
+        except BaseException as error:
+            outcome = error
         ended_ns = time.perf_counter_ns()
-        durations.alone = True
-        durations.queue = started_ns - arrived_ns
+        self._let_next_run()
+        durations.alone, durations.waited = True, bool(leaving)
+        durations.queue = started_ns - request.arrived_ns
         durations.compute_infer = ended_ns - started_ns
         if execution is not None:
             execution.ended_ns = ended_ns
-        return results
+        request.then(outcome)
 
-    def _wait(self, options: RequestOptions) -> None:
-        """Wait for an instance. Where that takes long, the thread makes room for requests to other models."""
-        if not self._long_waits:
-            with contextlib.suppress(queue.Empty):
-                self._tokens.get(timeout=PATIENCE_S)
+    def _let_next_run(self) -> None:
+        with self._lock:
+            if not self._queue:
+                self._free += 1
                 return
-        mark = object()
-        self._long_waits.add(mark)
-        with options.waiting:
-            self._tokens.get()
-        self._long_waits.discard(mark)
+            following = self._queue.popleft()
+        following.pool.run(functools.partial(self._execute, following))
 
-    def _leave_queue(self) -> NoReturn:
-        self._counts.leave_queue()
-        self._counts.add_rejection(RejectionReason.CANCELLED)
-        raise CancelledRequestError
-
-
-def _ignore() -> None:
-    """Do nothing for a client that leaves while its request runs."""
+    def _cancel(self, request: _Request) -> None:
+        """Take a request out of the queue whose client has left; one that runs already goes on."""
+        with self._lock:
+            waiting = any(one is request for one in self._queue)
+            if waiting:
+                self._queue = collections.deque(one for one in self._queue if one is not request)
+        if waiting:
+            self._counts.leave_queue()
+            self._counts.add_rejection(RejectionReason.CANCELLED)
+            request.then(CancelledRequestError())

@@ -1,7 +1,7 @@
 """Loads models whose files nobody has read yet: a process of its own reads, checks and compiles each of them.
 
-This process opens what came out. A file that was loaded before, with the same options, needs no such process: the
-engine cache remembers it by its hash.
+This process opens what came out. A file that was loaded before, with the same settings, needs no such process: the
+engine cache knows it by its hash. What came out of a small one is kept there too, so that nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -13,25 +13,37 @@ import os
 import pathlib
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from engines import CompileOptions, EngineCache, EngineError, Executable, Worker, prepare_model
-from engines.artifact.cache import builder_version, engine_key
+from engines import CompileOptions, EngineCache, EngineError, Executable, Worker
+from engines.artifact.cache import engine_key
 from engines.artifact.files import hashes_outside, sha256_of_file, write_model
 from engines.artifact.temporary_folder import TemporaryFolder
-from engines.compile.prepare import PreparedModel, open_prepared, prepare_file
+from engines.backends.build_environment import machine_parts
+from engines.compile.prepared import PreparedModel, open_prepared
 from engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
-from engines.onnxruntime.limits import native_version
 from engines.runtime.reference_nodes import OpenReference
 from partitioner import PartitionError
+from partitioner.lazy_names import on_first_call
 from serving.errors import ModelLimitError
 from serving.models.isolated_reference import IsolatedReference
-from serving.models.pipelines import chain_model, has_pipeline
 from serving.schema.model import ModelConfig
 from serving.schema.server import LimitsConfig
 from serving.threads.caller import when_caller_leaves
 
+if TYPE_CHECKING:
+    from engines.compile.prepare import prepare_file, prepare_model
+    from serving.models.pipelines import chain_model
+else:
+    prepare_file = on_first_call("engines.compile.prepare:prepare_file")
+    prepare_model = on_first_call("engines.compile.prepare:prepare_model")
+    chain_model = on_first_call("serving.models.pipelines:chain_model")
+
 MIB = 2**20
+
+KEPT_BYTES = 64 * MIB
+"""Largest compiled file that is kept; a larger one takes longer to read than its engines to find."""
 
 IDLE_S = 5.0
 """Time that a process waits for the next model."""
@@ -65,8 +77,18 @@ class Outcome:
 class IsolatedLoading:
     """Loads models, each new one in a process that may use so much memory and time."""
 
-    def __init__(self, limits: LimitsConfig) -> None:
-        """Start no process yet."""
+    def __init__(
+        self, limits: LimitsConfig, cache: EngineCache, options_of: Callable[[ModelConfig], CompileOptions]
+    ) -> None:
+        """Start no process yet.
+
+        Args:
+            limits: Memory and time of a load.
+            cache: Place of what was loaded before.
+            options_of: Translates a configuration. It may import libraries, so it is called where one is compiled.
+        """
+        self._cache = cache
+        self._options_of = options_of
         self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
         self._model_memory_bytes = (limits.model_memory_mb or half_of_memory_mb()) * MIB
@@ -74,7 +96,7 @@ class IsolatedLoading:
         self._idle: Worker | None = None
         self._lock = threading.Lock()
 
-    def load(self, job: LoadJob) -> Executable:
+    def load(self, config: ModelConfig, threads: int | None) -> Executable:
         """Return a model that is ready to run.
 
         The cores are always shared, with the threads that talk to clients if with nothing else.
@@ -84,12 +106,17 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
-        path, cache = job.config.path, job.cache
-        chained = has_pipeline(job.config)
-        key = None if chained else self._key(job)
+        path, cache, chained = config.path, self._cache, config.has_pipeline
+        key = None if chained else self._key(config, threads)
+        record = None if key is None else self._record(key, config)
         reference = self._reference()
-        if key is not None and _is_known(key, job):
-            return prepare_model(path, job.options, cache, threads=job.threads, shares_cores=True, reference=reference)
+        if key is not None and record is not None:
+            known = self._open_kept(key, record, config, threads, reference)
+            if known is not None:
+                return known
+        job = LoadJob(config=config, options=self._options_of(config), cache=cache, threads=threads)
+        if record is not None:
+            return prepare_model(path, job.options, cache, threads=threads, shares_cores=True, reference=reference)
         folder = _new_folder(needed=chained)
         place = None if folder is None else folder.path
         with contextlib.ExitStack() as cleaning:
@@ -101,15 +128,49 @@ class IsolatedLoading:
                 source,
                 outcome.prepared,
                 cache,
-                threads=job.threads,
+                threads=threads,
                 shares_cores=True,
                 reference=reference if job.options.reference else None,
             )
             if folder is not None and (chained or _has_sidecars(place)):
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
-        if key is not None:
-            cache.put_record(key, {"outside": dict(outcome.outside)})
+            if key is not None:
+                self._keep(key, outcome, executable, whole=not _has_sidecars(place))
         return executable
+
+    def _open_kept(
+        self, key: str, record: Mapping[str, Any], config: ModelConfig, threads: int | None, reference: OpenReference
+    ) -> Executable | None:
+        """Open what a file became when it was loaded before; None where that isn't kept, or doesn't fit any more."""
+        try:
+            kept = record["prepared"]
+            compiled = self._cache.content_file(key) if kept["compiled"] else None
+            prepared = PreparedModel(**{**kept, "compiled": compiled})
+            executable = open_prepared(
+                config.path,
+                prepared,
+                self._cache,
+                threads=threads,
+                reference=reference if config.reference else None,
+            )
+        except (KeyError, TypeError, EngineError, PartitionError):
+            return None
+        if executable.description["segments"] != record["segments"]:
+            executable.close()
+            return None
+        return executable
+
+    def _keep(self, key: str, outcome: Outcome, executable: Executable, *, whole: bool) -> None:
+        """Remember a file that was loaded, and what it became, if that is one small file."""
+        fields: dict[str, Any] = {"outside": dict(outcome.outside)}
+        compiled = outcome.prepared.compiled
+        if whole and (compiled is None or compiled.stat().st_size <= KEPT_BYTES):
+            prepared = dataclasses.asdict(outcome.prepared)
+            facts = {**prepared["facts"], "engines_built": 0}
+            fields["prepared"] = {**prepared, "facts": facts, "compiled": compiled is not None}
+            fields["segments"] = executable.description["segments"]
+        content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
+        self._cache.put_record(key, fields, engine=content)
 
     def _reference(self) -> OpenReference:
         """Return what opens nodes of one model in onnx.reference. Nothing is started before the first one."""
@@ -120,14 +181,27 @@ class IsolatedLoading:
 
         return lambda model: process().open(model)
 
-    def _key(self, job: LoadJob) -> str | None:
+    def _key(self, config: ModelConfig, threads: int | None) -> str | None:
         """Return the key under which the cache remembers a file; None where it can't be read."""
         try:
-            digest = sha256_of_file(job.config.path)
+            digest = sha256_of_file(config.path)
         except OSError:
             return None
-        parts = {"builder": builder_version(), "native": native_version(), "memory": str(self._memory_mb)}
-        return engine_key(kind="loaded", model=digest, options=repr(job.options), **parts)
+        settings = config.model_dump_json(exclude={"name", "path", "versions", "latency_target_ms", "step_down"})
+        limits = f"{self._memory_mb} MiB, {threads} threads"
+        return engine_key(kind="loaded", model=digest, settings=settings, limits=limits, **machine_parts())
+
+    def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
+        """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
+        record = self._cache.get_record(key)
+        try:
+            if record is not None and all(
+                sha256_of_file(config.path.parent / name) == digest for name, digest in record["outside"].items()
+            ):
+                return record
+        except (OSError, KeyError, AttributeError, TypeError):
+            pass
+        return None
 
     def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         worker = self._take()
@@ -209,7 +283,7 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         EngineError: As ``IsolatedLoading.load``.
     """
     path = job.config.path
-    if has_pipeline(job.config):
+    if job.config.has_pipeline:
         path = _chained(job, folder)
         path.parent.mkdir()
         write_model(chain_model(job.config), path)
@@ -235,19 +309,6 @@ def _new_folder(*, needed: bool) -> TemporaryFolder | None:
         if needed:
             raise
         return None
-
-
-def _is_known(key: str, job: LoadJob) -> bool:
-    """Return whether the same file, with the same data beside it, was loaded before."""
-    record = job.cache.get_record(key)
-    if record is None:
-        return False
-    try:
-        return all(
-            sha256_of_file(job.config.path.parent / name) == digest for name, digest in record["outside"].items()
-        )
-    except (OSError, KeyError, AttributeError, TypeError):
-        return False
 
 
 def half_of_memory_mb() -> int:

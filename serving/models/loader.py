@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from engines import (
     AccuracyBudget,
@@ -29,16 +30,22 @@ from engines.backends.shape_range import Profile
 from engines.onnxruntime.limits import native_version
 from engines.onnxruntime.memory_limit import limit_memory
 from partitioner import PartitionOptions
+from partitioner.lazy_names import on_first_call
 from serving.executables.interface import ServedExecutable
-from serving.executables.tiled import TiledExecutable
 from serving.executables.variant_set import Variant, VariantSet
 from serving.executables.variant_timing import VariantTiming
-from serving.models.isolation import MIB, IsolatedLoading, LoadJob, half_of_memory_mb
-from serving.models.pipelines import tiles_of
+from serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
 from serving.models.servable import Loader
 from serving.models.warmup import measuring_feeds
 from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
 from serving.schema.server import ServableConfig
+
+if TYPE_CHECKING:
+    from serving.executables.tiled import TiledExecutable
+    from serving.models.pipelines import tiles_of
+else:
+    TiledExecutable = on_first_call("serving.executables.tiled:TiledExecutable")
+    tiles_of = on_first_call("serving.models.pipelines:tiles_of")
 
 
 def engine_loader(config: ServableConfig) -> Loader:
@@ -50,12 +57,11 @@ def engine_loader(config: ServableConfig) -> Loader:
     remove_abandoned()
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
-    loading = IsolatedLoading(config.server.limits)
+    loading = IsolatedLoading(config.server.limits, cache, compile_options)
     limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 
     def load_file(model: ModelConfig) -> ServedExecutable:
-        threads = model.threads or usual_threads
-        executable = loading.load(LoadJob(config=model, options=compile_options(model), cache=cache, threads=threads))
+        executable = loading.load(model, model.threads or usual_threads)
         return _in_tiles(model, executable)
 
     def load(model: ModelConfig) -> ServedExecutable:
@@ -66,7 +72,7 @@ def engine_loader(config: ServableConfig) -> Loader:
 
 def _in_tiles(model: ModelConfig, executable: Executable) -> ServedExecutable:
     """Return an executable that takes images of any size, where the pipeline makes tiles of them."""
-    found = tiles_of(model)
+    found = tiles_of(model) if model.preprocess else None
     if found is None:
         return executable
     try:
@@ -140,6 +146,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
         ),
         measure=model.measure,
         tune=model.tune,
+        without_rewrites=tuple(name for name, wanted in model.optimize.items() if not wanted),
         reference=model.reference,
         shapes=tuple(map(_profile, model.shapes)),
         build=_build_options(model),

@@ -16,8 +16,8 @@ from serving.schema.model import ModelConfig
 from serving.schema.problems import structure_text
 
 OVERRIDABLE = (
-    "versions", "engine", "precision", "measure", "tune", "nan", "partition", "batching", "instances", "threads",
-    "warmup",
+    "versions", "engine", "precision", "measure", "tune", "optimize", "nan", "partition", "batching", "instances",
+    "threads", "warmup",
 )  # fmt: skip
 """Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
 

@@ -22,11 +22,6 @@ from serving.schema.model import ModelConfig
 from serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
 
 
-def has_pipeline(model: ModelConfig) -> bool:
-    """Return whether a stage stands before or after the model."""
-    return bool(model.preprocess or model.postprocess)
-
-
 def chain_model(model: ModelConfig) -> onnx.ModelProto:
     """Chain the stages of a pipeline around a model, whose path is an ONNX file.
 
@@ -39,7 +34,7 @@ def chain_model(model: ModelConfig) -> onnx.ModelProto:
 
 def pipeline_problem(model: ModelConfig) -> PipelineError | None:
     """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
-    files = choose_versions(model, find_files(model)).values() if has_pipeline(model) else ()
+    files = choose_versions(model, find_files(model)).values()
     for path in (path for file in files for path in file.variants or (file.path,)):
         try:
             _chained(model, path)

@@ -8,29 +8,37 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engines import EngineError, InvalidInputError
+from engines import EngineError
 from partitioner import PartitionError
+from partitioner.lazy_names import on_first_call
+from partitioner.wording import counted
 from serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from serving.batching.batcher import DynamicBatcher
 from serving.batching.concatenation import Feeds
+from serving.batching.queued_request import Then
 from serving.batching.request_options import RequestOptions
-from serving.errors import InvalidRequestError, ServingError, UnavailableError
+from serving.errors import ServingError, UnavailableError
 from serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
 from serving.executables.variant_set import VariantSet
-from serving.models.image_decoder import ImageDecoder
 from serving.models.instance_pool import InstancePool
 from serving.models.interface_check import check_interface
-from serving.models.pipelines import image_decoders
 from serving.models.warmup import warm_up
 from serving.protocol.request_cache import RequestCache
 from serving.protocol.wire_signature import WireSignature, WireTensor
 from serving.schema.model import BatchingConfig, ModelConfig
 from serving.telemetry.request_stats import Durations, ModelCounts
+from serving.threads.brevity import Brevity
 from serving.threads.cpu_affinity import placed
+
+if TYPE_CHECKING:
+    from serving.models.image_decoder import ImageDecoder
+    from serving.models.pipelines import image_decoders
+else:
+    image_decoders = on_first_call("serving.models.pipelines:image_decoders")
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +49,9 @@ Loader = Callable[[ModelConfig], ServedExecutable]
 class RequestRunner(Protocol):
     """Runs the requests of one model: each by itself, or several as one batch."""
 
-    def infer(
-        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations
-    ) -> Mapping[str, np.ndarray]:
+    def submit(
+        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations, then: Then
+    ) -> None:
         """Answer one request; see ``InstancePool`` and ``DynamicBatcher``."""
         ...
 
@@ -67,6 +75,7 @@ class Servable:
         state: What it can do now.
         reason: Why it is unavailable, or why it was not replaced by what is on disk now.
         counts: What happened to it.
+        brevity: Which of its requests take a moment.
         interim: Whether it answers natively only until its engines are built.
     """
 
@@ -96,6 +105,7 @@ class Servable:
         self.state = State.LOADING
         self.reason = ""
         self.counts = counts
+        self.brevity = Brevity()
         self.interim = interim
         self._config = config
         if interim:
@@ -244,36 +254,37 @@ class Servable:
         decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
         return {**feeds, **decoded}
 
-    def infer(
+    def answers_at_once(self, size: int) -> bool:
+        """Return whether a request of so many bytes would wait for nothing and take a moment."""
+        return self.brevity.covers(size) and isinstance(self._runner, InstancePool) and self._runner.has_room
+
+    def submit(
         self,
         feeds: Mapping[str, np.ndarray],
         outputs: Sequence[WireTensor],
         options: RequestOptions,
         durations: Durations,
-    ) -> list[np.ndarray]:
-        """Run the model when an instance is free, and return the arrays of ``outputs``.
+        then: Then,
+    ) -> None:
+        """Run the model when an instance is free.
 
         Args:
             feeds: Arrays that fit the signature.
             outputs: Some of the signature.
             options: What the request asks of the queue.
             durations: Gets the time in the queue and of the run.
+            then: Gets at least the arrays of ``outputs``. Or it gets InvalidInputError if the model's own check refuses
+                an input, QueueTimeoutError, CancelledRequestError, or what the run raised.
 
         Raises:
-            InvalidRequestError: The model's own check refuses an input, or there are more rows than a batch may have.
-            UnavailableError: The queue is full, or the request waited too long.
-            CancelledRequestError: The client left while the request waited.
-            ExecutionError: The run failed.
+            InvalidRequestError: There are more rows than a batch may have.
+            UnavailableError: The queue is full.
         """
         assert self._runner is not None, "only users that have entered run the model"
         if self.interim:
             self.counts.add_fallback("building")
         names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
-        try:
-            results = self._runner.infer(feeds, names, options, durations)
-        except InvalidInputError as error:
-            raise InvalidRequestError(f"model {self.name!r}: {error}") from error
-        return [results[tensor.name] for tensor in outputs]
+        self._runner.submit(feeds, names, options, durations, then)
 
     def _open(self, executable: ServedExecutable) -> None:
         variants = executable if isinstance(executable, VariantSet) else None
@@ -282,7 +293,8 @@ class Servable:
             signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
             check_interface(signature, self._config.interface)
             self._tell_of_untold(executable, signature)
-            self._images = image_decoders(self._config, executable.inputs[0].name) if executable.inputs else {}
+            if self._config.preprocess and executable.inputs:
+                self._images = image_decoders(self._config, executable.inputs[0].name)
             self._runner = self._open_runner(executable, members, signature)
             for one in members:
                 warm_up(one, signature, self._config, self.batching)
@@ -297,7 +309,8 @@ class Servable:
         for leaf in leaves(executable):
             leaf.on_fallback = self.counts.add_fallback
             leaf.on_loss = self._lose
-            leaf.nan_natively = self._config.nan == "native"
+            if self._config.nan is not None:
+                leaf.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = signature.outputs
         self._executable, self._variants, self._facts = executable, variants, executable.description
@@ -360,8 +373,7 @@ class Servable:
 
 def _summary(facts: Mapping[str, Any]) -> str:
     unchecked = f" ({facts['unchecked']} unchecked)" if facts["unchecked"] else ""
-    segments = "1 segment" if facts["segments"] == 1 else f"{facts['segments']} segments"
-    nodes = "1 native node" if facts["native_nodes"] == 1 else f"{facts['native_nodes']} native nodes"
+    segments, nodes = counted(facts["segments"], "segment"), counted(facts["native_nodes"], "native node")
     referred = f" ({len(facts['reference_nodes'])} in onnx.reference)" if facts["reference_nodes"] else ""
     precision = facts["precision"]["effective"]
     return f"engine {facts['engine']}, {segments}{unchecked}, {nodes}{referred}, precision {precision}"

@@ -1,11 +1,12 @@
-"""The graph in the picture of a partition: one vertex a node, or, for large graphs, one a segment and native group."""
+"""The graph in the picture of a partition: one vertex a node, or, for large graphs, one a group of nodes."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 import onnx_ir as ir
 
@@ -14,7 +15,16 @@ from partitioner.cut.report import levels_of
 from serving.pages.graph_layout import ROW_HEIGHT, Layout, Point, lay_out
 
 MOST_NODES = 2000
-"""Graphs with more nodes are drawn by segment."""
+"""Graphs with more nodes are drawn by groups."""
+
+MOST_GROUPS = 1000
+"""The number of groups that a drawing may have."""
+
+MOST_ENDS = 60
+"""More inputs or outputs of the graph share a vertex."""
+
+MOST_LINES, MOST_GROUP_LINES = 60, 12
+"""The number of lines that a vertex may have on a side, node by node and by groups."""
 
 TITLE_COLUMN, SUBTITLE_COLUMN, PADDING = 7.9, 6.7, 22.0
 """Pixels of a character in the two lines of a vertex, set in a monospaced font, and around them."""
@@ -27,7 +37,7 @@ class Vertex:
     """A box of the picture.
 
     Attributes:
-        kind: ``engine``, ``native``, ``input`` or ``output``.
+        kind: ``engine``, ``native``, ``mixed`` for both, ``input`` or ``output``.
         title: First line, whole.
         subtitle: Second line, shortened to fit.
         segment: Number of the segment, for ``engine``.
@@ -53,16 +63,20 @@ class Drawing:
     Attributes:
         vertices: In topological order.
         edges: Pairs of vertices, with the values that flow between them.
+        hidden_edges: Number of edges that are left out, since their vertices have too many.
         layout: Places of both.
         place: Number of the vertex of each node, by identity.
-        by_segment: Whether a vertex stands for many nodes.
+        ends: Number of the vertex of each input and output of the graph, in order, with the value.
+        grouped: True if a vertex may stand for many nodes.
     """
 
     vertices: tuple[Vertex, ...]
     edges: Mapping[tuple[int, int], tuple[ir.Value, ...]]
+    hidden_edges: int
     layout: Layout
     place: Mapping[str, int]
-    by_segment: bool
+    ends: tuple[tuple[int, ir.Value], ...]
+    grouped: bool
 
     def boxes(self) -> list[tuple[float, float, float, float]]:
         """Left, top, width and height of each vertex."""
@@ -80,25 +94,57 @@ class Drawing:
         return [_path(route) for route in self.layout.routes]
 
 
-def draw(partition: Partition, *, most_nodes: int = MOST_NODES) -> Drawing:
-    """Draw a partition node by node, or by segment if it has more than ``most_nodes`` nodes."""
+def draw(partition: Partition, *, most_nodes: int = MOST_NODES, most_groups: int = MOST_GROUPS) -> Drawing:
+    """Draw a partition node by node, or a graph of more than ``most_nodes`` nodes in at most ``most_groups`` groups."""
     graph = partition.graph
-    by_segment = len(graph.nodes) > most_nodes
-    groups = _groups(partition) if by_segment else [[node] for node in graph.nodes]
+    grouped = len(graph.nodes) > most_nodes
+    groups = _groups(partition, most_groups) if grouped else [[node] for node in graph.nodes]
     segment_of = {node.name: index for index, segment in enumerate(partition.segments) for node in segment.nodes}
-    inputs = [Vertex(kind="input", title="input", subtitle=shorten(v.name or "")) for v in drawn_inputs(graph)]
-    outputs = [Vertex(kind="output", title="output", subtitle=shorten(v.name or "")) for v in graph.outputs]
-    middle = [_vertex(group, segment_of.get(group[0].name), partition, by_segment=by_segment) for group in groups]
+    inputs, outputs = _input_groups(graph), _folded(graph.outputs)
     place = {node.name: len(inputs) + index for index, group in enumerate(groups) for node in group}
-    vertices = (*inputs, *middle, *outputs)
-    edges = _edges(graph, place, len(inputs) + len(middle))
+    vertices = (
+        *(_end_vertex("input", values) for values in inputs),
+        *(_vertex(group, segment_of, partition, grouped=grouped) for group in groups),
+        *(_end_vertex("output", values) for values in outputs),
+    )
+    first_output = len(inputs) + len(groups)
+    sources = [(index, value) for index, values in enumerate(inputs) for value in values]
+    results = [(index, value) for index, values in enumerate(outputs, first_output) for value in values]
+    flows = _edges(graph, place, sources, results)
+    crowded = _crowded(flows, MOST_GROUP_LINES if grouped else MOST_LINES)
+    edges = {edge: values for edge, values in flows.items() if edge not in crowded}
     layout = lay_out([v.width for v in vertices], list(edges))
-    return Drawing(vertices=vertices, edges=edges, layout=layout, place=place, by_segment=by_segment)
+    return Drawing(
+        vertices=vertices,
+        edges=edges,
+        hidden_edges=len(crowded),
+        layout=layout,
+        place=place,
+        ends=(*sources, *results),
+        grouped=grouped,
+    )
 
 
-def drawn_inputs(graph: Graph) -> list[ir.Value]:
-    """Return the graph's inputs but defaults that nothing reads, of which some exporters leave dozens."""
-    return [v for v in graph.inputs if v.uses() or v.is_graph_output() or not v.is_initializer()]
+def _input_groups(graph: Graph) -> list[list[ir.Value]]:
+    """Return the graph's inputs by vertex. Those that nothing reads share one, which keeps the picture narrow.
+
+    Unread defaults are left out: some exporters leave dozens.
+    """
+    read = [v for v in graph.inputs if v.uses() or v.is_graph_output()]
+    unread = [v for v in graph.inputs if not (v.uses() or v.is_graph_output() or v.is_initializer())]
+    return [*_folded(read), *([unread] if unread else [])]
+
+
+def _folded(values: Sequence[ir.Value]) -> list[list[ir.Value]]:
+    return [list(values)] if len(values) > MOST_ENDS else [[value] for value in values]
+
+
+def _end_vertex(kind: str, values: Sequence[ir.Value]) -> Vertex:
+    unread = kind == "input" and not any(v.uses() or v.is_graph_output() for v in values)
+    word = f"unread {kind}" if unread else kind
+    title = word if len(values) == 1 else f"{len(values):,} {word}s"
+    names = shorten(values[0].name or "") + (", …" if len(values) > 1 else "")
+    return Vertex(kind=kind, title=title, subtitle=names)
 
 
 def columns(text: str) -> int:
@@ -118,59 +164,103 @@ def shorten(text: str) -> str:
     return f"…{kept}"
 
 
-def _vertex(group: Sequence[Node], segment: int | None, partition: Partition, *, by_segment: bool) -> Vertex:
-    kind = "native" if segment is None else "engine"
-    if not by_segment:
+def _vertex(group: Sequence[Node], segment_of: Mapping[str, int], partition: Partition, *, grouped: bool) -> Vertex:
+    segments = sorted({segment_of[node.name] for node in group if node.name in segment_of})
+    native = [node for node in group if node.name not in segment_of]
+    kind = "mixed" if segments and (native or len(segments) > 1) else "engine" if segments else "native"
+    segment = segments[0] if kind == "engine" else None
+    if not grouped:
         return Vertex(kind=kind, title=group[0].op_type, subtitle=shorten(group[0].name), segment=segment)
-    ops = collections.Counter(node.op_type for node in group)
-    common = ops.most_common(1)[0][0] + ("" if len(ops) == 1 else ", …")
-    if segment is None:
-        title = f"{len(group)} native" if len(group) > 1 else "native"
+    if kind == "native":
+        ops = collections.Counter(node.op_type for node in group)
+        common = ops.most_common(1)[0][0] + ("" if len(ops) == 1 else ", …")
+        title = f"{len(group):,} native" if len(group) > 1 else "native"
         return Vertex(kind=kind, title=title, subtitle=shorten(common))
     count = f"{len(group):,} node{'' if len(group) == 1 else 's'}"
-    return Vertex(kind=kind, title=partition.segments[segment].name, subtitle=count, segment=segment)
+    if kind == "engine":
+        return Vertex(kind=kind, title=partition.segments[segments[0]].name, subtitle=count, segment=segment)
+    first, last = partition.segments[segments[0]].name, segments[-1]
+    title = first if len(segments) == 1 else f"{first} to {last}"
+    return Vertex(kind=kind, title=title, subtitle=f"{count}, {len(native):,} native")
 
 
-def _groups(partition: Partition) -> list[list[Node]]:
-    """Nodes by segment, and native nodes of one level by connected group; in topological order.
+def _groups(partition: Partition, most: int) -> list[list[Node]]:
+    """Return at most so many groups of nodes, in topological order, as fine as that allows.
 
-    Inside a level the segment comes first: what runs in it waits for no native node of its level.
+    A group is a segment or connected native nodes of one level; else a segment or all native nodes of a level; else
+    all nodes of neighbouring levels. Levels never fall along an edge, and what runs in a segment waits for no native
+    node of its level. So no group waits for a later one.
     """
+    graph = partition.graph
     segment_of = {node.name: segment.name for segment in partition.segments for node in segment.nodes}
-    names = [node.name for node in partition.graph.nodes]
-    levels = dict(zip(names, levels_of(partition.graph, partition.segments), strict=True))
-    leader = {node.name: node.name for node in partition.graph.nodes}
-
-    def find(name: str) -> str:
-        while leader[name] != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
-    for node in partition.graph.nodes:
-        for other in node.predecessors:
-            if levels[other] == levels[node.name] and not {other, node.name} & segment_of.keys():
-                leader[find(node.name)] = find(other)
-    groups: dict[tuple[int, bool, str], list[Node]] = collections.defaultdict(list)
-    for node in partition.graph.nodes:
-        native = node.name not in segment_of
-        key = find(node.name) if native else segment_of[node.name]
-        groups[levels[node.name], native, key].append(node)
+    levels = levels_of(graph, partition.segments)
+    leaders = _native_leaders(graph, levels, segment_of.keys())
+    step = math.ceil((max(levels, default=0) + 1) / most)
+    keys: tuple[Callable[[Node], tuple[int, bool, str | int]], ...] = (
+        lambda n: (levels[n.index], n.name not in segment_of, segment_of.get(n.name, leaders[n.index])),
+        lambda n: (levels[n.index], n.name not in segment_of, segment_of.get(n.name, "")),
+        lambda n: (levels[n.index] // step, False, ""),
+    )
+    for key in keys:
+        groups: dict[tuple[int, bool, str | int], list[Node]] = collections.defaultdict(list)
+        for node in graph.nodes:
+            groups[key(node)].append(node)
+        if len(groups) <= most:
+            break
     return [groups[key] for key in sorted(groups, key=lambda key: key[:2])]
 
 
-def _edges(graph: Graph, place: Mapping[str, int], first_output: int) -> dict[tuple[int, int], tuple[ir.Value, ...]]:
-    origin = {value: index for index, value in enumerate(drawn_inputs(graph))}
+def _native_leaders(graph: Graph, levels: Sequence[int], inside: Set[str]) -> list[int]:
+    """Return for each node one that stands for all native nodes that it is connected with inside its level."""
+    leader = list(range(len(graph.nodes)))
+
+    def find(index: int) -> int:
+        while leader[index] != index:
+            leader[index] = leader[leader[index]]
+            index = leader[index]
+        return index
+
+    native = [node.name not in inside for node in graph.nodes]
+    for index, predecessors in enumerate(graph.topology.predecessors):
+        for other in predecessors:
+            if native[index] and native[other] and levels[other] == levels[index]:
+                leader[find(index)] = find(other)
+    return [find(index) for index in leader]
+
+
+def _edges(
+    graph: Graph,
+    place: Mapping[str, int],
+    sources: Iterable[tuple[int, ir.Value]],
+    results: Iterable[tuple[int, ir.Value]],
+) -> dict[tuple[int, int], tuple[ir.Value, ...]]:
+    origin = {value: vertex for vertex, value in sources}
     origin.update({value: place[node.name] for node in graph.nodes for value in node.op.outputs})
     flows: dict[tuple[int, int], dict[ir.Value, None]] = collections.defaultdict(dict)
     for node in graph.nodes:
         for value in node.reads:
             if value in origin and origin[value] != place[node.name]:
                 flows[origin[value], place[node.name]][value] = None
-    for index, value in enumerate(graph.outputs):
+    for vertex, value in results:
         if value in origin:
-            flows[origin[value], first_output + index][value] = None
+            flows[origin[value], vertex][value] = None
     return {edge: tuple(values) for edge, values in sorted(flows.items(), key=lambda item: item[0])}
+
+
+def _crowded(edges: Collection[tuple[int, int]], most: int) -> set[tuple[int, int]]:
+    """Return the edges that would hide the picture: those of vertices that have too many on a side.
+
+    The edge from the nearest vertex stays, so that each vertex that reads something has an edge.
+    """
+    nearest: dict[int, int] = {}
+    for source, target in edges:
+        nearest[target] = max(source, nearest.get(target, source))
+    sides: dict[tuple[int, int], list[tuple[int, int]]] = collections.defaultdict(list)
+    for edge in edges:
+        for side, vertex in enumerate(edge):
+            sides[side, vertex].append(edge)
+    crowded = {edge for found in sides.values() if len(found) > most for edge in found}
+    return {(source, target) for source, target in crowded if nearest[target] != source}
 
 
 def _path(route: Sequence[Point]) -> str:

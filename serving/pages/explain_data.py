@@ -1,99 +1,66 @@
-"""The facts of a partition's page beside its picture: tables, and the data of search and tooltips."""
+"""The data of a partition's page: what its script knows about nodes, tensors, reasons and the picture."""
 
 from __future__ import annotations
 
-import collections
+import base64
 import functools
-from collections.abc import Sequence
+import itertools
+import json
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
-from partitioner import Node, Partition, ReasonCode, TensorSpec, describe
+from partitioner import Node, Partition, TensorSpec, describe
 from partitioner.model.values import Dimension, is_constant
-from serving.pages.drawing import Drawing, drawn_inputs
+from serving.pages.drawing import Drawing
 
-GRAPH_INPUT, GRAPH_OUTPUT, NATIVE = "graph input", "graph output", "native"
-
-
-def group_native(native: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group the native nodes of a report by reason code, then by operator and sentence.
-
-    The largest groups come first, but those whose nodes only follow others after their causes. An unknown shape has one
-    cause for nodes of all operators.
-    """
-    codes: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for entry in native:
-        reasons = codes.setdefault(entry["code"], {})
-        op_type = "node" if entry["code"] == ReasonCode.UNKNOWN_SHAPE else entry["op_type"]
-        reasons.setdefault((op_type, entry["detail"]), []).append(entry["node"])
-    groups = [
-        {
-            "code": code,
-            "nodes": sum(map(len, reasons.values())),
-            "reasons": [
-                {"op_type": op_type, "detail": detail, "nodes": nodes}
-                for (op_type, detail), nodes in sorted(reasons.items(), key=lambda item: -len(item[1]))
-            ],
-        }
-        for code, reasons in codes.items()
-    ]
-    return sorted(groups, key=lambda group: (group["code"] == ReasonCode.ATOMIC_GROUP, -group["nodes"]))
+NOWHERE = -1
+"""Stands for the segment of a native node, and for the reason of a node in a segment."""
 
 
-def boundary_tensors(partition: Partition) -> list[dict[str, Any]]:
-    """Every distinct tensor that enters or leaves a segment: its type, who writes it and who reads it."""
-    segment_of = {node.name: segment.name for segment in partition.segments for node in segment.nodes}
-    writer: dict[ir.Value, str] = {}
-    readers: dict[ir.Value, dict[str, None]] = collections.defaultdict(dict)
-    for node in partition.graph.nodes:
-        where = segment_of.get(node.name, NATIVE)
-        writer.update(dict.fromkeys(node.op.outputs, where))
-        for value in node.reads:
-            readers[value][where] = None
-    for value in partition.graph.outputs:
-        readers[value][GRAPH_OUTPUT] = None
-    crossing = dict.fromkeys(v for segment in partition.segments for v in (*segment.inputs, *segment.outputs))
-    return [
-        {
-            "name": value.name,
-            "type": type_of(value),
-            "bytes": TensorSpec.of(value).size_bytes,
-            "writer": writer.get(value, GRAPH_INPUT),
-            "readers": [name for name in readers[value] if name != writer.get(value)],
-        }
-        for value in crossing
-    ]
+def pack(data: object) -> str:
+    """Return JSON values as text for a page: compressed with zlib, in base64. The same values give the same text."""
+    text = json.dumps(data, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def page_data(partition: Partition, drawing: Drawing, report: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of the page's script. Nodes, tensors and reasons refer to each other by position."""
+    """Return the data of the page's script, by column, since large graphs have many nodes and tensors.
+
+    Nodes, tensors, types and reasons refer to each other by position. Lists of tensors stand one after the other, with
+    a count for each node or edge.
+    """
     tensors = _Tensors()
+    nodes = partition.graph.nodes
     segment_of = {name: index for index, segment in enumerate(report["segments"]) for name in segment["nodes"]}
-    reasons = list(dict.fromkeys((entry["code"], entry["detail"]) for entry in report["native"]))
-    number = {reason: index for index, reason in enumerate(reasons)}
-    reason_of = {entry["node"]: number[entry["code"], entry["detail"]] for entry in report["native"]}
-    nodes = [
-        {
-            "name": node.name,
-            "op": node.op_type,
-            "vertex": drawing.place[node.name],
-            "segment": segment_of.get(node.name),
-            "reason": reason_of.get(node.name),
-            "reads": [tensors.number(value) for value in _inputs(node)],
-            "writes": [tensors.number(value) for value in node.op.outputs if value.name],
-        }
-        for node in partition.graph.nodes
-    ]
+    reasons = _Numbers()
+    reason_of = {entry["node"]: reasons[entry["code"], entry["detail"]] for entry in report["native"]}
+    ops = _Numbers()
+    number = {node.name: index for index, node in enumerate(nodes)}
     return {
-        "nodes": nodes,
-        "edges": [[*edge, [tensors.number(v) for v in values]] for edge, values in drawing.edges.items()],
-        "ends": _ends(partition, drawing, tensors),
-        "tensors": tensors.facts,
-        "reasons": reasons,
+        "nodes": {
+            "name": [node.name for node in nodes],
+            "op": [ops[node.op_type] for node in nodes],
+            "vertex": [drawing.place[node.name] for node in nodes],
+            "segment": [segment_of.get(node.name, NOWHERE) for node in nodes],
+            "reason": [reason_of.get(node.name, NOWHERE) for node in nodes],
+            "reads": tensors.lists(_inputs(node) for node in nodes),
+            "writes": tensors.lists([v for v in node.op.outputs if v.name] for node in nodes),
+        },
+        "edges": {
+            "source": [source for source, _ in drawing.edges],
+            "target": [target for _, target in drawing.edges],
+            "tensors": tensors.lists(drawing.edges.values()),
+        },
+        "ends": [[vertex, tensors[value]] for vertex, value in drawing.ends],
+        "tensors": tensors.columns(),
+        "ops": list(ops),
+        "reasons": list(reasons),
         "segments": [segment["name"] for segment in report["segments"]],
-        "splits": [split["witness"] for split in report["splits"]],
-        "boxes": drawing.boxes(),
+        "splits": [[number[name] for name in split["witness"]] for split in report["splits"]],
+        "boxes": list(itertools.chain.from_iterable(drawing.boxes())),
     }
 
 
@@ -110,28 +77,33 @@ def _described(dtype: ir.DataType, shape: tuple[Dimension, ...] | None) -> str:
     return describe(TensorSpec(name="", dtype=dtype, shape=shape))
 
 
-class _Tensors:
-    """Numbers values in the order in which they are first asked for."""
+class _Numbers(dict[Any, int]):
+    """Numbers what it is asked for, in the order in which that happens first."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[ir.Value, int] = {}
-        self.facts: list[dict[str, Any]] = []
+    def __missing__(self, key: Any) -> int:
+        self[key] = len(self)
+        return self[key]
 
-    def number(self, value: ir.Value) -> int:
-        if value not in self._numbers:
-            self._numbers[value] = len(self.facts)
-            self.facts.append({"name": value.name or "", "type": type_of(value), "constant": is_constant(value)})
-        return self._numbers[value]
+
+class _Tensors(_Numbers):
+    """Numbers values, and lists them."""
+
+    def lists(self, lists: Iterable[Sequence[ir.Value]]) -> dict[str, list[int]]:
+        """Return the length of each list, and the steps from each number to the next over all of them."""
+        taken = [[self[value] for value in values] for values in lists]
+        flat = [0, *itertools.chain.from_iterable(taken)]
+        return {"counts": [len(one) for one in taken], "steps": [b - a for a, b in itertools.pairwise(flat)]}
+
+    def columns(self) -> dict[str, list[Any]]:
+        types = _Numbers()
+        return {
+            "name": [value.name or "" for value in self],
+            "type": [types[type_of(value)] for value in self],
+            "constant": [int(is_constant(value)) for value in self],
+            "types": list(types),
+        }
 
 
 def _inputs(node: Node) -> list[ir.Value]:
     """Return the values that a node reads, in order: its inputs, constants included, then what its bodies capture."""
     return list(dict.fromkeys([*(v for v in node.op.inputs if v is not None), *node.reads]))
-
-
-def _ends(partition: Partition, drawing: Drawing, tensors: _Tensors) -> list[dict[str, int]]:
-    """Vertices of the graph's inputs and outputs that are drawn, with their tensors."""
-    inputs, outputs = drawn_inputs(partition.graph), partition.graph.outputs
-    first_output = len(drawing.vertices) - len(outputs)
-    places = [*enumerate(inputs), *enumerate(outputs, first_output)]
-    return [{"vertex": vertex, "tensor": tensors.number(value)} for vertex, value in places]

@@ -9,7 +9,8 @@ import jinja2
 
 from partitioner import Partition, Report
 from serving.pages.drawing import draw
-from serving.pages.explain_data import boundary_tensors, group_native, page_data
+from serving.pages.explain_data import pack, page_data
+from serving.pages.explain_tables import group_native, tables_of
 
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
@@ -22,7 +23,6 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the data of large graphs is most of the page
 
 
 def render_page(partition: Partition, report: Report) -> str:
@@ -40,14 +40,20 @@ def render_page(partition: Partition, report: Report) -> str:
     """
     facts = report.as_json()
     drawing = draw(partition)
-    script = TEMPLATES.get_template("explain.js").render()
+    tables = tables_of(partition, facts)
+    groups = group_native(facts["native"], _names(partition))
+    for group in groups:
+        tables |= {f"{group.code} {index}": reason.table() for index, reason in enumerate(group.reasons)}
+    script = TEMPLATES.get_template("explain.js").render(hue_start=HUE_START, hue_step=HUE_STEP)
+    folded = {name: table.folded for name, table in tables.items() if table.folded}
     return TEMPLATES.get_template("explain.html.j2").render(
         report=facts,
         drawing=drawing,
         hues={s.name: _hue(index) for index, s in enumerate(partition.segments)},
-        native_groups=group_native(facts["native"]),
-        boundary=boundary_tensors(partition),
-        data=page_data(partition, drawing, facts),
+        native_groups=groups,
+        tables=tables,
+        losing=sum(s["estimate"]["engine_ms"] > s["estimate"]["native_ms"] for s in facts["segments"]),
+        data=pack({**page_data(partition, drawing, facts), "folded": folded}),
         script=script,
         script_hash=script_hash(script),
     )
@@ -56,6 +62,13 @@ def render_page(partition: Partition, report: Report) -> str:
 def script_hash(script: str) -> str:
     """Return what the policy of a page calls the one script that may run."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _names(partition: Partition) -> set[str]:
+    """Names of nodes and of what they read and write."""
+    nodes = partition.graph.nodes
+    values = (value for node in nodes for value in (*node.op.inputs, *node.op.outputs) if value is not None)
+    return {*(node.name for node in nodes), *(value.name or "" for value in values)}
 
 
 def _hue(segment: int) -> float:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
-from engines import EngineCache, EngineError, partition_model
+from engines import EngineCache, EngineError
 from partitioner import PartitionError, ReasonCode, Verdict
+from partitioner.lazy_names import on_first_call
 from serving.errors import UnavailableError, UnsupportedError
 from serving.models.loader import compile_options
 from serving.models.servable import Servable
-from serving.pages.explain_page import render_page
+
+if TYPE_CHECKING:
+    from engines import partition_model
+    from serving.pages.explain_page import render_page
+else:
+    partition_model = on_first_call("engines.compile.partitioning:partition_model")
+    render_page = on_first_call("serving.pages.explain_page:render_page")
 
 
 class Explanations:

@@ -1,40 +1,53 @@
 """The status page, and the facts that it polls.
 
-The server sends the page counters and a histogram of latencies, with eight buckets an octave. The page keeps the
-answers of half a minute and shows differences. The server keeps no state for a page. Each open page costs one response
-every two seconds.
+The facts hold the counts since the start, and those of the last two minutes by slots of two seconds. So a page shows
+rates and latencies at once. The server keeps no state for a page. Each open page costs one response every two seconds.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
+import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
+
+import prometheus_client
 
 from serving.models.servable import Servable
 from serving.pages.explain_page import TEMPLATES, script_hash
 from serving.security.tokens import Grant
 from serving.service.inference_service import InferenceService
+from serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_S, SLOTS, LastFailure
 from serving.telemetry.request_stats import Snapshot, latency_bound_us
+
+LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "tensorrt-rtx-cu12", "onnx")
+"""Distributions whose versions the page shows, where they are installed."""
+
+_PROCESS = prometheus_client.ProcessCollector(registry=None)
 
 
 @functools.cache
 def render_status_page() -> str:
     """Return the page. It needs nothing from elsewhere, and its policy lets it talk to this server alone."""
-    script = TEMPLATES.get_template("status.js").render()
+    script = TEMPLATES.get_template("status.js").render(slot_s=SLOT_S, slots=SLOTS, latency_slots=LATENCY_SLOTS)
     return TEMPLATES.get_template("status.html.j2").render(script=script, script_hash=script_hash(script))
 
 
 def server_facts(service: InferenceService, grant: Grant) -> dict[str, Any]:
-    """Return what the page shows, as JSON values, of the models that the caller may use.
-
-    Counts grow from the server's start on; the page makes rates and percentiles of the differences between two calls.
-    """
+    """Return what the page shows, as JSON values, of the models that the caller may use."""
+    process = {family.name: family.samples[0].value for family in _PROCESS.collect()}  # empty but on Linux
+    now_s = time.perf_counter()
     return {
-        "time_s": time.monotonic(),
+        "time_s": now_s,
+        "uptime_s": now_s - service.started_s,
+        "memory_bytes": process.get("process_resident_memory_bytes", 0),
+        "processes": 1,
         "version": service.version,
+        "libraries": _library_versions(),
         "not_ready": service.not_ready(),
+        "unknown_requests": service.unknown_requests,
         "models": [
             _version_facts(one)
             for model in service.models()
@@ -44,7 +57,14 @@ def server_facts(service: InferenceService, grant: Grant) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _library_versions() -> dict[str, str]:
+    installed = {name: one.version for name in LIBRARIES for one in importlib.metadata.distributions(name=name)}
+    return {**installed, "Python": platform.python_version()}
+
+
 def _version_facts(servable: Servable) -> dict[str, Any]:
+    now = servable.counts.snapshot()
     return {
         "name": servable.name,
         "version": servable.version,
@@ -53,8 +73,14 @@ def _version_facts(servable: Servable) -> dict[str, Any]:
         "required": servable.required,
         "runs": _where_it_runs(servable),
         "variants": servable.variants(),
-        "counts": _counts(servable.counts.snapshot()),
+        "counts": _counts(now),
+        "last_s": now.recent.last_ns / 1e9,
+        "last_failure": _failure(now.recent.last_failure),
     }
+
+
+def _failure(last: LastFailure | None) -> dict[str, Any] | None:
+    return {"reason": last.reason, "detail": last.detail, "time_s": last.ended_ns / 1e9} if last else None
 
 
 def _where_it_runs(servable: Servable) -> dict[str, Any] | None:
@@ -75,16 +101,24 @@ def _where_it_runs(servable: Servable) -> dict[str, Any] | None:
 
 
 def _counts(now: Snapshot) -> dict[str, Any]:
+    """Return numbers, and lists of pairs of a key and a number, so that those of several processes can be added."""
     return {
         "success": now.success,
-        "failures": sum(now.failures.values()),
-        "rejections": sum(now.rejections.values()),
-        "fallbacks": sum(now.fallbacks.values()),
         "waiting": now.pending,
-        "latencies": [[round(latency_bound_us(step), 3), count] for step, count in now.latencies.items()],
-        "batches": _pairs((rows, stats.executions) for rows, stats in now.batches.items()),
+        "failures": _pairs(now.failures),
+        "rejections": _pairs(now.rejections),
+        "fallbacks": _pairs(now.fallbacks),
+        "latencies": _latencies(now.latencies),
+        "batches": _pairs({rows: stats.executions for rows, stats in now.batches.items()}),
+        "answered_by_slot": _pairs(now.recent.answered),
+        "failed_by_slot": _pairs(now.recent.failed),
+        "recent_latencies": _latencies(now.recent.latencies),
     }
 
 
-def _pairs(items: Iterable[tuple[int, int]]) -> list[list[int]]:
-    return [[key, count] for key, count in items]
+def _pairs(counts: Mapping[Any, int]) -> list[list[Any]]:
+    return [[key, count] for key, count in counts.items() if count]
+
+
+def _latencies(steps: Mapping[int, int]) -> list[list[float]]:
+    return [[round(latency_bound_us(step), 3), count] for step, count in steps.items()]

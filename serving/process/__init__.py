@@ -3,5 +3,5 @@
 Takes: the arguments of ``trtnode serve``.
 Gives: the exit code.
 Promises: SIGTERM lets accepted requests finish; a second signal ends the process.
-Imports: config, grpc, models, rest, schema, security, service, telemetry, workers.
+Imports: grpc, models, rest, schema, security, service, telemetry, workers.
 """

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
 import sys
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from serving.config.command_line import config_from
+from partitioner.lazy_names import on_first_call
 from serving.errors import ServingError
 from serving.models.loader import engine_loader
 from serving.process.single_process import Server
 from serving.schema.server import ServableConfig
 from serving.security.descriptors import raise_descriptor_limit
 from serving.telemetry import logs
-from serving.workers.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from serving.workers.supervisor import Supervisor
+else:
+    Supervisor = on_first_call("serving.workers.supervisor:Supervisor")
 
 logger = logging.getLogger(__name__)
 
 
-def serve(arguments: argparse.Namespace) -> int:
-    """Serve what the arguments name until a signal; return the exit code.
+def serve(config: ServableConfig, log_level: str | None) -> int:
+    """Serve until a signal; return the exit code.
+
+    Args:
+        config: What to serve.
+        log_level: The one that the user asked for; None takes that of the configuration.
 
     Raises:
-        InvalidOptionError: An option can't be used.
-        ConfigError: The configuration, or the tokens file that it names, can't be used.
+        ConfigError: The tokens file can't be used.
         TlsError: The certificates can't be used.
         AddressError: A port can't be opened.
         ModelLoadFailedError: A required model didn't load.
     """
-    config = config_from(arguments)
-    if arguments.log_level is None:
+    if log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)
     raise_descriptor_limit()

@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from partitioner.lazy_names import on_first_call
 from serving.models.loader import engine_cache
 from serving.pages.served_explanation import Explanations
-from serving.pages.status_page import render_status_page, server_facts
 from serving.rest.body import read_body
 from serving.rest.inference import RestInference, fail, peer_of, unless_gone
-from serving.rest.ops import NOT_STORED, OpsApp, run_in
-from serving.rest.routes import METHODS, MODEL, VERSION, RestMethod
+from serving.rest.ops import NOT_STORED, OpsApp
+from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from serving.schema.server import ServableConfig
 from serving.security.tokens import Grant
 from serving.service.host import ModelHost
@@ -29,8 +29,11 @@ from serving.service.rpc_handler import rpc_handler
 from serving.service.rpc_table import INFER_RPC, pool_of
 from serving.threads.caller import answering
 
-PAGES = ("/", "/status")
-"""Paths of the status page."""
+if TYPE_CHECKING:
+    from serving.pages.status_page import render_status_page, server_facts
+else:
+    render_status_page = on_first_call("serving.pages.status_page:render_status_page")
+    server_facts = on_first_call("serving.pages.status_page:server_facts")
 
 
 class HttpApp(OpsApp):
@@ -64,11 +67,11 @@ class HttpApp(OpsApp):
         explain, infer = self.guarded("ModelConfig", self._show_explanation), self.guarded(INFER_RPC, self._infer)
         return [
             *super().routes(),
-            *(Route(path, show_page) for path in PAGES),
-            Route("/status.json", self.guarded("/status.json", self._show_status)),
-            *(Route(path.removeprefix("/v2") + "/explain", explain) for path in (MODEL, VERSION)),
+            *(Route(page.path, show_page) for page in STATUS_PAGES),
+            Route(STATUS.path, self.guarded(STATUS.path, self._show_status)),
+            *(Route(page.path, explain) for page in EXPLANATIONS),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
-            *(Route(path + "/infer", infer, methods=["POST"]) for path in (MODEL, VERSION)),
+            *(Route(path, infer, methods=["POST"]) for path in INFERENCE),
         ]
 
     def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
@@ -77,7 +80,7 @@ class HttpApp(OpsApp):
 
         def answer(message: Any, context: RequestContext) -> Response:
             with answering(context):
-                status, facts = method.answer(rpc(message))
+                status, facts = method.answer.write(rpc(message))
             return JSONResponse(facts, status)
 
         handler = rpc_handler(method.rpc, answer, fail)
@@ -85,8 +88,8 @@ class HttpApp(OpsApp):
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, context = request.path_params, RequestContext(peer_of(request))
-            answered = run_in(pool, lambda: handler(method.request(names, body.unpacked()), context))
-            return await unless_gone(asyncio.ensure_future(answered), request.receive, context.leave)
+            answered = pool.call(lambda: handler(method.request.read(names, body.unpacked()), context))
+            return await unless_gone(asyncio.wrap_future(answered), request.receive, context.leave)
 
         return self.guarded(method.rpc, handle)
 
@@ -94,13 +97,13 @@ class HttpApp(OpsApp):
         return await self._inference.answer(request)  # type: ignore[return-value]  # an application, as responses are
 
     async def _show_status(self, _request: Request, grant: Grant) -> Response:
-        facts = await run_in(self.control, functools.partial(server_facts, self._service, grant))
+        facts = await asyncio.wrap_future(self.control.call(functools.partial(server_facts, self._service, grant)))
         return JSONResponse(facts, headers=NOT_STORED)
 
     async def _show_explanation(self, request: Request, _grant: Grant) -> Response:
         names = request.path_params
         servable = self._service.find(names["model"], names.get("version", ""))
-        page = await run_in(self._pools.loading, functools.partial(self._explain, servable))
+        page = await asyncio.wrap_future(self._pools.loading.call(functools.partial(self._explain, servable)))
         return HTMLResponse(page, headers=NOT_STORED)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -22,10 +24,10 @@ from serving.rest.json_messages import infer_parameters
 from serving.rest.tensors import OutputFormats, parse_request, read_inputs, write_outputs
 from serving.service.inference_service import InferenceService
 from serving.service.request_context import RequestContext
-from serving.service.rpc_handler import rpc_handler
+from serving.service.rpc_handler import answer_inference, rpc_handler
 from serving.service.rpc_table import INFER_RPC
 from serving.service.status import HTTP_STATUSES
-from serving.threads.inference_pool import InferencePool
+from serving.threads.request_pool import RequestPool
 
 JOINED_BYTES = 1 << 16
 """Answers up to this size are sent in one piece, larger ones tensor by tensor, without a copy."""
@@ -40,12 +42,13 @@ class RestExchange:
         answer: The response, once it is written.
     """
 
-    __slots__ = ("_body", "_formats", "answer", "id", "model_name", "model_version")
+    __slots__ = ("_body", "_formats", "answer", "id", "model_name", "model_version", "size")
 
     def __init__(self, model_name: str, model_version: str, body: Body) -> None:
         self.model_name = model_name
         self.model_version = model_version
         self.id = ""
+        self.size = 0
         self.answer: Answer | None = None
         self._body = body
         self._formats: OutputFormats | None = None
@@ -110,7 +113,7 @@ def fail(code: grpc.StatusCode, details: str, _request: Any, context: RequestCon
 class RestInference:
     """Answers inference requests."""
 
-    def __init__(self, service: InferenceService, pool: InferencePool, max_bytes: int) -> None:
+    def __init__(self, service: InferenceService, pool: RequestPool, max_bytes: int) -> None:
         """Prepare.
 
         Args:
@@ -121,7 +124,6 @@ class RestInference:
         self._service = service
         self._pool = pool
         self._max_bytes = max_bytes
-        self._infer_handler = pool.begins(rpc_handler(INFER_RPC, self._infer, fail))
         self._refusal_handler = rpc_handler(INFER_RPC, self._refuse, fail)
 
     async def answer(self, request: Request) -> Answer:
@@ -137,15 +139,28 @@ class RestInference:
         names = request.path_params
         exchange = RestExchange(names["model"], names.get("version", ""), body)
         context = RequestContext(peer_of(request), request.headers.items())
-        if not self._pool.admits():
-            return self._refusal_handler(exchange, context)  # type: ignore[no-any-return]
-        work = asyncio.wrap_future(self._pool.accept(self._infer_handler, exchange, context))
-        return await unless_gone(work, request.receive, context.leave)
+        answer: Future[Answer] = Future()
+        if self._pool.admits():
+            self._pool.enter()
+            self._pool.run(functools.partial(self._begin, exchange, context, answer))
+        else:
+            answer.set_result(self._refusal_handler(exchange, context))
+        return await unless_gone(asyncio.wrap_future(answer), request.receive, context.leave)
 
-    def _infer(self, exchange: RestExchange, context: RequestContext) -> Answer:
-        self._service.infer(exchange, context)
-        assert exchange.answer is not None, "the service writes it or raises"
-        return exchange.answer
+    def _begin(self, exchange: RestExchange, context: RequestContext, answer: Future[Answer]) -> None:
+        def end(result: Answer) -> None:
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(result)
+            self._pool.leave()
+
+        def reply() -> None:
+            assert exchange.answer is not None, "the service has written it"
+            end(exchange.answer)
+
+        def tell(code: grpc.StatusCode, details: str) -> None:
+            end(fail(code, details, exchange, context))
+
+        answer_inference(self._service, INFER_RPC, exchange, context, reply, tell)
 
     def _refuse(self, exchange: RestExchange, _context: RequestContext) -> NoReturn:
         raise self._service.refuse(exchange.model_name)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
-from typing import TypeVar
 
 import prometheus_client
 from starlette.applications import Starlette
@@ -21,24 +19,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
 from serving.rest.inference import error_answer, peer_of
+from serving.rest.openapi import openapi_text
+from serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
 from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Grant
 from serving.service.status import status_of
 from serving.telemetry.prometheus import exposition
-from serving.threads.inference_pool import InferencePool
+from serving.threads.request_pool import RequestPool
 
 CONTROL_THREADS = 2
 NOT_STORED = {"Cache-Control": "no-store"}
 
-Result = TypeVar("Result")
+
 Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
 
-PROBES = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
+PROBES = (LIVEZ.path, READYZ.path, "/v2/health/live", "/v2/health/ready")
 """The paths that also answer while every connection has a request that runs."""
 
-KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+KNOWN = "/v2/..., /metrics, /livez, /readyz, /openapi.json and the status page /"
 """The paths that there are."""
 
 
@@ -53,7 +53,7 @@ class OpsApp:
         self,
         authorizer: Authorizer,
         *,
-        control: InferencePool | None = None,
+        control: RequestPool | None = None,
         registry: prometheus_client.CollectorRegistry,
         not_ready: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]],
@@ -67,7 +67,7 @@ class OpsApp:
             not_ready: Returns what the server waits for, one line a reason; nothing if it is ready.
             notes: Lines for /readyz about what should be mended.
         """
-        self.control = control or InferencePool(CONTROL_THREADS)
+        self.control = control or RequestPool(CONTROL_THREADS)
         self._authorizer = authorizer
         self._registry = registry
         self._not_ready = not_ready
@@ -80,9 +80,10 @@ class OpsApp:
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""
         return [
-            Route("/livez", _livez),
-            Route("/readyz", self._readyz),
-            Route("/metrics", self.guarded("/metrics", self._show_metrics)),
+            Route(LIVEZ.path, _livez),
+            Route(READYZ.path, self._readyz),
+            Route(METRICS.path, self.guarded(METRICS.path, self._show_metrics)),
+            Route(OPENAPI.path, self.guarded(OPENAPI.path, _show_openapi)),
         ]
 
     def guarded(self, what: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -116,7 +117,8 @@ class OpsApp:
 
     async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
         accept = request.headers.get("accept", "")
-        text, content_type = await run_in(self.control, functools.partial(exposition, self._registry, accept))
+        exposed = self.control.call(functools.partial(exposition, self._registry, accept))
+        text, content_type = await asyncio.wrap_future(exposed)
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
@@ -144,26 +146,12 @@ def only_probes(app: ASGIApp) -> ASGIApp:
     return answer
 
 
-async def run_in(pool: InferencePool, work: Callable[[], Result]) -> Result:
-    """Work in a thread of a pool."""
-    answer: Future[Result] = Future()
-    pool.submit(pool.begins(_fulfil), answer, work)
-    return await asyncio.wrap_future(answer)
-
-
-def _fulfil(answer: Future[Result], work: Callable[[], Result]) -> None:
-    if not answer.set_running_or_notify_cancel():  # the port closes, and waits no longer
-        return
-    try:
-        result = work()
-    except BaseException as error:
-        answer.set_exception(error)
-    else:
-        answer.set_result(result)
-
-
 async def _livez(_request: Request) -> Response:
     return _text(200, "live")
+
+
+async def _show_openapi(_request: Request, _grant: Grant) -> Response:
+    return Response(openapi_text(), media_type=OPENAPI.media_type)
 
 
 def _failed(error: Exception, what: str) -> Response:

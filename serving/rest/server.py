@@ -7,9 +7,11 @@ import logging
 import pathlib
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 import uvicorn
 
+from partitioner.lazy_names import on_first_call
 from serving.errors import AddressError
 from serving.rest.acceptor import Acceptor
 from serving.rest.bounded_protocol import BoundedProtocol
@@ -17,8 +19,12 @@ from serving.rest.bounds import Bounds
 from serving.rest.connection_table import ConnectionTable
 from serving.rest.ops import OpsApp, only_probes
 from serving.schema.server import ServerConfig
-from serving.security.tls import Certificates
 from serving.telemetry.logs import OneASecond
+
+if TYPE_CHECKING:
+    from serving.security.tls import Certificates
+else:
+    Certificates = on_first_call("serving.security.tls:Certificates")
 
 logger = logging.getLogger(__name__)
 for library in ("asyncio", "uvicorn.error"):  # clients cause their lines

@@ -20,7 +20,7 @@ LONGEST_PATH, LONGEST_NAME = 4096, 255
 class Section(pydantic.BaseModel):
     """A mapping of servable.yaml: unknown keys and values of another type are errors."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     @pydantic.model_validator(mode="before")
     @classmethod

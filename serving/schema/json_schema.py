@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
+import itertools
 import json
 import sys
+import textwrap
+from collections.abc import Iterator
 
+from serving.schema.fields import Section
 from serving.schema.server import ServableConfig
 
 
 def config_schema() -> dict[str, object]:
     """Return the JSON Schema of servable.yaml, for editors and validators."""
     schema = ServableConfig.model_json_schema()
-    for section in (schema, *schema["$defs"].values()):
-        for setting in section["properties"].values():
+    sections = {section.__name__: section for section in _subclasses(Section)}
+    for name, section in {"ServableConfig": schema, **schema["$defs"]}.items():
+        described: dict[str, str] = {}
+        for one in reversed(sections[name].__mro__):
+            if issubclass(one, Section):
+                described |= _docstrings(one)
+        for key, setting in section["properties"].items():
             if "$ref" in setting:  # its defaults stand in the section itself, with paths as the user would write them
                 setting.pop("default", None)
+            if key in described:
+                setting["description"] = described[key]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "servable.yaml"}
+
+
+def _subclasses(section: type[Section]) -> Iterator[type[Section]]:
+    for one in section.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _docstrings(section: type[Section]) -> dict[str, str]:
+    """Return the docstring below each field of a section. Pydantic would read them whenever a server starts."""
+    (statement,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(statement, ast.ClassDef)
+    found = {}
+    for field, after in itertools.pairwise(statement.body):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = inspect.cleandoc(text)
+    return found
 
 
 def print_schema(_arguments: argparse.Namespace) -> int:

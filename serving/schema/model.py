@@ -9,7 +9,16 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field, PositiveInt
 
-from engines.backends.names import AskedPrecision, EngineName, NanAnswer, PrecisionName, TargetName, target_problem
+from engines.backends.names import (
+    AskedPrecision,
+    EngineName,
+    NanAnswer,
+    PrecisionName,
+    RewriteName,
+    TargetName,
+    rewrite_problem,
+    target_problem,
+)
 from engines.backends.shape_range import ShapeRange
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
@@ -25,6 +34,14 @@ def _check_target(name: object) -> object:
     return name
 
 
+def _check_rewrite(name: object) -> object:
+    """Name the rewrites that there are."""
+    if problem := rewrite_problem(name):
+        raise ValueError(problem)
+    return name
+
+
+Rewrite = Annotated[RewriteName, pydantic.BeforeValidator(_check_rewrite)]
 Target = Annotated[TargetName, pydantic.BeforeValidator(_check_target)]
 
 
@@ -265,8 +282,11 @@ class ModelConfig(Section):
     """Measure for up to 10 s when the model is compiled, and keep engines that make it faster; without, estimate."""
     tune: bool = False
     """Measure longer, and more choices of engines."""
-    nan: NanAnswer = "native"
-    """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN."""
+    nan: NanAnswer | None = None
+    """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN. Without
+    this key, it is the one that the model was compiled with: native, unless compiled with ``--nan engine``."""
+    optimize: dict[Rewrite, bool] = Field(default_factory=dict)
+    """Equal rewrites of the graph, by name: false leaves one out. `trtnode explain` names those that it would get."""
     partition: PartitionConfig = PartitionConfig()
     """The nodes that an engine may take."""
     reference: bool = False
@@ -289,6 +309,11 @@ class ModelConfig(Section):
     """Building blocks or ONNX files behind the model, in order."""
     tensorrt: TensorRtConfig = TensorRtConfig()
     """Options of TensorRT's builder."""
+
+    @property
+    def has_pipeline(self) -> bool:
+        """True if a stage stands before or after the model."""
+        return bool(self.preprocess or self.postprocess)
 
     def of_variant(self, variant: VariantConfig) -> ModelConfig:
         """Return the configuration of one variant as a model by itself."""

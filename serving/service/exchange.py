@@ -18,11 +18,13 @@ class Exchange(Protocol):
         model_name: As the client names it.
         model_version: Decimal; empty for the preferred one.
         id: As the client chose it; known at the latest once the request is read.
+        size: Bytes of the request's message; 0 where a client may choose them freely for the same request.
     """
 
     model_name: str
     model_version: str
     id: str
+    size: int
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model.

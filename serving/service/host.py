@@ -16,8 +16,8 @@ from serving.service.inference_service import InferenceService
 from serving.service.unary_rpcs import Broadcast, UnaryRpcs
 from serving.telemetry.prometheus import Metrics
 from serving.threads.cpu_affinity import PortCores
-from serving.threads.inference_pool import inference_threads
 from serving.threads.pools import ThreadPools
+from serving.threads.request_pool import inference_threads
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,7 @@ class ModelHost:
         self._repository = ModelRepository(config.models, loader, self.metrics, config.server.startup)
         self.cores = PortCores(config.server.grpc.cores, place)
         self.pools = ThreadPools(self._repository.instances(), config.server.limits.max_requests, self.cores)
-        self.service = InferenceService(
-            self._repository, self.metrics, config.server, waiting=self.pools.inference.waiting
-        )
+        self.service = InferenceService(self._repository, self.metrics, config.server, self.pools.inference)
         self.rpcs = UnaryRpcs(self.service, broadcast)
         auth = config.server.auth
         self.authorizer = Authorizer(config.server.admin, Tokens(auth.tokens_file) if auth else None, self.metrics)

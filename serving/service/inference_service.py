@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.metadata
-import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from serving.batching.request_options import RequestOptions
 from serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
 from serving.models.repository import ModelRepository
 from serving.models.servable import Servable
@@ -20,10 +17,11 @@ from serving.protocol.shared_memory import SharedMemory
 from serving.protocol.wire_signature import WireTensor
 from serving.schema.server import ServerConfig, TracingConfig
 from serving.service.exchange import Exchange
+from serving.service.inference import Done, Inference
 from serving.service.request_context import RequestContext
-from serving.service.status import failure_reason
 from serving.telemetry.prometheus import Metrics
-from serving.telemetry.request_stats import Durations, FailureReason, ModelCounts, RejectionReason
+from serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
+from serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
     from serving.telemetry.tracing import Tracing
@@ -70,8 +68,7 @@ class InferenceService:
         repository: ModelRepository,
         metrics: Metrics,
         config: ServerConfig,
-        *,
-        waiting: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008  (it has no state)
+        pool: RequestPool,
     ) -> None:
         """Prepare.
 
@@ -79,11 +76,13 @@ class InferenceService:
             repository: The models.
             metrics: Counts requests for models that aren't served.
             config: Of the server.
-            waiting: Is entered while a request waits for others.
+            pool: The threads for requests that waited.
 
         Raises:
             MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
         """
+        self.started_s = time.perf_counter()
+        """When the service was made, by ``time.perf_counter``."""
         self.draining = False
         """Set once, when the server begins to stop."""
         self.not_ready_reason = ""
@@ -102,7 +101,7 @@ class InferenceService:
         )
         self._repository = repository
         self._metrics = metrics
-        self._waiting = waiting
+        self._pool = pool
 
     def close(self) -> None:
         """Send the last spans, where requests are traced."""
@@ -148,6 +147,11 @@ class InferenceService:
         versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
         return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
 
+    @property
+    def unknown_requests(self) -> int:
+        """The number of requests for models that aren't served."""
+        return sum(self._metrics.unknown_model.snapshot().failures.values())
+
     def find(self, name: str, version: str) -> Servable:
         """Return a model version.
 
@@ -189,53 +193,38 @@ class InferenceService:
         """Serve a model no longer, see ``ModelRepository.unload``."""
         self._repository.unload(name)
 
-    def infer(self, exchange: Exchange, context: RequestContext) -> None:
+    def answers_at_once(self, name: str, version: str, size: int) -> bool:
+        """Return whether a request takes so little time that no thread should be woken for it.
+
+        Args:
+            name: Of its model, as the client has it.
+            version: Likewise.
+            size: Of its message, in bytes.
+        """
+        try:
+            return self._repository.find(name, version).answers_at_once(size)
+        except (InvalidRequestError, NotFoundError):
+            return True  # its answer is this error
+
+    def infer(self, exchange: Exchange, context: RequestContext, done: Done) -> None:
         """Answer an inference request: read it, run the model, write the response, and count how it ends.
 
-        Raises:
-            InvalidRequestError: The request is at fault.
-            NotFoundError: There is no such model, no such version of it, or no such region of shared memory.
-            UnavailableError: The model isn't ready, its queue is full, or the request waited too long.
-            CancelledRequestError: The client left while the request waited.
-            ExecutionError: The run failed.
-            ServingError: The request asks for something that this server doesn't have.
+        Args:
+            exchange: The request.
+            context: Its client.
+            done: Called once, from whatever thread ends the request. It gets None when the response is written, else
+                the error: InvalidRequestError if the request is at fault; NotFoundError if there is no such model,
+                version, or region of shared memory; UnavailableError if the model isn't ready, its queue is full, or
+                the request waited too long; CancelledRequestError if its client left while it waited; ExecutionError if
+                the run failed.
         """
-        servable, cache = self._enter(exchange)
-        trace = self.tracing.begin(context.invocation_metadata) if self.tracing is not None else None
-        durations = Durations(traced=trace is not None)
-        began_ns = time.perf_counter_ns()
         try:
-            request = exchange.read(cache, self.shared_memory)
-            feeds = servable.decode_images(request.feeds)
-            read_ns = time.perf_counter_ns()
-            durations.compute_input = read_ns - began_ns
-            if trace is not None:
-                trace.add_phase("read", began_ns, read_ns)
-            options = RequestOptions(request.priority, request.timeout_us, context.add_callback, self._waiting)
-            arrays = servable.infer(feeds, request.outputs, options, durations)
-            ran_ns = time.perf_counter_ns()
-            if durations.variant:
-                request = request._replace(variant=durations.variant)
-            exchange.write(cache, request, arrays)
-            ended_ns = time.perf_counter_ns()
-            durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - began_ns
-            servable.counts.add_success(durations)
-            if durations.variant:
-                servable.observe(durations.total / 1e6)
-            if trace is not None:
-                trace.add_phase("write", ran_ns, ended_ns)
-        except BaseException as error:
-            reason = failure_reason(error)
-            servable.counts.add_failure(reason, time.perf_counter_ns() - began_ns)
-            if reason is FailureReason.REJECTED:
-                servable.observe(math.inf)
-            if trace is not None:
-                trace.fail(error)
-            raise
-        finally:
-            servable.leave(exchange)
-            if trace is not None:
-                trace.end(exchange.id, servable.name, servable.version, durations)
+            servable, cache = self._enter(exchange)
+        except Exception as error:
+            done(error)
+            return
+        trace = self.tracing.begin(context.invocation_metadata) if self.tracing is not None else None
+        Inference(servable, cache, exchange, trace, done).begin(context, self.shared_memory, self._pool)
 
     def _enter(self, exchange: Exchange) -> tuple[Servable, RequestCache]:
         """Return the model of a request, which isn't freed until the request leaves it."""
@@ -243,13 +232,13 @@ class InferenceService:
         while True:
             try:
                 servable = self._repository.find(name, version)
-            except (InvalidRequestError, NotFoundError):
-                self._counts_of(name).add_failure(FailureReason.OTHER)
+            except (InvalidRequestError, NotFoundError) as error:
+                self._counts_of(name).add_failure(FailureReason.OTHER, detail=str(error))
                 raise
             try:
                 cache = servable.cache
-            except UnavailableError:
-                servable.counts.add_failure(FailureReason.REJECTED)
+            except UnavailableError as error:
+                servable.counts.add_failure(FailureReason.REJECTED, detail=str(error))
                 servable.counts.add_rejection(RejectionReason.NOT_READY)
                 raise
             if servable.enter(exchange):  # else another has just taken its place, and is found next
@@ -258,11 +247,14 @@ class InferenceService:
     def refuse(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""
         counts = self._counts_of(name)
-        counts.add_failure(FailureReason.REJECTED)
+        error = UnavailableError(
+            "the server is stopping; send the request to another one"
+            if self.draining
+            else "the server has as many requests as it may (server.limits.max_requests); try later"
+        )
+        counts.add_failure(FailureReason.REJECTED, detail=str(error))
         counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)
-        if self.draining:
-            return UnavailableError("the server is stopping; send the request to another one")
-        return UnavailableError("the server has as many requests as it may (server.limits.max_requests); try later")
+        return error
 
     def _counts_of(self, name: str) -> ModelCounts:
         try:

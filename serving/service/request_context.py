@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 
 import grpc
@@ -14,7 +13,7 @@ class RequestContext:
     Its methods are those of gRPC's ``ServicerContext`` that answers use, so a gRPC call passes its own context.
     """
 
-    __slots__ = ("_callbacks", "_code", "_left", "_lock", "_metadata", "_peer")
+    __slots__ = ("_callbacks", "_code", "_left", "_metadata", "_peer")
 
     def __init__(self, peer: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         """Describe a client.
@@ -26,20 +25,17 @@ class RequestContext:
         self._peer = peer
         self._metadata = metadata
         self._code: grpc.StatusCode | None = None
-        self._lock = threading.Lock()
         self._left = False
         self._callbacks: list[Callable[[], None]] = []
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Register what to call when the client leaves; return False if it has left already."""
-        with self._lock:
-            self._callbacks.append(callback)
-            return not self._left
+        self._callbacks.append(callback)  # before the look, and `leave` marks before it calls: one sees the other
+        return not self._left
 
     def leave(self) -> None:
         """Note that the client has left, and call who asked for it."""
-        with self._lock:
-            self._left = True
+        self._left = True
         for callback in self._callbacks:
             callback()
 
@@ -50,6 +46,10 @@ class RequestContext:
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
         """Return what came with the request."""
         return self._metadata
+
+    def header(self, name: str) -> str:
+        """Return one value of what came with the request; empty if it isn't there."""
+        return next((str(value) for key, value in self.invocation_metadata() if key == name), "")
 
     def code(self) -> grpc.StatusCode | None:
         """Return the status with which the request failed; None if it didn't."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import protos
 from protos import DESCRIPTOR
-from serving.threads.inference_pool import InferencePool
 from serving.threads.pools import ThreadPools
+from serving.threads.request_pool import RequestPool
 
 _SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"]
 SERVICE_NAME = _SERVICE.full_name
@@ -58,7 +58,7 @@ BROADCAST_RPCS = frozenset({*(rpc for rpc, pool in POOLS.items() if pool is Pool
 """RPCs whose effect or answer is about all processes that share a port."""
 
 
-def pool_of(rpc: str, pools: ThreadPools, *, is_broadcast: bool) -> InferencePool:
+def pool_of(rpc: str, pools: ThreadPools, *, is_broadcast: bool) -> RequestPool:
     """Return the pool that answers a unary RPC.
 
     Args:
@@ -69,7 +69,7 @@ def pool_of(rpc: str, pools: ThreadPools, *, is_broadcast: bool) -> InferencePoo
     pool = POOLS[rpc]
     if pool is Pool.BROADCAST and not is_broadcast:
         pool = Pool.CONTROL
-    chosen: InferencePool = getattr(pools, pool)
+    chosen: RequestPool = getattr(pools, pool)
     return chosen
 
 

@@ -78,7 +78,7 @@ MAX_DETAILS = 1500
 """Characters of a message. It travels in a header, and clients refuse headers beyond a few kilobytes."""
 
 
-def status_of(error: Exception, method: str) -> tuple[grpc.StatusCode, str]:
+def status_of(error: BaseException, method: str) -> tuple[grpc.StatusCode, str]:
     """Return the status code and message for a client; log what is the server's own fault.
 
     Args:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engines import StageTime
+from serving.telemetry.recent_requests import Recent, RecentRequests
 
 
 class FailureReason(enum.StrEnum):
@@ -48,12 +49,16 @@ class Durations:
     """Time of one request by phase, in nanoseconds."""
 
     total: int = 0
+    ended_ns: int = 0
+    """When it ended, by ``time.perf_counter_ns``."""
     queue: int = 0
     compute_input: int = 0
     compute_infer: int = 0
     compute_output: int = 0
     alone: bool = False
     """True if the request had an execution of its own, without batching."""
+    waited: bool = False
+    """True if such a request waited for an instance."""
     traced: bool = False
     """True if the request is traced, which takes the times of its execution."""
     execution: Execution | None = None
@@ -115,6 +120,7 @@ class Snapshot:
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
+        recent: Those of the last two minutes.
     """
 
     success: int
@@ -131,6 +137,7 @@ class Snapshot:
     latencies: Mapping[int, int]
     failure_latencies: Mapping[int, int]
     last_ms: int
+    recent: Recent
 
 
 STEPS_PER_OCTAVE = 8
@@ -183,6 +190,7 @@ class ModelCounts:
         self._latencies: Counter[int] = Counter()
         self._failure_latencies: Counter[int] = Counter()
         self._last_ns = 0
+        self._recent = RecentRequests()
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Take over what an executable says about itself."""
@@ -203,9 +211,13 @@ class ModelCounts:
 
     def _add_up(self) -> None:
         """Add up what requests have left since the last time; under the lock."""
-        total = self._durations
+        total, recent = self._durations, self._recent
+        if self._fresh:
+            recent.last_ns = max(recent.last_ns, self._fresh[-1].ended_ns)
         for _ in range(len(self._fresh)):
             durations = self._fresh.popleft()
+            if durations.ended_ns >= recent.ends_ns:
+                recent.begin_slot(durations.ended_ns, self._success, self._latencies)
             self._success += 1
             self._latencies[latency_step(durations.total)] += 1
             if durations.variant:
@@ -221,9 +233,10 @@ class ModelCounts:
                 self._alone.compute_infer += durations.compute_infer
                 self._alone.compute_output += durations.compute_output
 
-    def add_failure(self, reason: FailureReason, spent_ns: int = 0) -> None:
-        """Count a request that got an error, after so many nanoseconds in the server."""
+    def add_failure(self, reason: FailureReason, spent_ns: int = 0, *, detail: str = "") -> None:
+        """Count a request that got an error with this sentence, after so many nanoseconds in the server."""
         with self._lock:
+            self._recent.add_failure(time.perf_counter_ns(), reason.value, detail)
             self._failures[reason.value] += 1
             self._failure_ns += spent_ns
             self._failure_latencies[latency_step(spent_ns)] += 1
@@ -285,4 +298,5 @@ class ModelCounts:
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,
+                recent=self._recent.as_of(time.perf_counter_ns(), self._success, self._latencies),
             )

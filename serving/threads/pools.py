@@ -7,7 +7,7 @@ of requests (``grpc/streams``), one for reflection (``grpc/server``) and one for
 from __future__ import annotations
 
 from serving.threads.cpu_affinity import PortCores
-from serving.threads.inference_pool import InferencePool, inference_threads
+from serving.threads.request_pool import RequestPool, inference_threads
 
 CONTROL_THREADS = 4
 BROADCAST_THREADS = 4
@@ -31,13 +31,12 @@ class ThreadPools:
             max_requests: How many inference requests may be in flight.
             cores: Where the ports' threads run.
         """
-        self.inference = InferencePool(inference_threads(instances), max_requests, cores.settle)
-        self.control = InferencePool(CONTROL_THREADS, settle=cores.settle, newest_first=True)
-        self.loading = InferencePool(1, settle=cores.leave)
-        self.broadcast = InferencePool(BROADCAST_THREADS, settle=cores.settle)
-        self.inference.elsewhere = self.control  # refusals are answered there
+        self.inference = RequestPool(inference_threads(instances), max_requests, cores.settle)
+        self.control = RequestPool(CONTROL_THREADS, settle=cores.settle)
+        self.loading = RequestPool(1, settle=cores.leave)
+        self.broadcast = RequestPool(BROADCAST_THREADS, settle=cores.settle)
 
     def close(self) -> None:
         """Let the threads end, once the ports are closed."""
         for pool in (self.inference, self.control, self.loading, self.broadcast):
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.close()

@@ -18,10 +18,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from serving.errors import UnavailableError
-from serving.rest.app import PAGES, show_page
+from serving.rest.app import show_page
 from serving.rest.body import read_body
 from serving.rest.inference import peer_of, unless_gone
 from serving.rest.ops import NOT_STORED, OpsApp
+from serving.rest.routes import STATUS, STATUS_PAGES
 from serving.security.authorization import Authorizer
 from serving.security.tokens import Grant
 from serving.workers.merged_status import merge_status
@@ -75,8 +76,8 @@ class HttpProxy(OpsApp):
         relay = self.guarded("REST", self._relay)
         return [
             *super().routes(),
-            *(Route(path, show_page) for path in PAGES),
-            Route("/status.json", self.guarded("/status.json", self._show_status)),
+            *(Route(page.path, show_page) for page in STATUS_PAGES),
+            Route(STATUS.path, self.guarded(STATUS.path, self._show_status)),
             *(Route(path, relay, methods=["GET", "POST"]) for path in RELAYED),
         ]
 

@@ -21,6 +21,8 @@ def merge_status(parts: Sequence[Facts], not_ready: Sequence[str]) -> Facts:
     return {
         **parts[0],
         "time_s": max(part["time_s"] for part in parts),
+        "uptime_s": max(part["uptime_s"] for part in parts),
+        **{key: sum(part[key] for part in parts) for key in ("memory_bytes", "processes", "unknown_requests")},
         "not_ready": list(not_ready),
         "models": [_merge_version(versions) for versions in same.values()],
     }
@@ -30,7 +32,13 @@ def _merge_version(versions: Sequence[Facts]) -> Facts:
     shown = min(versions, key=lambda one: bool(one["state"] == "READY"))
     counts = [one["counts"] for one in versions]
     merged = {key: _merge(one[key] for one in counts) for key in counts[0]}
-    return {**shown, "counts": merged}
+    failures = [one["last_failure"] for one in versions if one["last_failure"]]
+    return {
+        **shown,
+        "counts": merged,
+        "last_s": max(one["last_s"] for one in versions),
+        "last_failure": max(failures, key=lambda one: one["time_s"], default=None),
+    }
 
 
 def _merge(values: Iterable[Any]) -> Any:
@@ -38,7 +46,7 @@ def _merge(values: Iterable[Any]) -> Any:
     first, *others = values
     if not isinstance(first, list):
         return first + sum(others)
-    totals: dict[float, int] = {}
+    totals: dict[Any, int] = {}
     for key, count in (pair for pairs in (first, *others) for pair in pairs):
         totals[key] = totals.get(key, 0) + count
     return [[key, count] for key, count in sorted(totals.items())]

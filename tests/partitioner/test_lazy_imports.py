@@ -1,4 +1,4 @@
-"""sympy takes long to import, so it is imported where somebody computes with symbolic dimensions."""
+"""What takes long to import is imported where somebody needs it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,30 @@ def test_a_server_starts_without_sympy() -> None:
     assert "sympy.core" not in imported
 
 
+def test_a_server_starts_without_what_few_of_them_need() -> None:
+    imported = printed("import sys, serving.process.signals; print(*sys.modules)").split()
+
+    unneeded = {"PIL", "cryptography", "engines.compile.compiler", "httpx", "jinja2", "onnx.reference", "openvino"}
+    assert unneeded.isdisjoint(imported)
+
+
+def test_a_configuration_is_read_without_the_libraries_that_run_models() -> None:
+    imported = printed("import sys, serving.config.command_line; print(*sys.modules)").split()
+
+    assert {"grpc", "numpy", "onnx", "onnxruntime", "openvino"}.isdisjoint(imported)
+
+
+def test_a_function_is_imported_when_it_is_called_first() -> None:
+    code = """
+import sys
+from partitioner.lazy_names import on_first_call
+mean = on_first_call("statistics:mean")
+print("statistics" in sys.modules, mean([1, 3]), "statistics" in sys.modules)
+"""
+
+    assert printed(code) == "False 2 True"
+
+
 def test_symbolic_dimensions_can_be_computed_with() -> None:
     code = """
 import engines.build.subprocess_worker, onnx_ir, sys
@@ -25,3 +49,16 @@ print("sympy.core" in sys.modules, onnx_ir.SymbolicDim("N") + 1, hasattr(sys.mod
 """
 
     assert printed(code) == "False N + 1 False"
+
+
+def test_keys_of_caches_need_no_engine_library() -> None:
+    code = """
+import sys
+from engines.backends.build_environment import measuring_environment
+from engines.backends.registry import get_backend
+from engines.onnxruntime.limits import native_version
+measuring_environment(get_backend("openvino"), native_version())
+print("openvino" in sys.modules, "onnxruntime" in sys.modules)
+"""
+
+    assert printed(code) == "False False"

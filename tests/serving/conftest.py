@@ -22,6 +22,16 @@ from serving.models.servable import Loader
 from serving.process.single_process import Server
 
 READY_S = 240
+GRPC_PATHS = ("direct", "ordinary")
+"""The paths of inference requests through grpcio."""
+ON_BOTH_PATHS = {
+    f"tests.serving.{module}"
+    for module in (
+        "batching.test_served_batches", "grpc.test_attacks", "grpc.test_inference", "grpc.test_limits",
+        "process.test_stop", "security.test_tls", "telemetry.test_statistics", "telemetry.test_tracing",
+    )
+}  # fmt: skip
+"""Modules whose tests run on servers of both paths; those of others run on servers of the direct one."""
 
 Eventually = Callable[[Callable[[], bool]], None]
 """Waits until a condition holds, or fails."""
@@ -147,11 +157,23 @@ def save(path: pathlib.Path, nodes: list[Any], inputs: list[Any], outputs: list[
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__ in ON_BOTH_PATHS and "grpc_path" in metafunc.fixturenames:
+        metafunc.parametrize("grpc_path", GRPC_PATHS, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def grpc_path(request: pytest.FixtureRequest) -> str:
+    """Return the path of inference requests, see ``ON_BOTH_PATHS``."""
+    return str(getattr(request, "param", GRPC_PATHS[0]))
+
+
 class Starter:
     """Starts servers on free ports from the text of their ``models:`` list, and stops them."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, grpc_path: str) -> None:
         self._folder = folder
+        self._direct = str(grpc_path == "direct").lower()
         self._running: list[Running] = []
 
     def __call__(
@@ -165,6 +187,7 @@ class Starter:
     ) -> Running:
         (self._folder / "fake.onnx").touch()
         path = self._folder / f"servable{len(self._running)}.yaml"
+        ports = ports.replace("grpc: {", f"grpc: {{direct: {self._direct}, ", 1)
         path.write_text(f"server: {{{ports}, {server}}}\ncache: {{dir: cache}}\nmodels:\n{models}")
         config = load_config(path)
         built = Server(config, loader or engine_loader(config))
@@ -182,8 +205,8 @@ class Starter:
 
 
 @pytest.fixture
-def start(tmp_path: pathlib.Path) -> Iterator[Starter]:
-    starter = Starter(tmp_path)
+def start(tmp_path: pathlib.Path, grpc_path: str) -> Iterator[Starter]:
+    starter = Starter(tmp_path, grpc_path)
     yield starter
     starter.close()
 
@@ -200,9 +223,9 @@ def start_fake(start: Starter, fake: FakeExecutable) -> StartFake:
 
 
 @pytest.fixture(scope="session")
-def shared(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def shared(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str) -> Iterator[Running]:
     """One server with all of ``models``, for tests that leave it as it is."""
-    starter = Starter(tmp_path_factory.mktemp("shared"))
+    starter = Starter(tmp_path_factory.mktemp("shared"), grpc_path)
     yield starter(entries_of(models))
     starter.close()
 
@@ -264,9 +287,9 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture(scope="session")
-def with_memory(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def with_memory(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str) -> Iterator[Running]:
     """Like ``shared``, but with 1 MiB of shared memory for clients, who leave no region behind."""
-    starter = Starter(tmp_path_factory.mktemp("memory"))
+    starter = Starter(tmp_path_factory.mktemp("memory"), grpc_path)
     yield starter(
         entries_of(models), server="admin: {shared_memory: true, settings: true}, limits: {shared_memory_mb: 1}"
     )

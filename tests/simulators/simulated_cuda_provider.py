@@ -44,7 +44,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: SimulatedGpu) -> Provider:
         provider.sessions.append(Session(provider, real(model, options, providers=["CPUExecutionProvider"]), providers))
         return provider.sessions[-1]
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", open_session)
+    monkeypatch.setattr("engines.onnxruntime.library.onnxruntime.InferenceSession", open_session)
     monkeypatch.setattr("engines.runtime.gpu_plan.has_cuda", lambda: True)
     return provider
 

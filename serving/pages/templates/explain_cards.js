@@ -33,38 +33,61 @@ function nodeCard(number) {
   );
 }
 
-function endCard(end) {
-  const kind = vertices[end.vertex].classList.contains("input") ? "Graph input" : "Graph output";
-  return make("div", {}, make("h3", {}, kind), make("ul", {}, tensorLine(end.tensor)));
+const titleOf = (vertex) => vertices[vertex].querySelector(".title").textContent;
+
+function endCard(vertex) {
+  const kind = vertices[vertex].classList.contains("input") ? "Graph input" : "Graph output";
+  const tensors = endsOf.get(vertex);
+  if (tensors.length > 1) return tensorList(`Graph ${titleOf(vertex)}`, tensors);
+  return make("div", {}, make("h3", {}, kind), make("ul", {}, tensorLine(tensors[0])));
 }
 
-function groupCard(vertex) {
-  const numbers = members[vertex];
+// What enters and what leaves a group of nodes; constants belong to whoever reads them.
+function boundaryOf(numbers) {
+  const inside = new Set(numbers);
+  const results = new Set(data.ends.map(([, tensor]) => tensor));
+  const isInput = (tensor) => !data.tensors[tensor].constant && !inside.has(writer.get(tensor));
+  const isOutput = (tensor) => results.has(tensor) || (readers.get(tensor) ?? []).some((number) => !inside.has(number));
+  const nodes = numbers.map((number) => data.nodes[number]);
+  return [
+    unique(nodes.flatMap((node) => node.reads)).filter(isInput),
+    unique(nodes.flatMap((node) => node.writes)).filter(isOutput),
+  ];
+}
+
+function nodesCard(title, numbers) {
+  const nodes = numbers.map((number) => data.nodes[number]);
   const counts = new Map();
-  numbers.forEach((number) => counts.set(data.nodes[number].op, (counts.get(data.nodes[number].op) ?? 0) + 1));
+  nodes.forEach(({ op }) => counts.set(op, (counts.get(op) ?? 0) + 1));
   const common = [...counts].sort((one, other) => other[1] - one[1]).slice(0, MOST_LISTED);
-  const reasons = new Set(numbers.filter((n) => data.nodes[n].reason !== null).map((n) => data.nodes[n].reason));
-  const segment = data.nodes[numbers[0]].segment;
+  const reasons = unique(nodes.map((node) => node.reason).filter((reason) => reason !== null));
+  const segments = unique(nodes.map((node) => node.segment).filter((segment) => segment !== null));
+  const [reads, writes] = boundaryOf(numbers);
   return make(
     "div", {},
-    make("h3", {}, segment === null ? "Native group" : link("segment", data.segments[segment])),
+    make("h3", {}, title),
     make("p", {}, `${plural(numbers.length, "node")}: ${common.map(([op, count]) => `${count} ${op}`).join(", ")}`),
-    ...[...reasons].slice(0, 3).map((number) => placeOf({ segment: null, reason: number })),
+    segments.length > 1 || reasons.length > 0
+      ? make("p", {}, ...joined(segments.slice(0, MOST_LISTED).map((number) => place(data.segments[number])), " "))
+      : null,
+    ...reasons.slice(0, 3).map((number) => placeOf({ segment: null, reason: number })),
+    tensorList("reads", reads),
+    tensorList("writes", writes),
+    make("h4", {}, "nodes"),
     make("ul", {}, ...numbers.slice(0, MOST_LISTED).map((n) => make("li", {}, link("node", data.nodes[n].name)))),
     numbers.length > MOST_LISTED ? make("p", {}, `and ${plural(numbers.length - MOST_LISTED, "other")}`) : null,
   );
 }
 
 function vertexCard(vertex) {
-  if (endOf.has(vertex)) return endCard(endOf.get(vertex));
-  return members[vertex].length === 1 ? nodeCard(members[vertex][0]) : groupCard(vertex);
+  if (endsOf.has(vertex)) return endCard(vertex);
+  const numbers = members[vertex];
+  return numbers.length === 1 ? nodeCard(numbers[0]) : nodesCard(titleOf(vertex), numbers);
 }
 
 function endName(vertex) {
-  if (endOf.has(vertex)) return vertices[vertex].classList.contains("input") ? "graph input" : "graph output";
-  if (members[vertex].length === 1) return data.nodes[members[vertex][0]].name;
-  const segment = data.nodes[members[vertex][0]].segment;
-  return segment === null ? plural(members[vertex].length, "native node") : data.segments[segment];
+  if (endsOf.has(vertex)) return `graph ${titleOf(vertex)}`;
+  return members[vertex].length === 1 ? data.nodes[members[vertex][0]].name : titleOf(vertex);
 }
 
 function edgeCard(number) {

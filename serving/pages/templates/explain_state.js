@@ -1,18 +1,24 @@
-// The fragment of the address holds the state: find, node, group, segment, split or tensor. So a link can be shared.
+// The fragment of the address holds the state: find, node, box, segment, split or tensor. So a link can be shared.
 
 const field = byId("find");
 const count = byId("count");
+const previous = byId("previous");
+const next = byId("next");
 const card = byId("card");
 const tip = byId("tip");
 
-const textOf = data.nodes.map((node) => [
-  node.name,
-  node.op,
-  ...[...node.reads, ...node.writes].map((tensor) => data.tensors[tensor].name),
-  node.segment === null ? data.reasons[node.reason][0] : data.segments[node.segment],
-].join("\n").toLowerCase());
+// Made when first needed: it is as large as all names.
+let texts = null;
+function textOf(number) {
+  texts ??= data.nodes.map((node) => [
+    node.name,
+    node.op,
+    ...[...node.reads, ...node.writes].map((tensor) => data.tensors[tensor].name),
+    node.segment === null ? data.reasons[node.reason][0] : data.segments[node.segment],
+  ].join("\n").toLowerCase());
+  return texts[number];
+}
 
-const unique = (numbers) => [...new Set(numbers)];
 const nothing = { steps: [], vertices: [], edges: [], card: null };
 const allNodes = data.nodes.map((_, index) => index);
 const verticesOf = (numbers) => unique(numbers.map((number) => data.nodes[number].vertex));
@@ -20,7 +26,7 @@ const edgesWhere = (test) => data.edges.flatMap((edge, index) => (test(edge) ? [
 
 function find(text) {
   const wanted = text.toLowerCase();
-  const steps = wanted ? allNodes.filter((number) => textOf[number].includes(wanted)) : [];
+  const steps = wanted ? allNodes.filter((number) => textOf(number).includes(wanted)) : [];
   return { ...nothing, steps, vertices: verticesOf(steps) };
 }
 
@@ -30,14 +36,16 @@ function pickVertex(vertex, content) {
 }
 
 function pickSegment(name) {
-  const within = new Set(verticesOf(allNodes.filter((number) => data.segments[data.nodes[number].segment] === name)));
+  const segment = data.segments.indexOf(name);
+  if (segment < 0) return nothing;
+  const numbers = allNodes.filter((number) => data.nodes[number].segment === segment);
+  const within = new Set(verticesOf(numbers));
   const inside = edgesWhere(([source, target]) => within.has(source) && within.has(target));
-  const group = within.size === 1 ? groupCard([...within][0]) : null;
-  return { ...nothing, vertices: [...within], edges: inside, card: group };
+  return { ...nothing, vertices: [...within], edges: inside, card: nodesCard(place(name), numbers) };
 }
 
 function pickSplit(number) {
-  const path = (data.splits[number] ?? []).map((name) => data.nodes[nodeNumber.get(name)].vertex);
+  const path = (data.splits[number] ?? []).map((node) => data.nodes[node].vertex);
   const steps = new Set(path.slice(1).map((vertex, index) => `${path[index]} ${vertex}`));
   const along = edgesWhere(([source, target]) => steps.has(`${source} ${target}`));
   return { ...nothing, vertices: unique(path), edges: along };
@@ -47,7 +55,7 @@ function pickTensor(name) {
   const tensor = data.tensors.findIndex((one) => one.name === name);
   if (tensor < 0) return nothing;
   const touching = [writer.get(tensor), ...(readers.get(tensor) ?? [])].filter((number) => number !== undefined);
-  const ends = data.ends.filter((end) => end.tensor === tensor).map((end) => end.vertex);
+  const ends = data.ends.filter((end) => end[1] === tensor).map((end) => end[0]);
   const carrying = edgesWhere((edge) => edge[2].includes(tensor));
   const content = make("div", {}, make("h3", {}, "Tensor"), make("ul", {}, tensorLine(tensor)),
     make("ul", {}, ...touching.slice(0, MOST_LISTED).map((number, index) => make(
@@ -61,13 +69,12 @@ function pickNode(name) {
   return number === undefined ? nothing : pickVertex(data.nodes[number].vertex, nodeCard(number));
 }
 
-function pickGroup(name) {
-  const number = nodeNumber.get(name);
-  return number === undefined ? nothing : pickVertex(data.nodes[number].vertex, vertexCard(data.nodes[number].vertex));
+function pickBox(number) {
+  return number in vertices ? pickVertex(Number(number), vertexCard(Number(number))) : nothing;
 }
 
 const PICK = {
-  find, node: pickNode, group: pickGroup, segment: pickSegment, split: pickSplit, tensor: pickTensor,
+  find, node: pickNode, box: pickBox, segment: pickSegment, split: pickSplit, tensor: pickTensor,
 };
 
 function picked(parameters) {
@@ -87,6 +94,7 @@ function apply({ move = true } = {}) {
   mark(choice);
   if (document.activeElement !== field) field.value = parameters.get("find") ?? "";
   const total = choice.steps.length;
+  [previous, next].forEach((button) => { button.disabled = total === 0; });
   count.textContent = choice.key !== "find" ? "" : at > 0 ? `${at} of ${plural(total, "node")}` : plural(total, "node");
   card.replaceChildren(...(choice.card ? [choice.card] : []));
   card.hidden = !choice.card;
@@ -99,7 +107,7 @@ function apply({ move = true } = {}) {
 function mark(choice) {
   const hits = new Set(choice.vertices);
   const lit = new Set(choice.edges);
-  svg.classList.toggle("dimmed", Boolean(choice.key) && !["node", "group"].includes(choice.key));
+  svg.classList.toggle("dimmed", Boolean(choice.key) && !["node", "box"].includes(choice.key));
   vertices.forEach((vertex, number) => {
     vertex.classList.toggle("hit", hits.has(number));
     vertex.classList.toggle("current", choice.current === number);
@@ -122,15 +130,16 @@ function step(direction) {
   const total = picked(parameters).steps.length;
   if (total === 0) return;
   const at = Number(parameters.get("at")) || 0;
-  const next = direction > 0 ? (at % total) + 1 : at <= 1 ? total : at - 1;
-  go([["find", parameters.get("find")], ["at", next]]);
+  const to = direction > 0 ? (at % total) + 1 : at <= 1 ? total : at - 1;
+  go([["find", parameters.get("find")], ["at", to]]);
 }
 
 function fragmentOf(vertex) {
-  if (endOf.has(vertex)) return [["tensor", data.tensors[endOf.get(vertex).tensor].name]];
-  const node = data.nodes[members[vertex][0]];
-  if (members[vertex].length === 1) return [["node", node.name]];
-  return node.segment === null ? [["group", node.name]] : [["segment", data.segments[node.segment]]];
+  const [tensor, ...others] = endsOf.get(vertex) ?? [];
+  if (tensor !== undefined && others.length === 0) return [["tensor", data.tensors[tensor].name]];
+  if (members[vertex].length === 1) return [["node", data.nodes[members[vertex][0]].name]];
+  const isSegment = vertices[vertex].classList.contains("engine");
+  return isSegment ? [["segment", data.segments[data.nodes[members[vertex][0]].segment]]] : [["box", vertex]];
 }
 
 function hint(event) {
@@ -184,6 +193,8 @@ function watchSearch() {
     if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
     if (event.key === "Escape") { field.value = ""; go([]); pane.focus(); }
   });
+  previous.addEventListener("click", () => step(-1));
+  next.addEventListener("click", () => step(1));
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || document.activeElement === field) return;
     event.preventDefault();
@@ -202,7 +213,9 @@ edges.forEach((edge, number) => {
 watchView();
 watchPointer();
 watchSearch();
+watchTables();
 addEventListener("hashchange", () => apply());
+drawOverview();
 showStart();
 apply();
 root.dataset.ready = "true";

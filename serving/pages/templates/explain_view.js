@@ -4,7 +4,7 @@
 const READABLE = 0.75;
 const FAR = 0.4;
 const CLOSEST = 3;
-const OVERVIEW = { width: 170, height: 420, stretch: 6 };
+const OVERVIEW = { width: 170, height: 420, stretch: 6, share: 0.25, hit: 4 };
 
 const whole = (({ x, y, width, height }) => ({ x, y, width, height }))(svg.viewBox.baseVal);
 const view = { x: whole.x, y: whole.y, scale: 1 };
@@ -63,12 +63,19 @@ const showWhole = () => centerOn(whole.x + whole.width / 2, whole.y + whole.heig
 function showStart() {
   if (wholeScale() >= READABLE) return showWhole();
   const { width, height } = size;
-  const free = width - OVERVIEW.width - 24;
+  const free = width - overviewRoom().width - 24;
   const scale = clamp(free / whole.width, READABLE, 1);
-  const first = data.boxes.filter((box) => box[1] <= height / scale / 2);
-  const middle = first.reduce((sum, box) => sum + box[0] + box[2] / 2, 0) / first.length;
-  const x = whole.width * scale <= free ? whole.x + whole.width / 2 : middle;
+  const x = whole.width * scale <= free ? whole.x + whole.width / 2 : startOf(height / scale / 2);
   return centerOn(x + (width - free) / 2 / scale, whole.y + height / scale / 2, scale);
+}
+
+// The middle of a box at the top which is part of the flow, so that there is something to see; near the others' mean.
+function startOf(depth) {
+  const joined = new Set(data.edges.flatMap(([source, target]) => [source, target]));
+  const top = data.boxes.filter((box, number) => box[1] <= depth && (joined.size === 0 || joined.has(number)));
+  const middles = top.map((box) => box[0] + box[2] / 2);
+  const mean = middles.reduce((sum, x) => sum + x, 0) / middles.length;
+  return middles.reduce((best, x) => (Math.abs(x - mean) < Math.abs(best - mean) ? x : best), Infinity);
 }
 
 function showVertices(numbers) {
@@ -88,11 +95,19 @@ function showVertex(number) {
   centerOn(left + width / 2, top + height / 2, Math.max(view.scale, 0.8));
 }
 
+function overviewRoom() {
+  return {
+    width: Math.min(OVERVIEW.width, size.width * OVERVIEW.share),
+    height: Math.min(OVERVIEW.height, size.height - 24),
+  };
+}
+
 function drawOverview() {
   // A long narrow graph is drawn wider than it is, and a flat one higher, so that both can be seen.
-  const even = Math.min(OVERVIEW.width / whole.width, OVERVIEW.height / whole.height, 1);
-  shrink.x = Math.min(OVERVIEW.width / whole.width, even * OVERVIEW.stretch, 1);
-  shrink.y = Math.min(OVERVIEW.height / whole.height, even * OVERVIEW.stretch, 1);
+  const room = overviewRoom();
+  const even = Math.min(room.width / whole.width, room.height / whole.height, 1);
+  shrink.x = Math.min(room.width / whole.width, even * OVERVIEW.stretch, 1);
+  shrink.y = Math.min(room.height / whole.height, even * OVERVIEW.stretch, 1);
   const density = devicePixelRatio || 1;
   overview.style.width = `${Math.ceil(whole.width * shrink.x)}px`;
   overview.style.height = `${Math.ceil(whole.height * shrink.y)}px`;
@@ -109,6 +124,20 @@ function drawOverview() {
     pen.globalAlpha = svg.classList.contains("dimmed") && !vertex.classList.contains("hit") ? 0.2 : 1;
     pen.fillStyle = fills.get(look);
     pen.fillRect(left, top, width, Math.max(height, 2 / shrink.y));
+  });
+  drawHits(pen);
+}
+
+// What was found stands on top, and is never too small to be seen.
+function drawHits(pen) {
+  pen.globalAlpha = 1;
+  pen.fillStyle = getComputedStyle(frame).borderTopColor;
+  const [wide, high] = [OVERVIEW.hit / shrink.x, OVERVIEW.hit / shrink.y];
+  data.boxes.forEach(([left, top, width, height], number) => {
+    if (!vertices[number].matches(".hit, .current")) return;
+    const least = vertices[number].matches(".current") ? 2 : 1;
+    const [x, y] = [Math.max(width, least * wide), Math.max(height, least * high)];
+    pen.fillRect(left + (width - x) / 2, top + (height - y) / 2, x, y);
   });
 }
 
@@ -158,7 +187,7 @@ function watchView() {
   byId("whole").addEventListener("click", showWhole);
   byId("start").addEventListener("click", showStart);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawOverview);
-  addEventListener("resize", () => { measure(); show(); });
+  addEventListener("resize", () => { measure(); drawOverview(); show(); });
   addEventListener("beforeprint", () => svg.classList.remove("far"));
   addEventListener("afterprint", show);
 }

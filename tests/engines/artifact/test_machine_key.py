@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engines import EngineCache, Trust, load_executable
-from engines.artifact.keys import MachineKey
+from engines.artifact.machine_key import MachineKey
 from engines.errors import EngineRejectedError
 from envelopes import PLAN
 from stand_in_workers import InProcessWorker

@@ -6,7 +6,15 @@ import pathlib
 
 import pytest
 
-from engines.backends.cpu_features import has_short_sums, precision_warnings, processor_flags, usable_flags
+from engines.backends.cpu_features import (
+    LIMIT_VARIABLE,
+    has_short_sums,
+    kernels_chosen_by,
+    precision_warnings,
+    processor_flags,
+    processor_name,
+    usable_flags,
+)
 
 OLD = "processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f avx512bw\n"
 NEW = "flags\t\t: fpu sse2 avx512f avx512_vnni avx512_bf16\n"
@@ -68,3 +76,21 @@ def test_what_onednn_leaves_unused_does_not_count(
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
 
     assert usable_flags(tmp_path / "cpuinfo") == {"fpu", "sse2", "avx512f", *left}
+
+
+def test_kernels_depend_on_vector_instructions_and_the_limit_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old").write_text(OLD)
+    (tmp_path / "noisy").write_text("model name\t: Some CPU @ 2 GHz\n" + OLD.replace("fpu", "fpu hypervisor md_clear"))
+    (tmp_path / "new").write_text(NEW)
+    monkeypatch.delenv(LIMIT_VARIABLE, raising=False)
+    old, noisy, new = (kernels_chosen_by(tmp_path / name) for name in ("old", "noisy", "new"))
+
+    assert old == noisy != new
+    assert processor_name(tmp_path / "noisy") == "Some CPU @ 2 GHz"
+    assert kernels_chosen_by(tmp_path / "missing") is None
+
+    monkeypatch.setenv(LIMIT_VARIABLE, "AVX2")
+
+    assert kernels_chosen_by(tmp_path / "old") != old

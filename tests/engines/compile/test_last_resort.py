@@ -22,7 +22,8 @@ from engines import (
 from engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES
 from engines.backends.shape_range import ShapeRange
 from engines.backends.stage_times import StageTime
-from engines.compile.prepare import open_prepared, prepare_file
+from engines.compile.prepare import prepare_file
+from engines.compile.prepared import open_prepared
 from engines.errors import ReferenceNeededError
 from engines.runtime.executor import open_executable
 from partitioner import load_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +19,27 @@ from tritonclient.utils import InferenceServerException
 
 from engines import ExecutionError
 from partitioner import TensorSpec
+from serving.batching.concatenation import Feeds
+from serving.batching.queued_request import Outcome
+from serving.batching.request_options import RequestOptions
+from serving.models.servable import RequestRunner
+from serving.telemetry.request_stats import Durations
 from tests.serving.conftest import Running, Starter
 
 PATIENCE_S = 120
 POISON = 666
+
+
+def outcome_of(
+    runner: RequestRunner, feeds: Feeds, options: RequestOptions, names: Sequence[str] | None = None
+) -> Mapping[str, np.ndarray]:
+    """Wait for the outcome of one request to a model; raise it if it is an error."""
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    runner.submit(feeds, names, options, Durations(), outcomes.put)
+    outcome = outcomes.get(timeout=PATIENCE_S)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 class Recorder:

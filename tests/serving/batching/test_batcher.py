@@ -18,7 +18,9 @@ from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError, QueueFullError, QueueTimeoutError
 from serving.executables.interface import always
 from serving.schema.model import BatchingConfig
-from serving.telemetry.request_stats import Durations, ModelCounts
+from serving.telemetry.request_stats import ModelCounts
+from serving.threads.request_pool import RequestPool
+from tests.serving.batching.conftest import outcome_of
 
 POISON = 666
 CLIENTS, REQUESTS = 24, 40
@@ -33,7 +35,7 @@ def add_one(
     return {"y": feeds["x"] + 1}
 
 
-def ask_at_random(batcher: DynamicBatcher, seed: int) -> list[str]:
+def ask_at_random(batcher: DynamicBatcher, pool: RequestPool, seed: int) -> list[str]:
     """Send requests of all kinds; return how each ended."""
     rng, ends = random.Random(seed), []
 
@@ -45,9 +47,9 @@ def ask_at_random(batcher: DynamicBatcher, seed: int) -> list[str]:
     for _ in range(REQUESTS):
         value = POISON if rng.random() < 0.03 else rng.random()
         x = np.full((rng.randint(1, 3), rng.randint(1, 2)), value, np.float32)
-        terms = RequestOptions(rng.randint(0, 4), rng.choice([0, 0, 3000]), leave_soon)
+        terms = RequestOptions(pool, rng.randint(0, 4), rng.choice([0, 0, 3000]), leave_soon)
         try:
-            answer = batcher.infer({"x": x}, None, terms, Durations())["y"]
+            answer = outcome_of(batcher, {"x": x}, terms)["y"]
         except (CancelledRequestError, QueueFullError, QueueTimeoutError, ValueError) as error:
             ends.append(type(error).__name__)
         else:
@@ -58,7 +60,7 @@ def ask_at_random(batcher: DynamicBatcher, seed: int) -> list[str]:
 
 @pytest.mark.parametrize("instances", [1, 3])
 def test_every_request_ends_once_and_is_counted_once(instances: int) -> None:
-    counts = ModelCounts("m", "1")
+    counts, pool = ModelCounts("m", "1"), RequestPool(instances + 2)
     config = BatchingConfig(
         max_batch_size=6, max_queue_delay_us=2000, max_queue_size=12, priority_levels=3, preferred_batch_sizes=(4,)
     )
@@ -66,9 +68,10 @@ def test_every_request_ends_once_and_is_counted_once(instances: int) -> None:
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         ends = Counter(
-            end for some in clients.map(lambda seed: ask_at_random(batcher, seed), range(CLIENTS)) for end in some
+            end for some in clients.map(lambda seed: ask_at_random(batcher, pool, seed), range(CLIENTS)) for end in some
         )
 
+    pool.close()
     now = counts.snapshot()
     assert ends.total() == CLIENTS * REQUESTS
     assert ends["answered"] > 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-NOBODY = 54321
-"""A user id without an entry in the system's list of users."""
+from unprivileged import become
+
 TRTNODE = [sys.executable, "-m", "serving.cli"]
 ROOT = pathlib.Path(__file__).parents[3]
 DRIVER = """
@@ -62,14 +61,8 @@ def run(workplace: pathlib.Path, *command: str, **environment: str) -> subproces
 
 
 def as_nobody(workplace: pathlib.Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user without an entry, who may read all files, such as the interpreter."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("only root can become a user without an entry, with setpriv")
-    may_read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *may_read]
-    if run(workplace, *become, sys.executable, "-c", "import serving").returncode:
-        pytest.skip("this machine doesn't let such a user read the interpreter")
-    return run(workplace, *become, *command)
+    """Run a command as a user without an entry."""
+    return run(workplace, *become(), *command)
 
 
 def written_in(folder: pathlib.Path) -> list[str]:

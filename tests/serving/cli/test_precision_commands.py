@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from serving.cli.precision_report import print_precision
 from serving.cli.program import main
+from serving.cli.report import print_precision
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 

@@ -218,6 +218,19 @@ def test_every_fault_of_a_stage_is_told(write: Callable[[str | bytes], pathlib.P
     ]
 
 
+def test_rewrites_are_left_out_by_name(write: Callable[[str | bytes], pathlib.Path]) -> None:
+    path = write(MODEL + "  optimize: {mish: false, tanh: true}\n")
+
+    assert compile_options(load_config(path, {}).models[0]).without_rewrites == ("mish",)
+
+
+def test_an_unknown_rewrite_is_refused_with_those_that_there_are(write: Callable[[str | bytes], pathlib.Path]) -> None:
+    path = write(MODEL + "  optimize: {mishh: false}\n")
+
+    with pytest.raises(ConfigError, match=r"optimize\.mishh: is no rewrite; there are constant-if, .*, tanh"):
+        load_config(path, {})
+
+
 def test_precision_keys_become_options(write: Callable[[str | bytes], pathlib.Path], tmp_path: pathlib.Path) -> None:
     path = write(
         MODEL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
@@ -20,7 +21,8 @@ from tests.serving.conftest import Eventually, Running
 pytestmark = pytest.mark.slow
 
 SERVICE = "/inference.GRPCInferenceService/"
-SEED, UNARY, STREAMS, STREAMED, AT_ONCE = 20261, 1500, 40, 12, 32
+SEED, STREAMS, STREAMED, AT_ONCE = 20261, 40, 12, 32
+UNARY = int(os.environ.get("MUTATED_REQUESTS", "1500"))
 ANSWER_S = 120
 ROW = np.array([[1, 2, 3]], np.float32)
 

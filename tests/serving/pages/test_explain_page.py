@@ -1,108 +1,27 @@
-"""The page that ``trtnode explain --html`` writes: what it holds, and, in a real browser, what it does."""
+"""The page that ``trtnode explain --html`` writes: what it holds."""
 
 from __future__ import annotations
 
 import dataclasses
-import html.parser
 import json
 import pathlib
 import re
-import shutil
-import subprocess
-from collections.abc import Callable
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from partitioner import SUPPORTED, Partition, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
-from partitioner.model.loading import view_model
+from benchmarks.partition.graphs import FAMILIES, generate, supports
+from partitioner import Partition, PartitionOptions, partition_graph
 from serving.cli.program import main
 from serving.pages.drawing import columns, draw, shorten
-from serving.pages.explain_data import group_native
 from serving.pages.explain_page import render_page
+from serving.pages.explain_tables import SHOWN_ROWS, group_native, segment_table
+from tests.serving.pages.explain_samples import HOSTILE, MODEL, Page, chain, cut, long_chain, page_of
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
-HOSTILE = [
-    "</script><script>throw 1</script>",
-    "\" onmouseover='throw 2",
-    "&lt;b&amp; <img src=x>",
-    "節点{{ 7*7 }}",
-    "a+b %41#",
-]
-MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) {
-    [conv_a] a = Relu(x)
-    [stop_a] b = Neg(a)
-    [conv_b] c = Relu(b)
-    [skip] d = Add(a, c)
-    [stop_b] e = Neg(d)
-    [last] y = Add(e, d)
-    [aside] z = Abs(x)
-}"""
-
-
-class Page(html.parser.HTMLParser):
-    """A page's elements, as a browser reads them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.scripts: list[str] = []
-        self._inside = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._inside = tag
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._inside == "script":
-            self.scripts.append(data)
-        elif self._inside != "style":
-            self.text += data
-
-    def root(self, name: str) -> str | None:
-        return self.elements[0][1].get(f"data-{name}")
-
-    def with_class(self, *names: str) -> list[int]:
-        """Positions of the boxes and edges of the picture that have all of these classes."""
-        return [
-            int(attributes["data-index"] or 0)
-            for _, attributes in self.elements
-            if "data-index" in attributes and {*names} <= set((attributes.get("class") or "").split())
-        ]
-
-
-def cut(model: str | onnx.ModelProto, *native: str) -> Partition:
-    """Partition a model for an engine that refuses the operators named."""
-    proto = onnx.parser.parse_model(model) if isinstance(model, str) else model
-    refused = Verdict(ReasonCode.UNSUPPORTED_OP, "The engine of this test has no such operator.")
-    graph = clean_up(view_model(proto, pathlib.Path("model.onnx")))
-    return partition_graph(graph, lambda node: refused if node.op_type in native else SUPPORTED, PartitionOptions())
-
-
-def page_of(partition: Partition) -> str:
-    return render_page(partition, partition.report(model="m.onnx", engine="openvino"))
-
-
-def chain(*nodes: tuple[str, str]) -> onnx.ModelProto:
-    """A chain of nodes, given by operator and name; each tensor is named like the node that writes it."""
-    values = ["x", *(name for _, name in nodes)]
-    calls = [helper.make_node(op, [values[i]], [values[i + 1]], name=name) for i, (op, name) in enumerate(nodes)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in (values[0], values[-1])]
-    graph = helper.make_graph(calls, "g", ends[:1], ends[1:])
-    return onnx.ModelProto(ir_version=8, graph=graph, opset_import=[helper.make_opsetid("", 17)])
-
-
-def long_chain(count: int) -> onnx.ModelProto:
-    return chain(*(("Neg" if i % 20 == 19 else "Relu", f"/layer.{i // 20}/node_{i}") for i in range(count)))
 
 
 def drawn(partition: Partition, kind: str) -> list[str]:
@@ -124,9 +43,8 @@ def test_names_are_text_and_never_markup() -> None:
     text = page_of(cut(chain(*(("Neg" if i % 2 else "Relu", name) for i, name in enumerate(HOSTILE))), "Neg"))
 
     page = Page(text)
-    data, script = page.scripts
-    assert [node["name"] for node in json.loads(data)["nodes"]] == HOSTILE
-    assert "throw" not in script
+    assert page.data["nodes"]["name"] == HOSTILE
+    assert "throw" not in page.scripts[1]
     assert all(name in page.text for name in HOSTILE)
     assert not any("onmouseover" in attributes for _, attributes in page.elements)
     assert not any(tag == "img" for tag, _ in page.elements)
@@ -179,11 +97,23 @@ def test_the_same_partition_gives_the_same_page() -> None:
 def test_a_large_graph_is_drawn_by_segment() -> None:
     partition = cut(long_chain(2100), "Neg")
 
-    text = page_of(partition)
+    page = Page(page_of(partition))
 
     assert drawn(partition, "engine") == [segment.name for segment in partition.segments]
     assert drawn(partition, "native") == ["native"] * 105
-    assert all(node.name in text for node in partition.graph.nodes)
+    assert page.data["nodes"]["name"] == [node.name for node in partition.graph.nodes]
+
+
+def test_a_graph_of_many_segments_is_drawn_by_neighbouring_levels() -> None:
+    drawing = draw(cut(long_chain(100), "Neg"), most_nodes=50, most_groups=3)
+
+    titles = [(vertex.kind, vertex.title, vertex.subtitle) for vertex in drawing.vertices[1:-1]]
+    assert titles == [
+        ("mixed", "segment_0", "20 nodes, 1 native"),
+        ("mixed", "segment_1 to 2", "40 nodes, 2 native"),
+        ("mixed", "segment_3 to 4", "40 nodes, 2 native"),
+    ]
+    assert list(drawing.edges) == [(i, i + 1) for i in range(4)]
 
 
 def test_connected_native_nodes_of_one_level_share_a_box() -> None:
@@ -221,7 +151,7 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
 
     assert all(heading in partly for heading in headings)
     assert [heading for heading in headings if heading in whole] == ["Segments", "Boundary tensors"]
-    assert all(fact in partly for fact in ("in the engine", "cross per run", "instead of 3"))
+    assert all(fact in partly for fact in ("engine ms", "saves ms", "cross per run", "instead of 3"))
 
 
 def test_nodes_that_follow_others_stand_after_their_causes() -> None:
@@ -229,7 +159,69 @@ def test_nodes_that_follow_others_stand_after_their_causes() -> None:
 
     groups = group_native([{"code": code, "op_type": "Relu", "detail": "", "node": node} for code, node in causes])
 
-    assert [group["code"] for group in groups] == ["UNSUPPORTED_DTYPE", "ATOMIC_GROUP"]
+    assert [group.code for group in groups] == ["UNSUPPORTED_DTYPE", "ATOMIC_GROUP"]
+
+
+def test_reasons_that_differ_only_in_names_are_one_cause() -> None:
+    names = {f"x{i}" for i in range(9)}
+    native = [
+        {"code": "UNSUPPORTED_RANK", "op_type": "Neg", "detail": f"{name!r} has no 'elements'.", "node": f"of {name}"}
+        for name in sorted(names)
+    ]
+
+    ((many,), (few,)) = (group.reasons for group in (*group_native(native, names), *group_native(native[:1], names)))
+
+    assert (many.detail, len(many.nodes)) == ("… has no 'elements'.", 9)
+    assert many.table().rows[2] == (("nodes", "of x2"), "'x2' has no 'elements'.")
+    assert (few.detail, few.table().rows) == ("'x0' has no 'elements'.", [[("nodes", "of x0")]])
+
+
+def test_segments_that_lose_time_are_marked_and_all_are_added_up() -> None:
+    segments = [
+        {"name": f"segment_{i}", "nodes": ["a", "b"], "inputs": ["x"], "outputs": ["y"], "estimate": estimate}
+        for i, estimate in enumerate([{"native_ms": 2.0, "engine_ms": 0.5}, {"native_ms": 0.1, "engine_ms": 0.3}])
+    ]
+
+    table = segment_table(segments)
+
+    assert [row[-1] for row in table.rows] == ["1.500", ("loss", "\N{MINUS SIGN}0.200")]
+    assert table.sums == ("all", "4", "", "", "2.100", "0.800", "1.300")
+    assert all(column.label for column in table.columns)
+
+
+def test_long_lists_are_folded() -> None:
+    page = Page(page_of(cut(long_chain(2100), "Neg")))
+
+    shown = [a["href"] for tag, a in page.elements if tag == "a" and a.get("href", "").startswith("#segment=")]
+    assert len(page.data["folded"]["segments"]) == 105 - SHOWN_ROWS
+    assert "75 more" in page.text
+    assert "#segment=segment_29" in shown
+    assert "#segment=segment_95" not in shown
+
+
+def test_lines_that_would_hide_the_picture_are_left_out_and_counted() -> None:
+    calls = [helper.make_node("Abs", ["x"], [f"y{i}"], name=f"n{i}") for i in range(100)]
+    x, *results = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ["x", *(f"y{i}" for i in range(100))]
+    )
+    graph = helper.make_graph(calls, "g", [x], results)
+    partition = cut(onnx.ModelProto(ir_version=8, graph=graph, opset_import=[helper.make_opsetid("", 17)]))
+
+    drawing = draw(partition)
+
+    assert [vertex.title for vertex in drawing.vertices][-1] == "100 outputs"
+    assert (len(drawing.edges), drawing.hidden_edges) == (101, 99)
+    assert "99 lines of crowded boxes left out" in Page(page_of(partition)).text
+
+
+@pytest.mark.parametrize("native_share", [pytest.param(0.1, id="many-segments"), pytest.param(0.0, id="one-segment")])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_page_of_a_large_graph_stays_small(family: str, native_share: float) -> None:
+    graph = generate(family, size=10_000, native_share=native_share)
+
+    text = page_of(partition_graph(graph, supports, PartitionOptions()))
+
+    assert len(text) < 700_000
 
 
 def test_labels_that_no_library_has_confirmed_are_told() -> None:
@@ -271,120 +263,3 @@ def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: pathlib.Path, caps
     assert code == 1
     assert "page.html: can't be written" in printed.err
     assert printed.out == ""
-
-
-@pytest.fixture
-def browse(tmp_path: pathlib.Path) -> Callable[..., Page]:
-    """Open a page in Chromium, let it come to rest, and read it back."""
-    if BROWSER is None:
-        pytest.skip("no Chromium here")
-
-    def browse(text: str, fragment: str = "", *, act: str = "") -> Page:
-        if act:  # the page's own policy would refuse the script that stands in for the user
-            text = text.replace('http-equiv="Content-Security-Policy"', "")
-            text += f"<script>window.addEventListener('load', () => {{ {act} }})</script>"
-        path = tmp_path / "page.html"
-        path.write_text(text, encoding="utf-8")
-        quiet = (
-            "no-first-run disable-gpu disable-quic disable-background-networking disable-component-update disable-sync"
-        )
-        command = [BROWSER, "--headless", "--no-sandbox", *(f"--{option}" for option in quiet.split())]
-        command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1600,1000"]
-        done = subprocess.run(
-            [*command, "--dump-dom", f"{path.as_uri()}{fragment}"], check=True, capture_output=True, timeout=90
-        )
-        page = Page(done.stdout.decode())
-        assert (page.root("ready"), page.root("errors")) == ("true", "")
-        return page
-
-    return browse
-
-
-@pytest.mark.browser
-def test_search_marks_what_matches_and_counts_it(browse: Callable[..., Page]) -> None:
-    page = browse(page_of(cut(MODEL, "Neg")), "#find=CONV&at=2")
-
-    assert page.root("matches") == "2"
-    assert page.with_class("vertex", "hit") == [1, 3]
-    assert page.with_class("vertex", "current") == [3]
-    assert "2 of 2 nodes" in page.text
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(
-    ("fragment", "hits", "told"),
-    [
-        pytest.param("#node=stop_a", [2], "The engine of this test has no such operator.", id="node"),
-        pytest.param("#segment=segment_1", [3, 4], "segment_1", id="segment"),
-        pytest.param("#tensor=a", [1, 2, 4], "written by conv_a", id="tensor"),
-        pytest.param("#node=absent", [], "stop_a", id="unknown-node"),
-    ],
-)
-def test_a_link_shows_what_it_names(browse: Callable[..., Page], fragment: str, hits: list[int], told: str) -> None:
-    page = browse(page_of(cut(MODEL, "Neg")), fragment)
-
-    assert page.with_class("vertex", "hit") == hits
-    assert told in page.text
-
-
-@pytest.mark.browser
-def test_a_split_shows_its_path(browse: Callable[..., Page]) -> None:
-    page = browse(page_of(cut(MODEL, "Neg")), "#split=0")
-
-    (shown,) = [a for tag, a in page.elements if tag == "a" and a.get("aria-current") == "true"]
-    lit = [a for tag, a in page.elements if tag == "path" and "lit" in (a.get("class") or "")]
-    assert page.with_class("vertex", "hit") == [1, 2, 3]
-    assert shown["href"] == "#split=0"
-    assert len(lit) == 2
-
-
-@pytest.mark.browser
-def test_a_reader_can_click_zoom_and_step_through_matches(browse: Callable[..., Page]) -> None:
-    press = "new KeyboardEvent('keydown', {key: 'Enter'})"
-    act = f"""
-        const graph = document.getElementById("graph"), field = document.getElementById("find");
-        const before = graph.style.transform;
-        const turn = {{bubbles: true, cancelable: true, deltaY: -200, clientX: 300, clientY: 300}};
-        graph.dispatchEvent(new WheelEvent("wheel", turn));
-        document.documentElement.dataset.zoomed = before !== graph.style.transform;
-        const box = document.querySelector('.vertex[data-index="2"] rect');
-        for (const kind of ["pointerdown", "pointerup"]) {{
-            box.dispatchEvent(new PointerEvent(kind, {{bubbles: true, button: 0, pointerId: 1}}));
-        }}
-        document.documentElement.dataset.clicked = location.hash;
-        field.value = "relu";
-        field.dispatchEvent(new InputEvent("input"));
-        for (let i = 0; i < 3; i++) field.dispatchEvent({press});
-        document.documentElement.dataset.stepped = location.hash;"""
-
-    page = browse(page_of(cut(MODEL, "Neg")), act=act)
-
-    assert page.root("zoomed") == "true"
-    assert page.root("clicked") == "#node=stop_a"
-    assert page.root("stepped") == "#find=relu&at=1"
-    assert page.with_class("vertex", "current") == [1]
-
-
-@pytest.mark.browser
-def test_names_do_no_harm_in_a_browser(browse: Callable[..., Page]) -> None:
-    text = page_of(cut(chain(*(("Neg" if i % 2 else "Relu", name) for i, name in enumerate(HOSTILE))), "Neg"))
-    (last,) = [a["href"] for tag, a in Page(text).elements if a.get("href", "").startswith("#split=1")]
-
-    page = browse(text, last)
-
-    assert len(page.with_class("vertex", "hit")) == 3
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("nodes", [pytest.param(2000, id="by-node"), pytest.param(2100, id="by-segment")])
-def test_a_large_page_becomes_ready(browse: Callable[..., Page], nodes: int) -> None:
-    page = browse(page_of(cut(long_chain(nodes), "Neg")), "#find=node_77")
-
-    assert page.root("matches") == str(sum("node_77" in f"node_{i} node_{i - 1}" for i in range(nodes)))
-
-
-@pytest.mark.browser
-def test_a_model_without_nodes_has_a_working_page(browse: Callable[..., Page]) -> None:
-    page = browse(page_of(cut('<ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] x) { }')))
-
-    assert "no nodes after clean-up" in page.text

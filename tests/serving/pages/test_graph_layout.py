@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.pages.graph_layout import ROW_HEIGHT, VERTEX_GAP, Layout, assign_rows, lay_out
+from serving.pages.graph_layout import BEND_BUDGET, ROW_HEIGHT, VERTEX_GAP, Layout, assign_rows, lay_out
 
 
 def random_edges(seed: int, count: int) -> list[tuple[int, int]]:
@@ -96,9 +95,8 @@ def test_edges_beyond_the_budget_of_bends_run_straight() -> None:
     assert sum(len(route) for route in layout.routes) < 60_000
 
 
-def test_two_thousand_vertices_take_seconds_at_most() -> None:
-    start = time.perf_counter()
+@pytest.mark.parametrize("count", [2000, 8000])
+def test_large_graphs_get_no_more_bends_than_the_budget(count: int) -> None:
+    layout = lay_out([100] * count, random_edges(1, count))
 
-    lay_out([100] * 2000, random_edges(1, 2000))
-
-    assert time.perf_counter() - start < 10
+    assert len({point for route in layout.routes for point in route[1:-1]}) <= 2 * BEND_BUDGET

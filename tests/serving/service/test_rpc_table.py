@@ -14,6 +14,7 @@ from serving.service.unary_rpcs import UnaryRpcs
 from serving.telemetry.prometheus import Metrics
 from serving.threads.cpu_affinity import PortCores
 from serving.threads.pools import ThreadPools
+from serving.threads.request_pool import RequestPool
 
 
 @pytest.fixture
@@ -23,7 +24,9 @@ def pools() -> ThreadPools:
 
 @pytest.fixture
 def service() -> InferenceService:
-    return InferenceService(ModelRepository([], lambda model: None, Metrics()), Metrics(), ServerConfig())
+    return InferenceService(
+        ModelRepository([], lambda model: None, Metrics()), Metrics(), ServerConfig(), RequestPool(1)
+    )
 
 
 def test_every_rpc_of_the_protocol_has_a_pool() -> None:

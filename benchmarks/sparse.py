@@ -1,0 +1,118 @@
+"""Measures engines that leave zeros of weights out: ``python -m benchmarks.sparse [--rounds 15] [--threads 2]``.
+
+MobileNetV1 is pruned in blocks of output channels, or value by value. ONNX Runtime, OpenVINO and engine sparse run it
+in turns, in one process each. Ratios are over the faster dense one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.environment import describe_environment
+from benchmarks.latency.candidate_process import CandidateProcess, Recipe
+from benchmarks.latency.interleaving import Interleaving, ratio_with_interval
+from benchmarks.latency.openers import open_compiled, open_onnxruntime, open_openvino
+from benchmarks.networks.mobilenet import mobilenetv1
+from benchmarks.tune import WIDTH
+from engines import CompileOptions, compile_model
+from engines.sparse.library import instructions, missing_reason
+from engines.sparse.pruning import prune_model
+
+DENSE, SPARSE = {"ONNX Runtime": open_onnxruntime, "OpenVINO": open_openvino}, "sparse"
+
+TURN_S, SETTLE_S = 0.1, 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A pruned network.
+
+    Attributes:
+        block: Successive output channels that are pruned together.
+        zeros: Share of the blocks that are zero.
+        least: Least gain over the best dense engine; None where none is expected.
+    """
+
+    block: int
+    zeros: float
+    least: float | None
+
+
+CASES = (
+    Case(block=4, zeros=0.9, least=2.0),
+    Case(block=4, zeros=0.8, least=None),
+    Case(block=4, zeros=0.7, least=None),
+    Case(block=4, zeros=0.5, least=1.1),
+    Case(block=4, zeros=0.35, least=None),
+    Case(block=1, zeros=0.9, least=1.5),
+    Case(block=1, zeros=0.7, least=None),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and return 1 if a gain is missed; 2 without the compiled kernels."""
+    given = _parser().parse_args(arguments)
+    if problem := missing_reason():
+        print(problem, file=sys.stderr)
+        return 2
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    environment = describe_environment()
+    console.print(
+        f"{environment['processor']}, {instructions()}, {given.threads} threads, load {environment['load_average']}"
+    )
+    table = Table("rows of a block", "zeros", *(f"{name}, ms" for name in (*DENSE, SPARSE)), "gain", "at least")
+    missed = 0
+    for case in CASES:
+        medians, (gain, low, high) = _measure(case, given.rounds, given.threads)
+        missed += case.least is not None and gain < case.least
+        times = (f"{ms:.2f}" for ms in medians)
+        bar = f"{case.least:g}" if case.least else ""
+        table.add_row(str(case.block), f"{case.zeros:g}", *times, f"{gain:.2f} ({low:.2f} to {high:.2f})", bar)
+    console.print(table)
+    return 1 if missed else 0
+
+
+def _measure(case: Case, rounds: int, threads: int) -> tuple[list[float], tuple[float, float, float]]:
+    """Return the p50 of each engine in ms, and the gain over the best dense one with its 95 % interval."""
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name, contextlib.ExitStack() as running:
+        source, compiled = pathlib.Path(name, "source.onnx"), pathlib.Path(name, "sparse.onnx")
+        model = ir.to_proto(mobilenetv1())
+        prune_model(model, case.zeros, case.block)
+        onnx.save(model, source)
+        compile_model(source, CompileOptions(engine=SPARSE, all_engines=True, threads=threads)).save(compiled)
+        recipes = [Recipe(setting=n, engine=n, open=o, model=source, threads=threads) for n, o in DENSE.items()]
+        recipes.append(Recipe(setting=SPARSE, engine=SPARSE, open=open_compiled, model=compiled, threads=threads))
+        feeds = {"image": np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)}
+        processes = [running.enter_context(CandidateProcess(recipe)) for recipe in recipes]
+        turns = {one.recipe.setting: functools.partial(one.take_turn, feeds) for one in processes}
+        interleaving = Interleaving(turns, seconds_per_turn=TURN_S, settle_s=SETTLE_S)
+        interleaving.run(rounds)
+    latencies = interleaving.latencies()
+    best = min(DENSE, key=lambda engine: latencies[engine].percentile_ms(50))
+    return [one.percentile_ms(50) for one in latencies.values()], ratio_with_interval(
+        latencies[best], latencies[SPARSE]
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each engine; default: 15")
+    parser.add_argument("--threads", type=int, default=2, help="of each engine; default: 2")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Measures the start of ``trtnode serve`` with a cached model: ``python -m benchmarks.start_up [MODEL.onnx]``.
+
+Interleaved rounds of three processes: one that imports onnxruntime, openvino and grpc and loads an engine of the
+model, ``trtnode serve`` until it is ready, and ``trtnode serve`` of a missing file. Processor time counts beside the
+clock, which a busy machine falsifies.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.environment import describe_environment, describe_load
+
+ROUNDS = 9
+READY_LIMIT, MISSING_LIMIT_S = 1.5, 0.5
+DIGITS = pathlib.Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
+
+EXPORT = """
+import openvino, pathlib, sys
+core = openvino.Core()
+blob = core.compile_model(core.read_model(sys.argv[1]), "CPU").export_model().getbuffer()
+pathlib.Path(sys.argv[2]).write_bytes(blob)
+"""
+
+BARE = """
+import grpc, onnxruntime, openvino, pathlib, sys
+openvino.Core().import_model(pathlib.Path(sys.argv[1]).read_bytes(), "CPU").create_infer_request()
+print("ready on", file=sys.stderr, flush=True)
+sys.stdin.read()
+"""
+
+MARK = "ready on"
+
+
+class Start(NamedTuple):
+    """Seconds until a process was ready, or had ended: by the clock, and of processors."""
+
+    wall_s: float
+    processor_s: float
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a limit is exceeded."""
+    model = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else DIGITS
+    load = describe_load()
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
+        starts = _measure(model, pathlib.Path(folder))
+    bare, ready, missing = (_medians(starts[name]) for name in starts)
+    console = Console()
+    environment = describe_environment()
+    console.print(
+        f"{environment['processor']}, {environment['cores']} cores, load {load} before, {describe_load()} now"
+    )
+    table = Table("process", "seconds", "over imports", "processor s", "over imports", title=f"Medians of {ROUNDS}")
+    for name, one in zip(starts, (bare, ready, missing), strict=True):
+        wall, used = one.wall_s / bare.wall_s, one.processor_s / bare.processor_s
+        table.add_row(name, f"{one.wall_s:.2f}", f"{wall:.2f}", f"{one.processor_s:.2f}", f"{used:.2f}")
+    console.print(table)
+    within = ready.wall_s <= READY_LIMIT * bare.wall_s and missing.wall_s <= MISSING_LIMIT_S
+    console.print(f"Limits: ready at {READY_LIMIT} times, a missing file at {MISSING_LIMIT_S} s.")
+    return 0 if within else 1
+
+
+def _measure(model: pathlib.Path, folder: pathlib.Path) -> dict[str, list[Start]]:
+    engine = folder / "model.blob"
+    subprocess.run([sys.executable, "-c", EXPORT, str(model), str(engine)], check=True)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
+    serve = [sys.executable, "-m", "serving.cli", "--log-level", "info", "serve"]
+    ports = ["--port", "0", "--http-port", "0"]
+    settings: dict[str, Callable[[], Start]] = {
+        "imports and engine": lambda: _start([sys.executable, "-c", BARE, str(engine)], environment),
+        "serve, to ready": lambda: _start([*serve, str(model), *ports], environment),
+        "serve, missing file": lambda: _start([*serve, str(folder / "missing.onnx")], environment),
+    }
+    for run in settings.values():  # the first start of a server compiles the model
+        run()
+    starts: dict[str, list[Start]] = {name: [] for name in settings}
+    for _ in range(ROUNDS):
+        for name, run in settings.items():
+            starts[name].append(run())
+    return starts
+
+
+def _start(command: Sequence[str], environment: dict[str, str]) -> Start:
+    """Run a process until it says that it is ready, or ends."""
+    begin = time.perf_counter()
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        next((line for line in child.stderr if MARK in line), None)
+        wall_s = time.perf_counter() - begin
+        processor_s = _processor_s(child.pid)
+        child.terminate()
+        child.communicate()
+    return Start(wall_s, processor_s)
+
+
+def _processor_s(process: int) -> float:
+    """Read what a process that nobody has waited for yet has used."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _medians(starts: Sequence[Start]) -> Start:
+    return Start(*(statistics.median(figures) for figures in zip(*starts, strict=True)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

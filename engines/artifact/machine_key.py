@@ -1,0 +1,105 @@
+"""The secret by which a machine knows its own engines, and the files of keys."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
+import pathlib
+import secrets
+import stat
+
+from engines.errors import KeyFileError
+
+logger = logging.getLogger(__name__)
+
+SECRET_BYTES = 32
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+"""Permissions of everybody but the owner."""
+
+
+class MachineKey:
+    """A secret that stays on its machine. An engine with its mark was built there."""
+
+    def __init__(self, file: pathlib.Path) -> None:
+        """Use a key file, which is made when something is marked for the first time."""
+        self._file = file
+
+    def mark(self, data: bytes) -> str | None:
+        """Return the HMAC-SHA256 of some bytes in hexadecimal; None, with a warning, where there is no usable key."""
+        try:
+            self._make()
+            return _tag(self._secret(), data)
+        except (OSError, KeyFileError) as error:
+            logger.warning("What is built here gets no mark of this machine: %s", error)
+            return None
+
+    def accepts(self, data: bytes, mark: str) -> bool:
+        """Return whether a mark was made with this key, over the same bytes."""
+        try:
+            return hmac.compare_digest(_tag(self._secret(), data).encode(), mark.encode("utf-8", "surrogatepass"))
+        except KeyFileError as error:
+            logger.warning("Whether an engine was built on this machine can't be told: %s", error)
+            return False
+
+    def _make(self) -> None:
+        """Write a secret, unless there is one. It gets its name when it is complete, so nobody reads half of it."""
+        if self._file.exists():
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_name(f".{self._file.name}.{secrets.token_hex(8)}")
+        try:
+            write_key_file(temporary, secrets.token_bytes(SECRET_BYTES), 0o600)
+            with contextlib.suppress(FileExistsError):  # another process has written its secret first
+                self._file.hardlink_to(temporary)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _secret(self) -> bytes:
+        """Read the secret.
+
+        Raises:
+            KeyFileError: There is none, it belongs to or is open to others, or it is no secret.
+        """
+        secret = read_key_file(self._file)
+        facts = self._file.stat()
+        if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS:
+            raise KeyFileError(self._file, "others can read or change it, so it proves nothing; delete it")
+        if len(secret) != SECRET_BYTES:
+            raise KeyFileError(self._file, f"should have {SECRET_BYTES} bytes, not {len(secret)}; delete it")
+        return secret
+
+
+def _tag(secret: bytes, data: bytes) -> str:
+    return hmac.new(secret, data, hashlib.sha256).hexdigest()
+
+
+def read_key_file(path: pathlib.Path) -> bytes:
+    """Read a key.
+
+    Raises:
+        KeyFileError: The file can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise KeyFileError(path, f"can't be read ({error.strerror}); check the path and its permissions") from None
+
+
+def write_key_file(path: pathlib.Path, data: bytes, mode: int) -> None:
+    """Write a file that must not be there yet, never readable by more than ``mode`` says.
+
+    Raises:
+        KeyFileError: It is there already, or can't be written.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise KeyFileError(path, "is there already, and keys are never overwritten; choose another name") from None
+    except OSError as error:
+        raise KeyFileError(path, f"can't be written ({error.strerror}); check the folder") from None

@@ -1,0 +1,76 @@
+"""Opens models that were compiled before, by another process or at an earlier start, and imports no compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from engines.artifact.cache import EngineCache
+from engines.artifact.checksum import check_checksum
+from engines.artifact.trust import Trust
+from engines.compile.known_engines import KnownEngines
+from engines.runtime.executor import Executable, open_executable
+from engines.runtime.reference_nodes import OpenReference, evaluate_here
+from partitioner import load_model
+from partitioner.lazy_names import on_first_call
+
+if TYPE_CHECKING:
+    from partitioner.passes.clean_up import freeze_initializers
+else:
+    freeze_initializers = on_first_call("partitioner.passes.clean_up:freeze_initializers")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """A model file prepared by one process for another one that opens it.
+
+    Attributes:
+        compiled: The compiled file; None where the model's own file is opened.
+        use_engines: False if all nodes run natively.
+        freeze: True if initializers that are inputs are constants.
+        rewritten: True if all nodes run natively, and the compiled file holds some in other forms.
+        facts: Of the executable's description: what the files don't say.
+    """
+
+    compiled: pathlib.Path | None
+    use_engines: bool
+    freeze: bool
+    rewritten: bool
+    facts: dict[str, Any]
+
+
+def open_prepared(
+    path: pathlib.Path,
+    prepared: PreparedModel,
+    cache: EngineCache | None,
+    *,
+    threads: int | None = None,
+    shares_cores: bool = True,
+    reference: OpenReference | None = evaluate_here,
+) -> Executable:
+    """Open a model that ``prepare_file`` has prepared, without compiling anything; arguments as ``open_executable``'s.
+
+    Raises:
+        PartitionError: The file has changed since, and is no model any more.
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    file = prepared.compiled or path
+    model = load_model(file, check=check_checksum)
+    if prepared.freeze:
+        freeze_initializers(model)
+    executable = open_executable(
+        model,
+        file if prepared.rewritten else path,
+        folder=file.parent,
+        threads=threads,
+        shares_cores=shares_cores,
+        use_engines=prepared.use_engines,
+        trust=None if prepared.compiled else (cache.trust if cache else Trust()),
+        known=KnownEngines(path, cache),
+        reference=reference,
+    )
+    asked = prepared.facts["asked"]
+    executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
+    executable.description["precision"]["asked"] = asked
+    return executable

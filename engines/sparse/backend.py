@@ -1,0 +1,119 @@
+"""The backend of sparse weights: engines skip zeros, in sessions of ONNX Runtime with operators of this project."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Collection, Mapping
+
+import onnx
+
+from engines.artifact.envelope import Device, Envelope
+from engines.backends.build_options import BuildOptions
+from engines.backends.protocols import Origin, PrecisionSupport
+from engines.errors import BuildError, EngineError, EngineRejectedError
+from engines.onnxruntime.limits import native_version
+from engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
+from engines.sparse.engine import SparseEngine
+from engines.sparse.library import LIBRARY, VERSION, instructions, missing_reason
+from engines.sparse.rewriting import with_sparse_layers
+from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
+from partitioner.model.values import is_random, subgraphs
+
+
+class SparseBackend:
+    """Builds engines for segments with sparse layers, and takes the nodes around them along.
+
+    Engine bytes are the segment's ONNX model, with packed weights. They are data, and hold for every processor.
+    """
+
+    name = "sparse"
+    trusted_ops: frozenset[str] = frozenset()
+    needs_shapes = False
+    on_cpu = False
+    build_options: frozenset[str] = frozenset()
+    profiling_options: Mapping[str, str] = {}
+
+    def version(self) -> str:
+        """Return the versions of the operators and of ONNX Runtime."""
+        return f"{VERSION}+onnxruntime-{native_version()}"
+
+    def device(self) -> Device:
+        """Return the instruction set of the kernels here: what paid with one need not pay with another."""
+        return Device(features=instructions(), name="CPU")
+
+    def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
+        """Take all that ONNX Runtime computes on plain tensors, so that nothing is cut around a sparse layer."""
+        if node.domain:
+            return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} is of domain {node.domain}.")
+        if any(True for _ in subgraphs(node.op)):
+            return Verdict(ReasonCode.CONTROL_FLOW, f"{node.op_type} has subgraphs.")
+        if is_random(node.op):
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
+        values = (v for v in (*node.op.inputs, *node.op.outputs) if v is not None and v.name)
+        other = next((v for v in values if not runs_as_array(TensorSpec.of(v))), None)
+        if other is None:
+            return SUPPORTED
+        return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"Tensor {other.name!r} is of a type that shares no memory.")
+
+    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
+        """Accept every node: engines run on this processor alone."""
+        return SUPPORTED
+
+    def target_device(self, options: BuildOptions) -> Device:
+        """Return the device of this machine."""
+        return self.device()
+
+    def fingerprint(self, options: BuildOptions) -> str:
+        """Return the version and the instruction set."""
+        return f"{self.version()} {self.device().features}"
+
+    def cannot_run_reason(self, options: BuildOptions) -> str | None:
+        """Return None: it runs wherever it builds."""
+        return None
+
+    def check_options(self, options: BuildOptions) -> None:
+        """Accept all: those of other libraries have no effect."""
+
+    def unavailable_reason(self) -> str | None:
+        """Return why the kernels are missing; None if they are here."""
+        return missing_reason()
+
+    def check_support(self, model: pathlib.Path) -> Verdict:
+        """Accept what ``label`` accepts: ONNX Runtime has run the model."""
+        return SUPPORTED
+
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
+        """Return float32, the only type of the kernels."""
+        return PrecisionSupport(effective={"fp32": "fp32"})
+
+    def build_properties(self, options: BuildOptions) -> dict[str, str]:
+        """Return nothing: there are no settings."""
+        return {}
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Pack the weights of layers that gain from it.
+
+        Raises:
+            BuildError: ONNX Runtime refuses the model.
+        """
+        try:
+            rewritten, _ = with_sparse_layers(with_basic_optimizations(onnx.load(model)))
+            NativeSession(rewritten, threads=1, operators=LIBRARY, name="a segment")
+        except EngineError as error:
+            raise BuildError(str(error)) from error
+        return rewritten.SerializeToString(deterministic=True)
+
+    def load(
+        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+    ) -> SparseEngine:
+        """Load engine bytes.
+
+        Raises:
+            EngineRejectedError: ONNX Runtime or the operators refuse them.
+        """
+        try:
+            model = onnx.ModelProto.FromString(engine)
+            session = NativeSession(model, threads=threads, operators=LIBRARY, name="a sparse engine")
+        except Exception as error:  # damaged bytes raise protobuf's own error
+            raise EngineRejectedError("the sparse engine", str(error)) from error
+        return SparseEngine(session, envelope.inputs, envelope.outputs)

@@ -1,0 +1,135 @@
+/* One instruction set's kernels. Defined before: LANES, and NAME(x) that makes a name of its own. */
+
+typedef float NAME(Vector) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t NAME(Mask) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+static inline NAME(Vector) NAME(spread)(float value) { return (NAME(Vector)){0} + value; }
+
+static inline NAME(Vector) NAME(select)(NAME(Mask) mask, NAME(Vector) yes, NAME(Vector) no) {
+    return (NAME(Vector))((mask & (NAME(Mask))yes) | (~mask & (NAME(Mask))no));
+}
+
+/* NaN compares false, and stays. */
+static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) {
+    NAME(Vector) least = NAME(spread)(low), most = NAME(spread)(high);
+    sums = NAME(select)(sums < least, least, sums);
+    return NAME(select)(sums > most, most, sums);
+}
+
+static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
+                               size_t vectors) {
+    float *out = tile->out + row * tile->row_step;
+    if (tile->column_step == 1 && tile->used == vectors * LANES) {
+        for (size_t v = 0; v < vectors; v++)
+            *(NAME(Vector) *)(out + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
+        return;
+    }
+    float values[MAX_WIDTH];
+    for (size_t v = 0; v < vectors; v++)
+        *(NAME(Vector) *)(values + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
+    for (size_t column = 0; column < tile->used; column++) out[column * tile->column_step] = values[column];
+}
+
+/* Four rows at a time: a value of the panel is loaded once for all of them. */
+#define BLOCK_OF_FOUR(VECTORS)                                                                                       \
+    static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {      \
+        const size_t block = matrix->block, row = block_row * block + offset;                                        \
+        NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                                   \
+        for (int i = 0; i < 4; i++)                                                                                  \
+            for (int v = 0; v < VECTORS; v++) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);   \
+        for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                        \
+            const float *line = tile->panel + matrix->places[j] * (VECTORS * LANES);                                 \
+            const float *w = matrix->values + j * block + offset;                                                    \
+            for (int v = 0; v < VECTORS; v++) x[v] = *(const NAME(Vector) *)(line + v * LANES);                      \
+            for (int i = 0; i < 4; i++)                                                                              \
+                for (int v = 0; v < VECTORS; v++) sums[i][v] += NAME(spread)(w[i]) * x[v];                           \
+        }                                                                                                            \
+        for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                            \
+    }
+
+/* One row: four of its values at a time, each with sums of its own, so that no sum waits for the one before. */
+#define SINGLE_ROW(VECTORS)                                                                                          \
+    static void NAME(single_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row) {                         \
+        NAME(Vector) sums[4][VECTORS] = {0};                                                                         \
+        int32_t j = matrix->starts[row], end = matrix->starts[row + 1];                                              \
+        for (int v = 0; v < VECTORS; v++) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);           \
+        for (; j + 4 <= end; j += 4)                                                                                 \
+            for (int i = 0; i < 4; i++) {                                                                            \
+                const float *x = tile->panel + matrix->places[j + i] * (VECTORS * LANES);                            \
+                for (int v = 0; v < VECTORS; v++)                                                                    \
+                    sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                    \
+            }                                                                                                        \
+        for (; j < end; j++) {                                                                                       \
+            const float *x = tile->panel + matrix->places[j] * (VECTORS * LANES);                                    \
+            for (int v = 0; v < VECTORS; v++)                                                                        \
+                sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                            \
+        }                                                                                                            \
+        for (int v = 0; v < VECTORS; v++) sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);        \
+        NAME(store)(matrix, tile, row, sums[0], VECTORS);                                                            \
+    }
+
+#define WIDTH(VECTORS)                                                                                                \
+    BLOCK_OF_FOUR(VECTORS)                                                                                           \
+    SINGLE_ROW(VECTORS)                                                                                              \
+    static void NAME(multiply_##VECTORS)(const Sparse *matrix, const Tile *tile) {                                   \
+        for (size_t row = tile->first; row < tile->last; row++)                                                      \
+            if (matrix->block == 1)                                                                                  \
+                NAME(single_##VECTORS)(matrix, tile, row);                                                           \
+            else                                                                                                     \
+                for (size_t offset = 0; offset < matrix->block; offset += 4)                                         \
+                    NAME(four_##VECTORS)(matrix, tile, row, offset);                                                 \
+    }
+
+WIDTH(1)
+WIDTH(2)
+WIDTH(3)
+
+static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
+    void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3)};
+    by_width[tile->width / LANES - 1](matrix, tile);
+}
+
+/* Copies lines that are so many floats apart side by side. */
+static void NAME(copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used) {
+    for (size_t k = 0; k < lines; k++, x += step, panel += width)
+        if (used == width)
+            for (size_t n = 0; n < width; n += LANES) *(NAME(Vector) *)(panel + n) = *(const NAME(Vector) *)(x + n);
+        else
+            for (size_t n = 0; n < width; n++) panel[n] = n < used ? x[n] : 0;
+}
+
+/* A single column: four products of a block at a time, or one. */
+static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out, size_t first, size_t last) {
+    typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+    const size_t block = matrix->block;
+    for (size_t row = first; row < last; row++) {
+        int32_t j = matrix->starts[row], end = matrix->starts[row + 1];
+        if (block == 1) {
+            float sums[4] = {matrix->bias ? matrix->bias[row] : 0};
+            for (; j + 4 <= end; j += 4)
+                for (int i = 0; i < 4; i++) sums[i] += matrix->values[j + i] * x[matrix->places[j + i]];
+            for (; j < end; j++) sums[0] += matrix->values[j] * x[matrix->places[j]];
+            float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            out[row] = sum < matrix->low ? matrix->low : sum > matrix->high ? matrix->high : sum;
+            continue;
+        }
+        for (size_t offset = 0; offset < block; offset += 4) {
+            size_t place = row * block + offset;
+            Four sums[4] = {0};
+            if (matrix->bias) sums[0] = *(const Four *)(matrix->bias + place);
+            const float *w = matrix->values + offset;
+            int32_t k = j;
+            for (; k + 4 <= end; k += 4)
+                for (int i = 0; i < 4; i++)
+                    sums[i] += *(const Four *)(w + (k + i) * block) * x[matrix->places[k + i]];
+            for (; k < end; k++) sums[0] += *(const Four *)(w + k * block) * x[matrix->places[k]];
+            Four sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            for (int i = 0; i < 4; i++)
+                out[place + i] = sum[i] < matrix->low ? matrix->low : sum[i] > matrix->high ? matrix->high : sum[i];
+        }
+    }
+}
+
+#undef BLOCK_OF_FOUR
+#undef SINGLE_ROW
+#undef WIDTH

@@ -1,0 +1,64 @@
+"""The file that runs where no engine does: the source, or the source with the rewrites that pay natively."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+
+from engines.artifact.files import write_model
+from engines.backends.names import NATIVE
+from engines.build import jobs
+from engines.build.checker import TIMEOUT_S
+from engines.build.context import CompileContext
+from engines.errors import EngineError
+from engines.inputs.source import cleaned
+from partitioner import Graph, PartitionError, embed_engines
+from partitioner.passes.rewrites.apply import Rewritten, rewrites_of, would_rewrite
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NativeForm:
+    """The file that runs where no engine does.
+
+    Attributes:
+        path: The file.
+        rewrites: Its difference from the source; none for the source itself.
+    """
+
+    path: pathlib.Path
+    rewrites: tuple[Rewritten, ...] = ()
+
+
+def native_form(context: CompileContext, graph: Graph) -> NativeForm:
+    """Rewrite the source of a compilation for native execution, and compare its answers with the source's.
+
+    Args:
+        context: The compilation.
+        graph: The cleaned model, rewritten for the engine.
+
+    Returns:
+        The source itself where nothing can be gained, or where the answers differ.
+    """
+    source, wishes = context.source, context.wishes_for(NATIVE)
+    as_it_is = NativeForm(path=source.path)
+    if not source.runs_natively or not (rewrites_of(graph.model.graph) or would_rewrite(graph.model.graph, wishes)):
+        return as_it_is
+    graph = cleaned(source.path, (), freeze=context.options.partition.freeze_initializers, wishes=wishes)
+    rewrites = rewrites_of(graph.model.graph)
+    if not rewrites:
+        return as_it_is
+    path = context.folder / "native_form.onnx"
+    try:
+        write_model(embed_engines(graph, (), {}), path)
+        inputs = context.sampled_inputs(graph)
+        check, given = jobs.check_without_engines, context.options.samples
+        problem = context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given)
+    except (EngineError, PartitionError) as error:
+        problem = str(error)
+    if problem is not None:
+        logger.warning("%s runs natively without rewrites: %s", source.origin, problem)
+        return as_it_is
+    return NativeForm(path=path, rewrites=rewrites)

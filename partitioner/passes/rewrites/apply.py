@@ -1,0 +1,134 @@
+"""Applies the rules for an engine, and says where."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Sequence, Set
+
+import onnx_ir as ir
+
+from partitioner.model.default_values import held_defaults
+from partitioner.passes.clean_up import fold_and_infer, remove_dead_nodes, remove_identities
+from partitioner.passes.rewrites.rules import RULES, Gain, Rule
+from partitioner.passes.shape_inference import infer_shapes
+
+logger = logging.getLogger(__name__)
+
+REWRITES = "trtnode.rewrites"
+"""Key of ``ir.Graph.meta`` for the list of ``Rewritten`` of a graph."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """The places of one rule in a model.
+
+    Attributes:
+        rule: Its name.
+        nodes: Name of the node at each place whose result stays.
+        gain: Of these nodes, where they run.
+        inside: True if engines alone hold the new nodes, and native execution the old ones.
+    """
+
+    rule: str
+    nodes: tuple[str, ...]
+    gain: Gain
+    inside: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The rules that a model is to get.
+
+    Attributes:
+        engine: The engine that most nodes will run in; ``native`` for none.
+        without: Names of rules that the user leaves out.
+        exact: True if all nodes compute in float32.
+    """
+
+    engine: str
+    without: Collection[str] = ()
+    exact: bool = True
+
+    def takes(self, rule: Rule) -> bool:
+        """Return whether nothing but its gain decides about a rule."""
+        return rule.name not in self.without and (rule.in_float16 or self.exact)
+
+
+def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
+    """Rewrite a cleaned model, in place, by the rules that pay in an engine or natively, and lose in neither.
+
+    A graph that holds defaults of inputs stays as it is.
+
+    Returns:
+        The places, also kept with the graph: ``rewrites_of``.
+    """
+    rules = _rules(wishes)
+    done = () if held_defaults(model.graph) else _apply(model, rules, wishes.engine)
+    model.graph.meta[REWRITES] = done
+    return done
+
+
+def rewrite_segment(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
+    """Rewrite the model of a segment, in place, by the rules that pay in its engine alone."""
+    return _apply(model, _rules_inside(wishes), wishes.engine)
+
+
+def rewrites_inside(graph: ir.Graph, segments: Sequence[Collection[ir.Node]], wishes: Wishes) -> tuple[Rewritten, ...]:
+    """Return what ``rewrite_segment`` will do to the segments of a graph, which isn't changed."""
+    found = []
+    for rule in _rules_inside(wishes):
+        places = [p for p in rule.find(graph) if any(all(op in s for op in p.nodes) for s in segments)]
+        if places:
+            nodes = tuple(place.name for place in places)
+            found.append(Rewritten(rule=rule.name, nodes=nodes, gain=rule.gains[wishes.engine], inside=True))
+    return tuple(found)
+
+
+def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
+    """Return the places where a graph was rewritten."""
+    found: tuple[Rewritten, ...] = graph.meta.get(REWRITES, ())
+    return found
+
+
+def may_rewrite(model: ir.Model, wishes: Wishes) -> bool:
+    """Return whether a model, cleaned or not, has the operators of a rule that pays for it."""
+    held = {op.op_type for op in model.graph.all_nodes()} | {op.op_type for f in model.functions.values() for op in f}
+    return any(needed <= held for rule in _rules(wishes) for needed in rule.needs)
+
+
+def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
+    """Return whether a cleaned graph has a place of a rule that pays for it; the graph isn't changed."""
+    return any(next(rule.find(graph), None) is not None for rule in _rules(wishes))
+
+
+def rules_inside(op_types: Set[str], wishes: Wishes) -> list[str]:
+    """Return the names of the rules that ``rewrite_segment`` may apply to a segment of these operators."""
+    return [rule.name for rule in _rules_inside(wishes) if any(needed <= op_types for needed in rule.needs)]
+
+
+def _rules(wishes: Wishes) -> list[Rule]:
+    return [rule for rule in RULES if wishes.takes(rule) and rule.helps(wishes.engine)]
+
+
+def _rules_inside(wishes: Wishes) -> list[Rule]:
+    return [rule for rule in RULES if wishes.takes(rule) and rule.helps_inside(wishes.engine)]
+
+
+def _apply(model: ir.Model, rules: Sequence[Rule], engine: str) -> tuple[Rewritten, ...]:
+    done = []
+    for rule in rules:
+        names = []
+        for place in rule.find(model.graph):
+            names.append(place.name)
+            place.apply()
+        if names:
+            logger.debug("%s: %d places", rule.name, len(names))
+            done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[engine]))
+    for settle in SETTLING if done else ():
+        settle(model)
+    return tuple(done)
+
+
+SETTLING: tuple[Callable[[ir.Model], None], ...] = (remove_identities, infer_shapes, fold_and_infer, remove_dead_nodes)
+"""Passes over a rewritten model, in order."""

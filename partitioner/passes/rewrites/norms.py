@@ -1,0 +1,223 @@
+"""Normalizations that exporters spell out, in the forms that engines take as one operator.
+
+Proofs. Let m be the mean over some axes, d = x - m, and v the mean of d²:
+
+- d·d and Pow(d, 2) are the same number; so are d·(1/√(v + ε)) and d/√(v + ε), but for one rounding.
+- LayerNormalization over the last axes is d/√(v + ε)·scale + bias with both of the shape of these axes (operator
+  specification). Its mean and variance are float32 whatever the tensor's type is (stash_type 1): where the nodes
+  themselves would compute d² in float16, it passes 65504 from |d| = 256 on, and one operator doesn't.
+- Over the channels of ``[N, C, ...]``, it is that of the transposed tensor ``[N, ..., C]``, transposed back: a mean
+  over an axis doesn't depend on the place of the axis.
+- x·(1/√(mean(x²) + ε)) and x/√(mean(x²) + ε) differ by one rounding.
+- GroupNormalization is InstanceNormalization of each group as one long channel, scaled channel by channel
+  (operator specification, opset 21).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.model.values import dimensions
+from partitioner.passes.rewrites.patterns import (
+    Any,
+    Call,
+    Constant,
+    Found,
+    Number,
+    Pattern,
+    array_in,
+    call,
+    find,
+    is_float32,
+    number_in,
+)
+from partitioner.passes.rewrites.replacement import Place, Writer
+
+X, EPSILON = Any("x"), Constant("epsilon")
+SCALE, BIAS = Constant("scale"), Constant("bias")
+
+FIRST_LAYER_NORM = 17
+FIRST_GROUP_NORM = 21
+
+_CENTRED = call("Sub", X, call("ReduceMean", X))
+
+
+def _deviations(square: Call) -> Call:
+    return call("Sqrt", call("Add", call("ReduceMean", square), EPSILON))
+
+
+def _affine(normalized: Pattern) -> Call:
+    return call("Add", call("Mul", normalized, SCALE), BIAS)
+
+
+_BY_POW, _BY_PRODUCT = _deviations(call("Pow", _CENTRED, Number(2.0))), _deviations(call("Mul", _CENTRED, _CENTRED))
+USUAL_LAYER_NORM = (_affine(call("Div", _CENTRED, _BY_POW)),)
+"""The form that ONNX Runtime and OpenVINO know."""
+
+OTHER_LAYER_NORMS = (
+    _affine(call("Div", _CENTRED, _BY_PRODUCT)),
+    _affine(call("Mul", _CENTRED, call("Reciprocal", _BY_POW))),
+    _affine(call("Mul", _CENTRED, call("Reciprocal", _BY_PRODUCT))),
+    _affine(call("Mul", _CENTRED, call("Div", Number(1.0), _BY_POW))),
+    _affine(call("Mul", _CENTRED, call("Div", Number(1.0), _BY_PRODUCT))),
+)
+
+_MEAN_SQUARES = tuple(_deviations(square) for square in (call("Pow", X, Number(2.0)), call("Mul", X, X)))
+RMS_NORM = tuple(
+    call("Mul", SCALE, call("Mul", X, inverse))
+    for root in _MEAN_SQUARES
+    for inverse in (call("Reciprocal", root), call("Div", Number(1.0), root))
+)
+
+GROUP_NORM = (
+    _affine(
+        call(
+            "Reshape",
+            call("InstanceNormalization", call("Reshape", X, Constant("groups")), Constant("ones"), Constant("zeros")),
+            Any("shape"),
+        )
+    ),
+)
+
+
+def find_layer_norm(op: ir.Node) -> Place | None:
+    """Find a LayerNormalization over the last axis in a form that ONNX Runtime doesn't know."""
+    return _last_axis(find(op, OTHER_LAYER_NORMS))
+
+
+def find_usual_layer_norm(op: ir.Node) -> Place | None:
+    """Find a LayerNormalization over the last axis in the usual form."""
+    return _last_axis(find(op, USUAL_LAYER_NORM))
+
+
+def find_channel_layer_norm(op: ir.Node) -> Place | None:
+    """Find a LayerNormalization over the channels of images."""
+    found = find(op, (*USUAL_LAYER_NORM, *OTHER_LAYER_NORMS))
+    if found is None or not _has_layer_norm(op) or (rank := _rank(found.values["x"])) < 3 or _axis(found) != 1:
+        return None
+    scale, bias = (_along(found.values[name], 1, rank) for name in ("scale", "bias"))
+    if scale is None or bias is None or scale.size != bias.size:
+        return None
+
+    def apply() -> None:
+        writer, x = Writer(found.nodes, "layer_norm"), found.values["x"]
+        back = [0, rank - 1, *range(1, rank - 1)]
+        last = writer.call("Transpose", x, like=_unshaped(x), perm=[0, *range(2, rank), 1])
+        constants = writer.constant(scale), writer.constant(bias)
+        normal = writer.call("LayerNormalization", last, *constants, axis=-1, epsilon=_epsilon(found))
+        writer.finish(writer.call("Transpose", normal, like=op.outputs[0], perm=back))
+
+    return Place(found.nodes, apply)
+
+
+def find_rms_norm(op: ir.Node) -> Place | None:
+    """Find x·(1/√(mean(x²) + ε))·scale over the last axis."""
+    found = find(op, RMS_NORM)
+    if found is None or _axis(found) != _rank(found.values["x"]) - 1 or not is_float32(found.values["x"]):
+        return None
+
+    def apply() -> None:
+        writer, x = Writer(found.nodes, "rms_norm"), found.values["x"]
+        mean = found.call("ReduceMean")
+        square = writer.call("Pow", x, writer.number(2.0))
+        average = writer.copy(mean, square, *mean.inputs[1:])
+        root = writer.call("Sqrt", writer.call("Add", average, found.values["epsilon"]))
+        writer.finish(writer.call("Mul", writer.call("Div", x, root), found.values["scale"], like=op.outputs[0]))
+
+    return Place(found.nodes, apply)
+
+
+def find_group_norm(op: ir.Node) -> Place | None:
+    """Find GroupNormalization by InstanceNormalization of groups, where the opset has it for each channel."""
+    found = find(op, GROUP_NORM)
+    assert op.graph is not None
+    if found is None or op.graph.opset_imports.get("", 0) < FIRST_GROUP_NORM or not is_float32(found.values["x"]):
+        return None
+    x, rank = found.values["x"], _rank(found.values["x"])
+    groups = _groups(found)
+    scale, bias = (_along(found.values[name], 1, rank) for name in ("scale", "bias"))
+    channels = (dimensions(x) or (0, 0))[1] if rank > 1 else 0
+    if not groups or scale is None or bias is None or not scale.size == bias.size == channels:
+        return None
+    if dimensions(op.outputs[0]) != dimensions(x):
+        return None
+
+    def apply() -> None:
+        writer = Writer(found.nodes, "group_norm")
+        epsilon = found.call("InstanceNormalization").attributes.get_float("epsilon", 1e-5)
+        constants = writer.constant(scale), writer.constant(bias)
+        writer.finish(writer.call("GroupNormalization", x, *constants, num_groups=groups, epsilon=epsilon))
+
+    return Place(found.nodes, apply)
+
+
+def _last_axis(found: Found | None) -> Place | None:
+    if found is None or not _has_layer_norm(found.root) or not is_float32(found.values["x"]):
+        return None
+    rank = _rank(found.values["x"])
+    scale, bias = (_along(found.values[name], rank - 1, rank) for name in ("scale", "bias"))
+    if _axis(found) != rank - 1 or scale is None or bias is None or not scale.size == bias.size == _last(found):
+        return None
+
+    def apply() -> None:
+        writer = Writer(found.nodes, "layer_norm")
+        constants = writer.constant(scale), writer.constant(bias)
+        x, epsilon = found.values["x"], _epsilon(found)
+        writer.finish(writer.call("LayerNormalization", x, *constants, axis=-1, epsilon=epsilon))
+
+    return Place(found.nodes, apply)
+
+
+def _has_layer_norm(op: ir.Node) -> bool:
+    assert op.graph is not None
+    return op.graph.opset_imports.get("", 0) >= FIRST_LAYER_NORM
+
+
+def _axis(found: Found) -> int | None:
+    """Return the one axis of all means of a place, not negative, if they keep it; else None."""
+    rank, axes = _rank(found.values["x"]), set()
+    for op in found.nodes:
+        if op.op_type == "ReduceMean":
+            given = op.attributes.get_ints("axes", ())
+            listed = array_in(op.inputs[1]) if len(op.inputs) > 1 else np.array(given)
+            if listed is None or listed.size != 1 or not op.attributes.get_int("keepdims", 1) or not rank:
+                return None
+            axes.add(int(listed.reshape(())) % rank)
+    return axes.pop() if len(axes) == 1 else None
+
+
+def _epsilon(found: Found) -> float:
+    epsilon = number_in(found.values["epsilon"])
+    assert epsilon is not None
+    return epsilon
+
+
+def _along(value: ir.Value, axis: int, rank: int) -> np.ndarray | None:
+    """Return the elements of a constant that varies along one axis of a tensor alone; None for any other."""
+    array = array_in(value)
+    if array is None or array.dtype != np.float32 or array.ndim > rank:
+        return None
+    shape = (1,) * (rank - array.ndim) + array.shape
+    return array.reshape(-1) if all(size == 1 or place == axis for place, size in enumerate(shape)) else None
+
+
+def _groups(found: Found) -> int:
+    """Return the number of groups; 0 where a place is no GroupNormalization."""
+    reshaped, ones, zeros = (array_in(found.values[name]) for name in ("groups", "ones", "zeros"))
+    if reshaped is None or ones is None or zeros is None or np.any(ones != 1) or np.any(zeros != 0):
+        return 0
+    return ones.size if reshaped.tolist() == [0, ones.size, -1] else 0
+
+
+def _rank(value: ir.Value) -> int:
+    return len(dimensions(value) or ())
+
+
+def _last(found: Found) -> object:
+    return (dimensions(found.values["x"]) or (None,))[-1]
+
+
+def _unshaped(value: ir.Value) -> ir.Value:
+    """Return a value of the same type and an unknown shape."""
+    return ir.Value(type=value.type)

@@ -1,0 +1,202 @@
+"""The table of rules: for which engine each pays.
+
+A gain is the time of the old nodes over that of the new ones, measured on a CPU with AVX2: of the nodes alone, and
+between two convolutions or products of matrices. 1 is no difference. Where an engine has no gain, the rule isn't
+applied for it: it loses there, or nobody has measured it. Graphics processors weren't there to measure: their gains of
+1 stand where the new form computes no more, and is safe in float16.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import onnx_ir as ir
+
+from partitioner.passes.rewrites.activations import (
+    find_gated_hard_sigmoid,
+    find_gelu_tanh,
+    find_hard_swish,
+    find_mish,
+    find_tanh,
+)
+from partitioner.passes.rewrites.batch_norm import find_batch_norm
+from partitioner.passes.rewrites.branches import find_branches
+from partitioner.passes.rewrites.common_subexpressions import find_equal_nodes
+from partitioner.passes.rewrites.constant_branches import find_constant_branches
+from partitioner.passes.rewrites.norms import (
+    find_channel_layer_norm,
+    find_group_norm,
+    find_layer_norm,
+    find_rms_norm,
+    find_usual_layer_norm,
+)
+from partitioner.passes.rewrites.replacement import Place
+
+NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX = "native", "openvino", "tensorrt", "tensorrt-rtx"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gain:
+    """The time of the old nodes over that of the new ones; above 1 is faster."""
+
+    alone: float = 1.0
+    in_context: float = 1.0
+
+    @property
+    def pays(self) -> bool:
+        """True if the new nodes are faster where they stand."""
+        return self.in_context > 1.0 or self.alone >= 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One equal rewrite.
+
+    Attributes:
+        name: For users.
+        find: Yields places of a sorted graph, each to be applied before the next one is asked for.
+        gains: By engine. One without a gain doesn't get the rule.
+        needs: Sets of operators, one of which must be in a graph that has places.
+        in_float16: True if no inner result passes float16's range where the old ones didn't.
+        opens: True if it lets engines take or compute more: of use without a gain, but not where nothing runs in them.
+    """
+
+    name: str
+    find: Callable[[ir.Graph], Iterator[Place]]
+    gains: Mapping[str, Gain]
+    needs: tuple[frozenset[str], ...]
+    in_float16: bool = True
+    opens: bool = False
+
+    def pays(self, engine: str) -> bool:
+        """Return whether the rule makes nodes faster in an engine."""
+        return engine in self.gains and self.gains[engine].pays
+
+    def helps(self, engine: str) -> bool:
+        """Return whether the rule is for a model of an engine, some of whose nodes may run natively.
+
+        It must pay in the engine or natively, or open the graph to the engine, and lose in neither.
+        """
+        pays = self.pays(engine) or self.pays(NATIVE) or (self.opens and engine != NATIVE)
+        return pays and {engine, NATIVE} <= self.gains.keys()
+
+    def helps_inside(self, engine: str) -> bool:
+        """Return whether the rule is for segments alone: it pays in the engine, and would lose natively."""
+        return self.pays(engine) and NATIVE not in self.gains
+
+
+def _each(find: Callable[[ir.Node], Place | None]) -> Callable[[ir.Graph], Iterator[Place]]:
+    """Look at each node that is still there, the last one first, so that the largest place is found first."""
+
+    def places(graph: ir.Graph) -> Iterator[Place]:
+        for op in reversed(list(graph)):
+            place = find(op) if op.graph is graph else None
+            if place is not None:
+                yield place
+
+    return places
+
+
+def _ops(*alternatives: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(text.split()) for text in alternatives)
+
+
+EQUAL = Gain()
+EVERYWHERE = dict.fromkeys((NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX), EQUAL)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="constant-if",
+        find=find_constant_branches,
+        gains=EVERYWHERE,
+        needs=_ops("If"),
+        opens=True,
+    ),
+    Rule(
+        name="common-subexpressions",
+        find=find_equal_nodes,
+        gains=EVERYWHERE,
+        needs=_ops(""),
+        opens=True,
+    ),
+    Rule(
+        name="branches",
+        find=_each(find_branches),
+        gains={NATIVE: Gain(3.9, 1.15), OPENVINO: Gain(4.2, 1.17), TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
+        needs=_ops("Conv Add", "Conv Sum"),
+    ),
+    Rule(
+        name="batch-norm",
+        find=_each(find_batch_norm),
+        gains={NATIVE: Gain(1.1, 1.1), OPENVINO: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
+        needs=_ops("BatchNormalization Conv"),
+    ),
+    Rule(
+        name="mish",
+        find=_each(find_mish),
+        gains={NATIVE: Gain(6.5, 2.7), OPENVINO: Gain(1.25, 1.0)},
+        needs=_ops("Softplus Tanh", "Mish"),
+        in_float16=False,
+    ),
+    Rule(
+        name="hard-swish",
+        find=_each(find_hard_swish),
+        gains={NATIVE: Gain(1.55, 1.33), OPENVINO: Gain(0.95, 1.14)},
+        needs=_ops("Clip Mul Add"),
+    ),
+    Rule(
+        name="hard-sigmoid",
+        find=_each(find_gated_hard_sigmoid),
+        gains={NATIVE: EQUAL, OPENVINO: Gain(1.08, 1.7)},
+        needs=_ops("HardSigmoid Mul"),
+    ),
+    Rule(
+        name="layer-norm",
+        find=_each(find_layer_norm),
+        gains={NATIVE: Gain(2.0, 1.0), OPENVINO: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
+        needs=_ops("ReduceMean Sqrt"),
+    ),
+    Rule(
+        name="layer-norm-operator",
+        find=_each(find_usual_layer_norm),
+        gains={NATIVE: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
+        needs=_ops("ReduceMean Sqrt Div"),
+        opens=True,
+    ),
+    Rule(
+        name="channel-layer-norm",
+        find=_each(find_channel_layer_norm),
+        gains={NATIVE: Gain(1.4, 1.24)},
+        needs=_ops("ReduceMean Sqrt"),
+    ),
+    Rule(
+        name="rms-norm",
+        find=_each(find_rms_norm),
+        gains={NATIVE: Gain(2.5, 1.0), OPENVINO: EQUAL},
+        needs=_ops("ReduceMean Sqrt Reciprocal", "ReduceMean Sqrt Div"),
+    ),
+    Rule(
+        name="group-norm",
+        find=_each(find_group_norm),
+        gains={OPENVINO: Gain(1.44, 1.1)},
+        needs=_ops("InstanceNormalization Reshape"),
+    ),
+    Rule(
+        name="gelu-tanh",
+        find=_each(find_gelu_tanh),
+        gains={OPENVINO: Gain(2.8, 1.28)},
+        needs=_ops("Tanh Mul", "Gelu"),
+    ),
+    Rule(
+        name="tanh",
+        find=_each(find_tanh),
+        gains={OPENVINO: Gain(2.55, 1.6)},
+        needs=_ops("Tanh"),
+        in_float16=False,
+    ),
+)
+"""In order. Rules that a measurement shows to lose aren't written: merging convolutions or products that read the same
+value, SiLU to one operator, GroupNormalization in ONNX Runtime."""
+
+NAMES: tuple[str, ...] = tuple(rule.name for rule in RULES)

@@ -1,0 +1,329 @@
+"""Prints reports for people: a verdict, where each node runs and why, and what was found about precision."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from engines.runtime.reference_nodes import count_operators
+from partitioner import ReasonCode, Report, TensorSpec
+from partitioner.cut.report import NativeNode
+from partitioner.cut.segments import Segment
+from partitioner.cut.what_if import FrozenWhatIf, WhatIf
+from partitioner.graph.view import specs
+from partitioner.passes.rewrites.apply import Rewritten
+from partitioner.wording import counted
+
+MOST_SEGMENTS = 100
+"""Segments to print."""
+
+MOST_SPLITS = 10
+"""Splits to print; a graph cut to pieces has hundreds."""
+
+MOST_OPERATORS = 4
+"""Operators of one cause to name."""
+
+MOST_NAMES = 8
+"""Nodes to print by name."""
+
+LONGEST_PATH = 8
+"""Nodes of a path to print whole."""
+
+LEAST_SAVED_MS = 0.01
+"""An estimate can't tell a smaller saving from none, unless segments disappear."""
+
+BUILT = "Segments are as compile has built and checked them here, with the same options."
+NOT_BUILT = (
+    "Nothing was built for this model with these options here. Only compile can tell which engines are refused, "
+    "compute something else or don't pay; their nodes run natively."
+)
+
+
+ALL_NATIVE = "all native"
+"""The candidate of a measurement that has no engine."""
+
+UNSIZED = "Nothing was measured, and dimensions without a size count as 1; --shape gives them one."
+"""Basis of an estimate of a model whose sizes are unknown."""
+
+REMEDIES: Mapping[str, str] = {
+    ReasonCode.DATA_DEPENDENT: "--allow data-dependent lets TensorRT take nodes whose output shapes depend on values.",
+    ReasonCode.DYNAMIC_SHAPE: "give the inputs sizes with --shape NAME:MIN,OPT,MAX.",
+    ReasonCode.NO_KERNEL: "to serve the model, give it `reference: true`.",
+    ReasonCode.TOO_SMALL: "a lower --min-segment-nodes lets smaller segments have engines.",
+    ReasonCode.UNKNOWN_SHAPE: "give the inputs sizes with --shape NAME:MIN,OPT,MAX.",
+    ReasonCode.USER_EXCLUDED: "leave out the options that keep nodes native.",
+}
+"""What the user can do about the nodes that run natively for a reason."""
+
+
+def sentences(report: Report) -> str:
+    """Describe a model in a few sentences: what runs where, and the measurement that decided it, if any."""
+    in_engines = sum(len(s.nodes) for s in report.segments)
+    text = (
+        f"{report.model}: {counted(report.nodes, 'node')} after clean-up; {report.engine} can take "
+        f"{report.supported_nodes}. {in_engines} run in {counted(len(report.segments), 'segment')}, "
+        f"{len(report.native)} run natively. {counted(report.crossing_tensors, 'tensor')} ({_sizes(report)}) cross."
+    )
+    if report.tuning is None:
+        return text
+    times = (f"{c['name']} {milliseconds(c['p50_ms'])}" for c in report.tuning["candidates"])
+    return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print a verdict, then the details."""
+    for line in verdict_of(report):
+        console.print(line, markup=False)
+    console.print()
+    console.print(sentences(report), markup=False)
+    if report.labelled_by:
+        console.print(f"Labelled by {report.labelled_by}", markup=False)
+    if report.compiled_before is not None:
+        console.print(BUILT if report.compiled_before else NOT_BUILT, markup=False)
+    if report.rewrites:
+        console.print(f"Rewritten: {'; '.join(map(_rewritten, report.rewrites))}.", markup=False)
+    referred = [node.op_type for node in report.native if node.code == ReasonCode.NO_KERNEL]
+    if referred:
+        console.print(
+            f"onnx.reference, which is slow, runs {count_operators(referred)}: neither ONNX Runtime nor an engine has "
+            "a kernel for that. To serve the model, give it `reference: true`.",
+            markup=False,
+        )
+    if report.segments:
+        console.print(_segments(report.segments[:MOST_SEGMENTS]))
+    _print_rest(console, len(report.segments) - MOST_SEGMENTS)
+    _print_native(report.native, console)
+    for split in report.splits[:MOST_SPLITS]:
+        console.print(f"{split.between[0]} | {split.between[1]}: kept apart by {_path(split.witness)}", markup=False)
+    _print_rest(console, len(report.splits) - MOST_SPLITS)
+    for group in report.split_groups:
+        console.print(f"A {group.kind} is in more than one segment: {_path(group.nodes)}", markup=False)
+    changes = [one for one in report.what_if if _changes(one, len(report.segments))]
+    if changes:
+        console.print(_what_if(changes, len(report.segments)))
+    if report.what_if_frozen:
+        console.print(_frozen(report.what_if_frozen, len(report.segments)), markup=False)
+
+
+def _rewritten(one: Rewritten) -> str:
+    gains = sorted({round(one.gain.alone, 2), round(one.gain.in_context, 2)} - {1.0})
+    faster = f" ({' to '.join(f'{gain:g}' for gain in gains)} x there)" if gains else ""
+    return f"{one.rule} in {counted(len(one.nodes), 'place')}{', in engines alone' if one.inside else ''}{faster}"
+
+
+def _print_rest(console: Console, number: int) -> None:
+    if number > 0:
+        console.print(f"... and {number} more; --json has all of them.")
+
+
+def _folded(*headers: str, title: str) -> Table:
+    """Return a table that breaks long names instead of cutting them."""
+    return Table(*(Column(header, overflow="fold") for header in headers), title=title, title_justify="left")
+
+
+def _segments(segments: Sequence[Segment]) -> Table:
+    table = _folded("segment", "nodes", "from", "to", "reads", "writes", title="Segments")
+    for segment in segments:
+        table.add_row(
+            segment.name,
+            str(len(segment.nodes)),
+            escape(segment.nodes[0].name),
+            escape(segment.nodes[-1].name),
+            counted(len(segment.inputs), "tensor"),
+            counted(len(segment.outputs), "tensor"),
+        )
+    return table
+
+
+def _print_native(native: Iterable[NativeNode], console: Console) -> None:
+    """Print native nodes by cause: operators with one sentence together, and operators whose sentences differ once."""
+    operators: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for node in native:
+        operators[node.code, node.detail].add(node.op_type)
+    groups: dict[tuple[str, str, str], list[NativeNode]] = defaultdict(list)
+    for node in native:
+        together = sorted(operators[node.code, node.detail])
+        groups[node.code, _listed(together), node.detail if len(together) > 1 else ""].append(node)
+    if groups:
+        console.print("Native nodes", style="italic")
+    for (code, listed, _), nodes in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1])):
+        example = f", such as {nodes[0].node}" if len(nodes) > 1 else f": {nodes[0].node}"
+        console.print(f"{code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
+        console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4), expand=False))
+
+
+def _listed(operators: Sequence[str]) -> str:
+    others = f" and {len(operators) - MOST_OPERATORS} more" if len(operators) > MOST_OPERATORS else ""
+    return ", ".join(operators[:MOST_OPERATORS]) + others
+
+
+def _changes(one: WhatIf, segments: int) -> bool:
+    return one.saved_ms >= LEAST_SAVED_MS or (one.saved_ms > 0 and one.segments < segments)
+
+
+def _what_if(changes: Sequence[WhatIf], segments: int) -> Table:
+    table = _folded("if the engine took", "nodes", "segments", "estimated saving", title="What if")
+    for one in changes:
+        table.add_row(one.op_type, str(one.nodes), f"{one.segments} instead of {segments}", f"{one.saved_ms:.3f} ms")
+    return table
+
+
+def _frozen(frozen: FrozenWhatIf, segments: int) -> str:
+    one = frozen.initializers == 1
+    changed = "this initializer were a constant" if one else "these initializers were constants"
+    reads = "reads" if frozen.nodes == 1 else "read"
+    return (
+        f"{counted(frozen.nodes, 'node')} {reads} {counted(frozen.initializers, 'initializer')} that a request may "
+        f"replace. If {changed} (--freeze-initializers): {counted(frozen.segments, 'segment')} instead of {segments}, "
+        f"estimated saving {frozen.saved_ms:.3f} ms."
+    )
+
+
+def _path(nodes: Sequence[str]) -> str:
+    """The ends of a path, and how much is between them."""
+    if len(nodes) <= LONGEST_PATH:
+        return " > ".join(nodes)
+    return f"{nodes[0]} > {nodes[1]} > ... {len(nodes) - 4} more ... > {nodes[-2]} > {nodes[-1]}"
+
+
+def _sizes(report: Report) -> str:
+    """The bytes of the tensors that cross; those without a fixed size count for nothing."""
+    crossing = crossing_specs(report)
+    known = [spec for spec in crossing if is_sized(spec)]
+    total = _bytes(sum(spec.size_bytes for spec in known))
+    if len(known) == len(crossing):
+        return total
+    unknown = f"{len(crossing) - len(known)} of unknown size" if known else "of unknown size"
+    return f"{total} and {unknown}" if known else unknown
+
+
+def _bytes(number: int) -> str:
+    if number >= 1e6:
+        return f"{number / 1e6:.1f} MB"
+    return f"{number / 1e3:.1f} kB" if number >= 1e3 else counted(number, "byte")
+
+
+def verdict_of(report: Report) -> Iterator[str]:
+    """Yield a line about the speed, and where there is something to say, one about the cause and one about a remedy."""
+    yield _speed(report)
+    if report.native:
+        yield _cause(report)
+    remedy = _remedy(report)
+    if remedy:
+        yield f"To try: {remedy}"
+
+
+def crossing_specs(report: Report) -> list[TensorSpec]:
+    """Return the tensors that enter or leave a segment, once for each segment."""
+    return [spec for segment in report.segments for spec in specs((*segment.inputs, *segment.outputs))]
+
+
+def is_sized(spec: TensorSpec) -> bool:
+    """Return whether the bytes of a tensor are known."""
+    return spec.static_shape is not None and spec.dtype not in (None, ir.DataType.STRING)
+
+
+def milliseconds(time_ms: float) -> str:
+    """Write a time with three digits."""
+    return f"{time_ms:.3g} ms"
+
+
+def _speed(report: Report) -> str:
+    if report.tuning is not None:
+        return _measured(report.tuning)
+    if not report.segments:
+        return f"Not faster: no node runs in an engine, so {counted(report.nodes, 'node')} run as in ONNX Runtime."
+    if report.unchecked:
+        return "Faster or not is unknown: the engines can't run here, so nothing was measured."
+    native = sum(report.estimates[s.name].native_ms for s in report.segments)
+    engine = sum(report.estimates[s.name].engine_ms for s in report.segments)
+    nodes = sum(len(s.nodes) for s in report.segments)
+    which = "the whole model" if nodes == report.nodes else f"{nodes} of {counted(report.nodes, 'node')}"
+    times = f"{which} in {milliseconds(engine)} with {report.engine} instead of {milliseconds(native)}"
+    basis = "Nothing was measured." if all(map(is_sized, crossing_specs(report))) else UNSIZED
+    if engine < native:
+        return f"Faster by an estimate, {native / engine:.2g} times: {times}. {basis}"
+    return f"Not faster by an estimate: {times}. {basis}"
+
+
+def _measured(tuning: Mapping[str, Any]) -> str:
+    times = {one["name"]: one["p50_ms"] for one in tuning["candidates"]}
+    chosen, native = times.get(tuning["chosen"]), times.get(ALL_NATIVE)
+    if native is None or chosen is None:
+        return f"Measured here: {tuning['chosen']} is the fastest."
+    if tuning["chosen"] == ALL_NATIVE:
+        others = [time for name, time in times.items() if name != ALL_NATIVE]
+        beside = f", with engines {milliseconds(min(others))}" if others else ""
+        return f"Not faster, measured here: {milliseconds(native)} natively{beside}. No engine is kept."
+    return (
+        f"Faster, measured here, {native / chosen:.3g} times: {milliseconds(chosen)} with engines instead of "
+        f"{milliseconds(native)} natively."
+    )
+
+
+def _cause(report: Report) -> str:
+    """The reason of most native nodes."""
+    reasons: dict[tuple[str, str], int] = {}
+    for node in report.native:
+        reasons[node.code, node.detail] = reasons.get((node.code, node.detail), 0) + 1
+    (code, detail), number = max(reasons.items(), key=lambda item: item[1])
+    share = f"{number} of them: " if number < len(report.native) else ""
+    runs = "runs" if len(report.native) == 1 else "run"
+    return f"{counted(len(report.native), 'node')} {runs} natively. {share}{detail or code}"
+
+
+def _remedy(report: Report) -> str:
+    if report.what_if_frozen is not None:
+        return "--freeze-initializers, if no request replaces the values of initializers."
+    known = (REMEDIES[node.code] for node in report.native if node.code in REMEDIES)
+    unmeasured = report.tuning is None and report.compiled_before is not None and report.segments
+    return next(known, "compile the model, which measures it here with and without engines." if unmeasured else "")
+
+
+def print_precision(found: Mapping[str, Any], console: Console) -> None:
+    """Print the precision asked for and in effect, what was tried, and what became of each segment.
+
+    Args:
+        found: The block ``precision`` of a report.
+        console: Where to.
+    """
+    limits = ", ".join(f"{name} {limit}" for name, limit in found["budget"].items())
+    console.print(f"Precision: {found['asked']} asked for, {found['effective']} in effect; budget: {escape(limits)}.")
+    if found["rules"]:
+        console.print(f"Rules, the first that fits counts: {escape(', '.join(found['rules']))}")
+    if found["quantized_already"]:
+        console.print("The model is quantized already, so it keeps its own scales.")
+    if "evaluated_on" in found:
+        console.print(f"Accuracy was measured on {found['evaluated_on']}.")
+    judged = [trial for trial in found["tried"] if "precision" in trial]
+    if judged:
+        console.print(_trials(judged))
+    timed = [trial for trial in found["tried"] if "measured_ms" in trial]
+    for trial in timed:
+        times = ", ".join(f"{precision} {ms:.4f} ms" for precision, ms in trial["measured_ms"].items())
+        console.print(f"{trial['segment']}: {times}")
+    for one in found.get("carried_in_fp16", ()):
+        saved = "" if one["bytes_saved"] is None else f", {one['bytes_saved']} bytes fewer"
+        console.print(escape(f"{one['tensor']} goes from {one['from']} to {', '.join(one['to'])} in fp16{saved}."))
+    if found["moved_back"]:
+        names = found["moved_back"]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        console.print(f"Moved back to fp32, the noisiest first: {escape(', '.join(names[:MOST_NAMES]))}{more}")
+
+
+def _trials(trials: list[Mapping[str, Any]]) -> Table:
+    table = Table("tried", "nodes back in fp32", "cosine", "top-1 agreement", "largest difference", "")
+    for trial in trials:
+        figures = (trial.get(name) for name in ("cosine", "top1_agreement", "max_abs"))
+        shown = ["" if figure is None else f"{figure:.5g}" for figure in figures]
+        problem = escape(trial["problem"]) if "problem" in trial else "inside the budget"
+        table.add_row(trial["precision"], str(trial["moved_back"]), *shown, problem)
+    return table

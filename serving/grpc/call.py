@@ -1,0 +1,76 @@
+"""A unary call, whatever its path through grpcio."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+
+from serving.security.authorization import ANYONE
+from serving.service.request_context import RequestContext
+
+
+class Call(RequestContext):
+    """A client's call. ``reply`` or ``fail`` ends it, from any thread; only the first of them has an effect.
+
+    Attributes:
+        grant: The rights of its caller.
+        size: Bytes of its request.
+    """
+
+    __slots__ = ("grant", "size")
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.grant = ANYONE
+        self.size = 0
+
+    def watch(self) -> None:
+        """Notice from now on when the client leaves. A call that is answered at once can do without."""
+
+    def reply(self, response: bytes) -> None:
+        """Answer the client."""
+        raise NotImplementedError
+
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Tell the client that its request failed."""
+        raise NotImplementedError
+
+
+class OrdinaryCall(Call):
+    """A call that a handler of grpcio answers: its thread waits for the answer."""
+
+    __slots__ = ("_answered", "_context", "_details", "_response")
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        super().__init__()
+        self._metadata = context.invocation_metadata()
+        self._context = context
+        self._answered = threading.Event()
+        self._response = b""
+        self._details = ""
+        if not context.add_callback(self.leave):
+            self.leave()
+
+    def peer(self) -> str:
+        """Return the client's address."""
+        return str(self._context.peer())
+
+    def reply(self, response: bytes) -> None:
+        """Answer the client."""
+        self._response = response
+        self._answered.set()
+
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Tell the client that its request failed."""
+        self.set_code(code)
+        self._details = details
+        self._answered.set()
+
+    def wait(self) -> bytes:
+        """Return the answer once it is there; a failure ends the handler."""
+        self._answered.wait()
+        code = self.code()
+        if code is not None:
+            self._context.abort(code, self._details)  # raises; gRPC sends the status
+        return self._response

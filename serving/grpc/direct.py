@@ -1,0 +1,178 @@
+"""Unary calls on grpcio's own server without its Python layer.
+
+grpcio's serving thread calls the tag of each event that it doesn't know as its own: ``state, callbacks = tag(event)``.
+So calls of a method that are requested with a tag of ours come here as bytes, and cost neither a condition nor a
+thread while they wait. This is private API of grpcio: ``missing_parts`` tells whether the installed version has it.
+
+An exception that leaves a tag would end the serving thread and with it the port, so none does.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc
+
+from serving.grpc.call import Call
+from serving.grpc.unary_rpc import UnaryRpc
+
+try:
+    from grpc import _server
+    from grpc._cython import cygrpc
+except ImportError:
+    _server = cygrpc = None
+
+logger = logging.getLogger(__name__)
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "state": ("completion_queue", "due", "lock", "rpc_states", "server", "stage"),
+    "state.server": ("register_method", "request_registered_call"),
+    "grpc._server": ("_ServerStage.STARTED", "_process_event_and_continue"),
+    "cygrpc": (
+        "Call.start_server_batch", "ReceiveCloseOnServerOperation", "ReceiveMessageOperation",
+        "SendInitialMetadataOperation", "SendMessageOperation", "SendStatusFromServerOperation",
+    ),
+}  # fmt: skip
+"""What this module uses of grpcio, by the object that has it."""
+
+_Finished = tuple[Any, tuple[()]]
+"""The object that grpcio may forget, or None, and no callbacks."""
+_NOTHING: _Finished = (None, ())
+_NO_FLAGS = 0
+
+
+def missing_parts(server: grpc.Server) -> list[str]:
+    """Return what this module needs of grpcio and the installed version doesn't have."""
+    state = getattr(server, "_state", None)
+    owners = {
+        "state": state,
+        "state.server": getattr(state, "server", None),
+        "grpc._server": _server,
+        "cygrpc": cygrpc,
+    }
+    return [f"{owner}.{part}" for owner, parts in PARTS.items() for part in parts if not _has(owners[owner], part)]
+
+
+class DirectMethod:
+    """Takes the calls of one method. It is the tag with which the next call is requested."""
+
+    def __init__(self, server: grpc.Server, method: str, rpc: UnaryRpc) -> None:
+        """Register the method; the server hasn't started yet, and has no handler of it.
+
+        Args:
+            server: One with no ``missing_parts``.
+            method: ``/service/name``.
+            rpc: Admits and takes its calls, in the serving thread.
+        """
+        self._state = server._state
+        self._method = method
+        self._rpc = rpc
+        self._state.server.register_method(self._method)
+
+    def open(self) -> None:
+        """Let calls come, once the server has started."""
+        with self._state.lock:
+            self._request()
+
+    def __call__(self, event: Any) -> _Finished:
+        """Let the next call come, and begin to read this one's request."""
+        state = self._state
+        try:
+            with state.lock:
+                state.due.discard(self)
+                if not event.success:  # the server stops, and looks whether it was the last to wait for
+                    state.rpc_states.add(self)
+                    return self, ()
+                if state.stage is _server._ServerStage.STARTED:
+                    self._request()
+                call = DirectCall(event, self._rpc)
+                state.rpc_states.add(call)
+            call.begin()
+        except BaseException:
+            logger.exception("A call could not be taken")
+        return _NOTHING
+
+    def _request(self) -> None:
+        state = self._state
+        state.server.request_registered_call(state.completion_queue, state.completion_queue, self._method, self)
+        state.due.add(self)
+
+
+class DirectCall(Call):
+    """A call that grpcio's Python layer knows nothing of, from its arrival until gRPC lets go of it."""
+
+    __slots__ = ("_call", "_due", "_ended", "_rpc", "_watched")
+
+    def __init__(self, event: Any, rpc: UnaryRpc) -> None:
+        super().__init__()
+        self._metadata = event.invocation_metadata
+        self._call = event.call
+        self._rpc = rpc
+        self._due = 1
+        self._watched = self._ended = False
+
+    def peer(self) -> str:
+        """Return the client's address."""
+        return str(self._call.peer().decode(errors="replace"))
+
+    def begin(self) -> None:
+        """Wait for the request, if the caller may send one."""
+        if self._rpc.admit(self):
+            self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
+
+    def watch(self) -> None:
+        """Notice from now on when the client leaves."""
+        self._due, self._watched = 2, True
+        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+
+    def reply(self, response: bytes) -> None:
+        """Answer the client."""
+        self._end(grpc.StatusCode.OK, "", cygrpc.SendMessageOperation(response, _NO_FLAGS))
+
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Tell the client that its request failed."""
+        self.set_code(code)
+        self._end(code, details)
+
+    def _end(self, code: grpc.StatusCode, details: str, *message: Any) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        status = cygrpc.SendStatusFromServerOperation(None, code.value[0], details.encode(errors="replace"), _NO_FLAGS)
+        head = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
+        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
+        self._call.start_server_batch((head, *message, status, *close), self._sent)
+
+    def _received(self, event: Any) -> _Finished:
+        try:
+            message = event.batch_operations[0].message()
+            if message is None:
+                self.fail(grpc.StatusCode.CANCELLED, "the request never came")
+            else:
+                self._rpc.take(self, message)
+        except BaseException:
+            logger.exception("A call ended without an answer")
+            self.fail(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why")
+        return _NOTHING
+
+    def _closed(self, _event: Any) -> _Finished:
+        if not self._ended:
+            try:
+                self.leave()
+            except BaseException:
+                logger.exception("A client's leaving was not noted everywhere")
+        return self._let_go()
+
+    def _sent(self, _event: Any) -> _Finished:
+        return self._let_go()
+
+    def _let_go(self) -> _Finished:
+        self._due -= 1
+        return _NOTHING if self._due else (self, ())
+
+
+def _has(owner: Any, part: str) -> bool:
+    for name in part.split("."):
+        owner = getattr(owner, name, None)
+    return owner is not None

@@ -1,0 +1,78 @@
+"""One unary RPC: who may call it, the bytes of its requests, and who answers them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from serving.errors import ServingError
+from serving.grpc.call import Call, OrdinaryCall
+from serving.grpc.codec import UNREADABLE
+from serving.security.authorization import MODEL_FIELDS, Authorizer
+from serving.service.status import status_of
+
+Parse = Callable[[bytes], Any]
+Answer = Callable[[Any, Call], None]
+"""Has a request answered: at once, or in another thread. It gets ``UNREADABLE`` in place of what is no request."""
+
+
+class UnaryRpc:
+    """An RPC that both paths through grpcio offer the same calls to: first ``admit``, then ``take``."""
+
+    def __init__(self, name: str, parse: Parse, answer: Answer, authorizer: Authorizer | None = None) -> None:
+        """Describe an RPC.
+
+        Args:
+            name: Without its service.
+            parse: Reads requests.
+            answer: Answers them.
+            authorizer: Decides about callers; None for an RPC that is open to all.
+        """
+        self._name = name
+        self._parse = parse
+        self._answer = answer
+        self._authorizer = authorizer
+        self._model_field = MODEL_FIELDS.get(name)
+
+    def admit(self, call: Call) -> bool:
+        """Return whether a caller may use the RPC, before its request is read; tell one that may not."""
+        if self._authorizer is not None:
+            try:
+                call.grant = self._authorizer.authenticate(call.header("authorization"))
+                self._authorizer.check_right(call.grant, self._name)
+            except ServingError as error:
+                self._refuse(call, self._authorizer, error)
+                return False
+        return True
+
+    def take(self, call: Call, message: bytes) -> None:
+        """Have a request answered, if its caller may use the model that it names."""
+        call.size = len(message)
+        request = self._parse(message)
+        if self._model_field and self._authorizer and "*" not in call.grant.models and request is not UNREADABLE:
+            try:
+                self._authorizer.check_model(call.grant, getattr(request, self._model_field))
+            except ServingError as error:
+                self._refuse(call, self._authorizer, error)
+                return
+        self._answer(request, call)
+
+    def handler(self, pool: ThreadPoolExecutor | None = None) -> grpc.RpcMethodHandler:
+        """Return what answers calls on the ordinary path, where a thread of a pool waits for each of them."""
+        handle: Any = functools.partial(self._handle)
+        handle.experimental_thread_pool = pool
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _handle(self, message: bytes, context: grpc.ServicerContext) -> bytes:
+        call = OrdinaryCall(context)
+        if self.admit(call):
+            self.take(call, message)
+        return call.wait()
+
+    def _refuse(self, call: Call, authorizer: Authorizer, error: ServingError) -> None:
+        authorizer.count_refusal(error, self._name, call.peer())
+        call.fail(*status_of(error, self._name))

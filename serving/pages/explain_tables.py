@@ -1,0 +1,276 @@
+"""The tables of a partition's page. The page holds the beginning of each; its script shows the rest on request."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence, Set
+from typing import Any
+
+import onnx_ir as ir
+
+from partitioner import Partition, ReasonCode, TensorSpec
+from serving.pages.explain_data import type_of
+
+GRAPH_INPUT, GRAPH_OUTPUT, NATIVE = "graph input", "graph output", "native"
+
+SHOWN_ROWS = 30
+"""Rows that a page shows at first."""
+
+MOST_CAUSES = 3
+"""Reasons that differ in names alone are listed as one, unless there are as few as this."""
+
+_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+
+Cell = str | tuple[str, ...]
+"""A text, or a kind and its values: ``nodes``, ``tensor`` or ``find`` with what they link to, ``places`` with segments
+and other places, ``path`` with the number of a split and its nodes, ``loss`` with a negative saving."""
+
+LEAST_GAIN_MS = 0.01
+"""Operators whose support would save less, and no segment, are left out."""
+
+PATH_ENDS = 4
+"""Nodes at both ends of a path that are shown; the others are counted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column: its label, a sentence about it, and whether it holds numbers."""
+
+    label: str
+    hint: str = ""
+    number: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of the page.
+
+    Attributes:
+        columns: At least one. A table of one column without a label is a list.
+        rows: A cell for each column.
+        sums: The last row, or nothing.
+    """
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Cell]]
+    sums: Sequence[str] = ()
+
+    @property
+    def shown(self) -> Sequence[Sequence[Cell]]:
+        """Rows that stand in the page."""
+        return self.rows[:SHOWN_ROWS]
+
+    @property
+    def folded(self) -> Sequence[Sequence[Cell]]:
+        """Rows that the script shows on request."""
+        return self.rows[SHOWN_ROWS:]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Native nodes of one operator with one reason.
+
+    Attributes:
+        op_type: The operator, or ``node`` where it doesn't matter.
+        detail: The sentence, with "…" for names in which those of the nodes differ.
+        nodes: The nodes.
+        details: The whole sentence of each node, where they differ; else empty.
+    """
+
+    op_type: str
+    detail: str
+    nodes: tuple[str, ...]
+    details: tuple[str, ...] = ()
+
+    def table(self) -> Table:
+        """Return the nodes as a table."""
+        if not self.details:
+            return Table(columns=(Column(label="", number=False),), rows=[[("nodes", name)] for name in self.nodes])
+        columns = (Column(label="node", number=False), Column(label="reason", number=False))
+        pairs = zip(self.nodes, self.details, strict=True)
+        return Table(columns=columns, rows=[(("nodes", name), detail) for name, detail in pairs])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonGroup:
+    """Native nodes with one reason code, the reasons of most nodes first."""
+
+    code: str
+    nodes: int
+    reasons: tuple[Reason, ...]
+
+
+def group_native(native: Sequence[dict[str, Any]], names: Set[str] = frozenset()) -> list[ReasonGroup]:
+    """Group the native nodes of a report by reason code, then by operator and sentence.
+
+    Many sentences that differ only in ``names``, those of nodes and tensors, are one cause. The largest groups come
+    first, but those whose nodes only follow others after their causes. An unknown shape has one cause for nodes of all
+    operators.
+    """
+    codes: dict[str, dict[tuple[str, str], list[tuple[str, str]]]] = {}
+    for entry in native:
+        reasons = codes.setdefault(entry["code"], {})
+        op_type = "node" if entry["code"] == ReasonCode.UNKNOWN_SHAPE else entry["op_type"]
+        key = op_type, _without(names, entry["detail"])
+        reasons.setdefault(key, []).append((entry["node"], entry["detail"]))
+    groups = [
+        ReasonGroup(
+            code=code,
+            nodes=sum(map(len, reasons.values())),
+            reasons=tuple(sorted(_reasons(reasons), key=lambda reason: -len(reason.nodes))),
+        )
+        for code, reasons in codes.items()
+    ]
+    return sorted(groups, key=lambda group: (group.code == ReasonCode.ATOMIC_GROUP, -group.nodes))
+
+
+def _without(names: Set[str], detail: str) -> str:
+    return _QUOTED.sub(lambda found: "…" if (found[1] or found[2]) in names else found[0], detail)
+
+
+def _reasons(reasons: dict[tuple[str, str], list[tuple[str, str]]]) -> Iterable[Reason]:
+    for (op_type, pattern), entries in reasons.items():
+        by_detail: dict[str, list[str]] = collections.defaultdict(list)
+        for node, detail in entries:
+            by_detail[detail].append(node)
+        if len(by_detail) > MOST_CAUSES:
+            nodes, details = zip(*entries, strict=True)
+            yield Reason(op_type=op_type, detail=pattern, nodes=nodes, details=details)
+            continue
+        for detail, found in by_detail.items():
+            yield Reason(op_type=op_type, detail=detail, nodes=tuple(found))
+
+
+def tables_of(partition: Partition, report: dict[str, Any]) -> dict[str, Table]:
+    """Return the tables for which there are facts, by name."""
+    now = len(report["segments"])
+    gains = (row for row in report["what_if"] if row["segments"] < now or row["saved_ms"] >= LEAST_GAIN_MS)
+    operators = [(("find", row["op_type"]), row) for row in gains]
+    frozen = [(f"{row['initializers']:,}", row) for row in [report.get("what_if_frozen")] if row]
+    tables = {
+        "segments": segment_table(report["segments"]),
+        "splits": split_table(report["splits"]),
+        "groups": split_group_table(report["split_groups"]),
+        "operators": what_if_table("operator", operators, now),
+        "frozen": what_if_table("initializers", frozen, now),
+        "boundary": boundary_table(partition),
+    }
+    return {name: table for name, table in tables.items() if table.rows}
+
+
+def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
+    """Return the segments of a report with their estimates. A segment that loses time is marked."""
+    rows: list[list[Cell]] = []
+    for segment in segments:
+        native, engine = segment["estimate"]["native_ms"], segment["estimate"]["engine_ms"]
+        counts = (len(segment[key]) for key in ("nodes", "inputs", "outputs"))
+        saved = _ms(native - engine)
+        rows.append(
+            [
+                ("places", segment["name"]),
+                *(f"{count:,}" for count in counts),
+                _ms(native),
+                _ms(engine),
+                saved if native >= engine else ("loss", saved),
+            ]
+        )
+    native, engine = (sum(s["estimate"][key] for s in segments) for key in ("native_ms", "engine_ms"))
+    nodes = f"{sum(len(s['nodes']) for s in segments):,}"
+    return Table(
+        columns=(
+            Column(label="segment", number=False),
+            Column(label="nodes"),
+            Column(label="reads", hint="tensors that enter it"),
+            Column(label="writes", hint="tensors that leave it"),
+            Column(label="native ms", hint="estimated time of its nodes in ONNX Runtime, in milliseconds"),
+            Column(label="engine ms", hint="estimated time in the engine with its copies, in milliseconds"),
+            Column(label="saves ms", hint="the difference; below zero, the engine is slower"),
+        ),
+        rows=rows,
+        sums=("all", nodes, "", "", _ms(native), _ms(engine), _ms(native - engine)) if len(rows) > 1 else (),
+    )
+
+
+def split_table(splits: Sequence[dict[str, Any]]) -> Table:
+    """Return the paths that leave an engine and come back."""
+    rows: list[list[Cell]] = [
+        [
+            ("places", split["between"][0]),
+            ("places", split["between"][1]),
+            ("path", str(number), *_ends(split["witness"])),
+        ]
+        for number, split in enumerate(splits)
+    ]
+    columns = (Column(label=label, number=False) for label in ("leaves", "comes back to", "path"))
+    return Table(columns=tuple(columns), rows=rows)
+
+
+def _ends(path: Sequence[str]) -> list[str]:
+    """Return a path with its middle counted instead of listed, where it is long."""
+    between = len(path) - 2 * PATH_ENDS
+    return [*path] if between < 2 else [*path[:PATH_ENDS], f"… {between:,} more …", *path[-PATH_ENDS:]]
+
+
+def split_group_table(groups: Sequence[dict[str, Any]]) -> Table:
+    """Return the nodes that belong together and stand in different segments."""
+    columns = (Column(label="kind", number=False), Column(label="nodes", number=False))
+    return Table(columns=columns, rows=[[group["kind"], ("nodes", *_ends(group["nodes"]))] for group in groups])
+
+
+def what_if_table(label: str, rows: Sequence[tuple[Cell, dict[str, Any]]], segments: int) -> Table:
+    """Return what would be gained if something were otherwise, beside the number of segments now."""
+    return Table(
+        columns=(
+            Column(label=label, number=False),
+            Column(label="nodes", hint="native nodes that an engine would take then"),
+            Column(label="segments"),
+            Column(label="saves ms", hint="estimated, in milliseconds"),
+        ),
+        rows=[
+            [cell, f"{row['nodes']:,}", f"{row['segments']:,} instead of {segments:,}", _ms(row["saved_ms"])]
+            for cell, row in rows
+        ],
+    )
+
+
+def boundary_table(partition: Partition) -> Table:
+    """Return every distinct tensor that enters or leaves a segment: its type, who writes it and who reads it."""
+    segment_of = {node.name: segment.name for segment in partition.segments for node in segment.nodes}
+    writer: dict[ir.Value, str] = {}
+    readers: dict[ir.Value, dict[str, None]] = collections.defaultdict(dict)
+    for node in partition.graph.nodes:
+        where = segment_of.get(node.name, NATIVE)
+        writer.update(dict.fromkeys(node.op.outputs, where))
+        for value in node.reads:
+            readers[value][where] = None
+    for value in partition.graph.outputs:
+        readers[value][GRAPH_OUTPUT] = None
+    crossing = dict.fromkeys(v for segment in partition.segments for v in (*segment.inputs, *segment.outputs))
+    rows: list[list[Cell]] = []
+    sizes = [TensorSpec.of(value).size_bytes for value in crossing]
+    for value, size in zip(crossing, sizes, strict=True):
+        origin = writer.get(value, GRAPH_INPUT)
+        read_by = [name for name in readers[value] if name != origin]
+        rows.append(
+            [("tensor", value.name or ""), type_of(value), f"{size:,}" if size else "unknown", ("places", origin),
+             ("places", *read_by)]
+        )  # fmt: skip
+    return Table(
+        columns=(
+            Column(label="tensor", number=False),
+            Column(label="type", number=False),
+            Column(label="bytes", hint="of one run; unknown where a dimension is"),
+            Column(label="from", number=False),
+            Column(label="to", number=False),
+        ),
+        rows=rows,
+        sums=(f"{len(rows):,} tensors", "", f"{'' if all(sizes) else '≥ '}{sum(filter(None, sizes)):,}", "", "")
+        if len(rows) > 1
+        else (),
+    )
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,160 @@
+"""Engines that leave zeros of weights out: whole models, and the choice of ``auto``."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper, numpy_helper
+
+from comparison import RunPlainly
+from engines import EngineCache, load_executable
+from engines.artifact.envelope import Envelope
+from engines.backends.registry import get_backend
+from engines.compile import sparse_choice
+from engines.errors import BackendMissingError, EngineRejectedError
+from engines.sparse import library
+from engines.sparse.library import missing_reason
+from engines.sparse.survey import survey
+from partitioner import Graph
+from workshop import Workshop
+
+compiled_kernels = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
+
+
+def network(zeros: float) -> onnx.ModelProto:
+    """Two convolutions in blocks of four, an addition around one of them, and a product."""
+    rng = np.random.default_rng(0)
+
+    def blocks(rows: int, columns: int) -> np.ndarray:
+        kept = np.repeat(rng.random((rows // 4, columns)) >= zeros, 4, axis=0)
+        return (rng.standard_normal((rows, columns)) * kept / np.sqrt(columns)).astype(np.float32)
+
+    weights = {
+        "w": blocks(64, 27).reshape(64, 3, 3, 3),
+        "v": blocks(64, 64).reshape(64, 64, 1, 1),
+        "u": np.ascontiguousarray(blocks(12, 64).T),
+    }
+    text = """g (float[N,3,8,8] x) => (float[N,12] y) <float[64,3,3,3] w, float[64,64,1,1] v, float[64,12] u> {
+        a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv(b, v) d = Add(b, c) e = GlobalAveragePool(d)
+        f = Flatten(e) y = MatMul(f, u)
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    return model
+
+
+@compiled_kernels
+def test_a_pruned_model_is_one_engine_with_the_answers_of_native_execution(
+    workshop: Workshop, plain: RunPlainly
+) -> None:
+    source = workshop.write(network(0.9))
+    compiled = workshop.compile(source, engine="sparse")
+    path = workshop.folder / "sparse.onnx"
+    compiled.save(path)
+
+    assert len(compiled.report.segments) == 1
+    assert not compiled.report.native
+    executable = load_executable(path)
+    for rows in (1, 3, 1):
+        feeds = {"x": np.random.default_rng(rows).standard_normal((rows, 3, 8, 8)).astype(np.float32)}
+        np.testing.assert_allclose(executable.run(feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
+@compiled_kernels
+def test_only_values_that_are_not_zero_are_in_the_engine(workshop: Workshop) -> None:
+    sizes = {
+        zeros: workshop.compile(workshop.write(network(zeros)), engine="sparse").engine_bytes for zeros in (0.0, 0.9)
+    }
+
+    assert sizes[0.9] < sizes[0.0] / 2
+
+
+@compiled_kernels
+def test_a_file_for_this_machine_still_runs_in_plain_onnxruntime(workshop: Workshop, plain: RunPlainly) -> None:
+    source = workshop.write(network(0.9))
+    path = workshop.compile_file(source, engine="sparse")
+    feeds = {"x": np.ones((2, 3, 8, 8), np.float32)}
+
+    np.testing.assert_allclose(plain(path, feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
+@compiled_kernels
+@pytest.mark.parametrize(("gains", "engine"), [(True, "sparse"), (False, "openvino")])
+def test_auto_takes_the_faster_of_sparse_and_dense_and_remembers_it(
+    workshop: Workshop,
+    choosing_engines: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    gains: bool,
+    engine: str,
+) -> None:
+    source, cache, measured = workshop.write(network(0.9)), EngineCache(tmp_path / "cache", 1 << 30), []
+    monkeypatch.setattr("engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
+    monkeypatch.setattr(sparse_choice, "_is_faster", lambda *_: measured.append(1) or gains)
+
+    chosen = [workshop.compile(source, engine="auto", cache=cache).engine for _ in range(2)]
+
+    assert chosen == [engine, engine]
+    assert measured == [1]
+
+
+@compiled_kernels
+def test_auto_leaves_dense_weights_and_a_user_who_says_no_alone(
+    workshop: Workshop, choosing_engines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
+    monkeypatch.setattr(sparse_choice, "_is_faster", lambda *_: pytest.fail("nothing was to be measured"))
+
+    assert workshop.compile(workshop.write(network(0.2)), engine="auto").engine != "sparse"
+    assert workshop.compile(workshop.write(network(0.9)), engine="auto", sparse_weights=False).engine != "sparse"
+
+
+def test_without_kernels_the_engine_says_how_to_get_them(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")
+
+    with pytest.raises(BackendMissingError, match="kernels were not compiled when this package was installed"):
+        workshop.compile(workshop.write(network(0.9)), engine="sparse")
+
+
+@compiled_kernels
+def test_damaged_engine_bytes_are_refused_in_a_sentence() -> None:
+    backend = get_backend("sparse")
+    with pytest.raises(EngineRejectedError, match="the sparse engine"):
+        backend.load(b"\x08\x07garbage", Envelope.__new__(Envelope))
+
+
+def test_the_survey_tells_zeros_blocks_and_what_they_could_gain() -> None:
+    graph = Graph.of(ir.from_proto(network(0.9)))
+    told = {layer.weights: layer for layer in survey(graph)}
+
+    square = told[(64, 64, 1, 1)]
+    assert square.zeros == pytest.approx(0.9, abs=0.03)
+    assert square.stored[4] == pytest.approx(1 - square.zeros)
+    assert square.stored[8] > square.stored[4]
+    assert square.gain > 4
+
+
+def test_the_survey_finds_two_of_four_and_leaves_dense_layers_out() -> None:
+    weights = np.ones((32, 64), np.float32)
+    assert survey(Graph.of(ir.from_proto(product(weights)))) == []
+    weights[:, ::2] = 0
+    (layer,) = survey(Graph.of(ir.from_proto(product(weights))))
+    assert layer.two_of_four
+    assert layer.zeros == 0.5
+
+
+def product(weights: np.ndarray) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, weights.shape[1]])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, weights.shape[0]])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

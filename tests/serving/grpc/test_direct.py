@@ -1,0 +1,147 @@
+"""Inference requests past grpcio's Python layer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from benchmarks.attacks import http2
+from benchmarks.attacks.grpc_attacks import INFER, START, WHOLE
+from serving.grpc import direct
+from serving.service.inference_service import InferenceService
+from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
+from tests.serving.grpc.test_attacks import connected
+
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+
+
+def infer(running: Running, size: int = 1, **options: Any) -> list[float]:
+    x = triton.InferInput("x", [size], "FP32")
+    x.set_data_from_numpy(np.zeros(size, np.float32))
+    answer: list[float] = running.client.infer("fake", [x], **options).as_numpy("y").tolist()
+    return answer
+
+
+def threads_of(fake: FakeExecutable) -> list[str]:
+    """Have a model note the names of the threads that run it."""
+    names, run = [], fake.run_checked
+
+    def noted(*arguments: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return run(*arguments)
+
+    fake.run_checked = noted
+    return names
+
+
+def test_the_installed_grpcio_has_what_the_direct_path_needs() -> None:
+    assert direct.missing_parts(grpc.server(ThreadPoolExecutor(1))) == []
+
+
+@pytest.mark.parametrize("owner", list(direct.PARTS))
+def test_a_grpcio_without_a_part_of_it_serves_on_the_ordinary_path(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, owner: str
+) -> None:
+    monkeypatch.setitem(direct.PARTS, owner, ("gone",))
+
+    assert infer(start_fake()) == [1]
+
+    assert f"RPCs take the ordinary path: this grpcio has no {owner}.gone" in caplog.text
+
+
+def test_requests_that_take_a_moment_run_in_the_serving_thread(start_fake: StartFake, fake: FakeExecutable) -> None:
+    names = threads_of(fake)
+    running = start_fake()
+
+    while not names or names[-1].startswith("infer"):  # as soon as one run was short
+        infer(running)
+
+    assert names[0].startswith("infer")
+    assert "_serve" in names[-1]
+
+
+def test_larger_requests_than_those_that_were_short_get_a_thread(start_fake: StartFake, fake: FakeExecutable) -> None:
+    names = threads_of(fake)
+    running = start_fake()
+    while not names or names[-1].startswith("infer"):
+        infer(running)
+
+    infer(running, size=100_000)
+
+    assert names[-1].startswith("infer")
+
+
+def test_an_unexpected_error_is_the_answer_of_its_call_alone(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start_fake()
+    infer(running)
+
+    def fail(*_arguments: Any) -> None:
+        raise SystemExit("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InferenceService, "answers_at_once", fail)
+        for _ in range(3):
+            with pytest.raises(InferenceServerException) as caught:
+                infer(running)
+            assert caught.value.status() == "StatusCode.INTERNAL"
+
+    assert infer(running) == [1]
+    assert "A call ended without an answer" in caplog.text
+
+
+def test_calls_whose_requests_do_not_come_hold_no_thread(start_fake: StartFake, eventually: Eventually) -> None:
+    running = start_fake()
+    infer(running)
+    before = threading.active_count()
+    headers = [http2.frame(http2.HEADERS, WHOLE, stream, http2.call(INFER)) for stream in range(1, 401, 2)]
+
+    with connected(running, START + b"".join(headers)):
+        assert infer(running) == [1]
+        assert threading.active_count() < before + 20
+        eventually(lambda: running.server.in_flight == 0)
+
+
+@pytest.mark.parametrize("leave", [lambda call: call.cancel(), lambda call: None], ids=["cancel", "deadline"])
+def test_a_request_whose_client_leaves_while_it_waits_never_runs(
+    start_fake: StartFake, fake: FakeExecutable, eventually: Eventually, leave: Callable[[grpc.Future], Any]
+) -> None:
+    running = start_fake()
+    fake.gate.clear()
+    with grpc.insecure_channel(running.address) as channel, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(infer, running)
+        assert fake.started.acquire(timeout=120)
+        request = triton._utils._get_inference_request(  # the bytes that tritonclient sends
+            model_name="fake", inputs=[vector()], model_version="", request_id="", outputs=None, sequence_id=0,
+            sequence_start=False, sequence_end=False, priority=0, timeout=None, parameters=None,
+        )  # fmt: skip
+        waiting = channel.unary_unary(METHOD).future(request.SerializeToString(), timeout=0.5)
+        eventually(lambda: running.server.in_flight == 2 or waiting.done())
+        leave(waiting)
+        assert waiting.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+        eventually(lambda: running.server.in_flight == 1)
+        fake.gate.set()
+        assert first.result(120) == [1]
+
+    eventually(lambda: running.server.in_flight == 0)
+    assert fake.runs == 1
+
+
+def vector() -> triton.InferInput:
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    return x
+
+
+@pytest.mark.parametrize("compression", ["gzip", "deflate"])
+def test_compressed_requests_are_answered(start_fake: StartFake, compression: str) -> None:
+    assert infer(start_fake(), size=1000, compression_algorithm=compression) == [1] * 1000

@@ -1,0 +1,309 @@
+"""The status page: what it shows in a real browser."""
+
+from __future__ import annotations
+
+import html.parser
+import itertools
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from serving.pages.status_page import render_status_page
+from serving.rest import app
+from tests.serving.conftest import Running, StartFake
+from tests.serving.pages.conftest import DumpDom
+
+pytestmark = pytest.mark.browser
+
+TOKEN = "all-models-0123456789"
+
+
+class Page(html.parser.HTMLParser):
+    """A page as a browser left it: its text without scripts and styles, its links, and facts about its root."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.root: dict[str, str | None] = {}
+        self.hidden: dict[str, bool] = {}
+        self.labels: list[str] = []
+        self.rows: list[dict[str, str]] = []
+        self._inside = ""
+        self._label = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        facts = dict(attrs)
+        self._inside = tag
+        self.tags.append(tag)
+        if tag == "html":
+            self.root = facts
+        self.labels += [str(facts[name]) for name in ("title", "aria-label") if facts.get(name)]
+        if facts.get("class") == "model":
+            self.rows.append({})
+        if tag in ("tr", "td"):
+            self._label = facts.get("data-label") or ""
+        if facts.get("href"):
+            self.links.append(str(facts["href"]))
+        if facts.get("id"):
+            self.hidden[str(facts["id"])] = "hidden" in facts
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.text += data + " "
+            if self._label:
+                self.rows[-1][self._label] = self.rows[-1].get(self._label, "") + data
+
+    def tile(self, label: str) -> str:
+        """The total that stands above a label."""
+        return re.search(rf"(?<!\S){re.escape(label)}\s+(\S+(?: [µm]?s)?)", self.text)[1]
+
+
+@pytest.fixture
+def browse(dump_dom: DumpDom) -> Callable[..., Page]:
+    """Open an address in Chromium, let seconds pass there, and read the page back."""
+
+    def browse(url: str, seconds: int = 5, *, width: int = 1440) -> Page:
+        page = Page(dump_dom(url, seconds=seconds, width=width))
+        assert page.root.get("data-errors") is None, page.root
+        return page
+
+    return browse
+
+
+def infer(running: Running, model: str = "fake") -> None:
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.zeros(1, np.float32))
+    running.client.infer(model, [x])
+
+
+NOW_S = 1000.0
+SLOT = 500
+"""The slot of ``NOW_S``."""
+
+
+def model_facts(**changes: Any) -> dict[str, Any]:
+    counts = {"success": 0, "waiting": 0}
+    lists = ("failures", "rejections", "fallbacks", "latencies", "batches", "answered_by_slot", "failed_by_slot",
+             "recent_latencies")  # fmt: skip
+    runs = {"engine": "openvino", "segments": 2, "engine_nodes": 9, "native_nodes": 3, "precision": "fp16",
+            "rejected": [], "stand_in": False}  # fmt: skip
+    facts = {"name": "m", "version": "1", "state": "READY", "reason": "", "required": True, "runs": runs}
+    last = {"last_s": 0, "last_failure": None}
+    return {**facts, **last, **changes, "counts": {**counts, **{key: [] for key in lists}, **changes.get("counts", {})}}
+
+
+@pytest.fixture
+def tell(monkeypatch: pytest.MonkeyPatch, start_fake: StartFake) -> Callable[..., str]:
+    """Let a server tell its page these facts, one after the other, and return the page's address."""
+
+    def tell_facts(*facts: dict[str, Any]) -> str:
+        polls = itertools.chain(facts, itertools.repeat(facts[-1]))
+        given = {"version": "1.2.3", "not_ready": [], "time_s": NOW_S, "uptime_s": 7200.0, "memory_bytes": 300 << 20,
+                 "processes": 2, "unknown_requests": 0, "libraries": {"onnxruntime": "9.9"}}  # fmt: skip
+        monkeypatch.setattr(app, "server_facts", lambda service, grant: {**given, **next(polls)})
+        return f"{start_fake().http}/"
+
+    return tell_facts
+
+
+@pytest.fixture
+def act(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let a script stand in for the user, once the page has shown what the server told first."""
+
+    def act(script: str) -> None:
+        # The page's own policy would refuse the script.
+        text = render_status_page().replace('http-equiv="Content-Security-Policy"', "")
+        text += f"<script>setTimeout(() => {{ {script} }}, 1000)</script>"
+        monkeypatch.setattr(app, "render_status_page", lambda: text)
+
+    return act
+
+
+def test_the_page_shows_the_models_of_a_real_server(start_fake: StartFake, browse: Callable[..., Page]) -> None:
+    running = start_fake()
+    for _ in range(7):
+        infer(running)
+
+    page = browse(f"{running.http}/")
+
+    (row,) = page.rows
+    assert (row["answered"], row["failed"], row["waiting"]) == ("7", "0", "0")
+    assert row["p50"].endswith("s")
+    assert float(row["requests/s"]) > 0
+    assert "as of" in page.text
+    assert "native, fp32" in page.text
+    assert page.hidden["ask"]
+
+
+def test_rates_and_percentiles_are_there_at_once(tell: Callable[..., str], browse: Callable[..., Page]) -> None:
+    busy = model_facts(
+        counts={
+            "success": 1100,
+            "waiting": 3,
+            "latencies": [[1000, 50], [2000, 45], [4000, 5], [1e6, 1000]],
+            "recent_latencies": [[1000, 50], [2000, 45], [4000, 5]],
+            "answered_by_slot": [[SLOT - 40, 900], [SLOT - 14, 280], [SLOT - 1, 280]],
+        }
+    )
+
+    page = browse(tell({"models": [busy]}), seconds=1)
+
+    (row,) = page.rows
+    assert int(page.root["data-polls"] or 0) == 1
+    assert row["requests/s"] == "20"
+    assert (row["p50"], row["p95"], row["p99"]) == ("1.00 ms", "2.00 ms", "3.93 ms")
+    assert page.tile("requests/s") == "20"
+    assert (page.tile("answered"), page.tile("waiting")) == ("1,100", "3")
+    assert "80 s ago: 450 requests/s" in page.text
+    assert "at most 450" in " ".join(page.labels)
+
+
+def test_what_idle_values_are_is_told(tell: Callable[..., str], browse: Callable[..., Page]) -> None:
+    idle = model_facts(counts={"success": 9, "latencies": [[1000, 9]]}, last_s=NOW_S - 200)
+
+    page = browse(tell({"models": [idle, model_facts(name="n")]}), seconds=1)
+
+    assert (page.rows[0]["requests/s"], page.rows[0]["p50"]) == ("0", "959 µs")
+    assert page.rows[1]["p50"] == "\N{EN DASH}"
+    assert "idle for 3 minutes" in page.text
+    assert "no request yet" in page.text
+    assert "since the start: no request in the last 30 seconds" in page.labels
+
+
+def test_totals_uptime_memory_and_versions_are_shown(tell: Callable[..., str], browse: Callable[..., Page]) -> None:
+    broken = model_facts(name="n", state="UNAVAILABLE", reason="<img src=x onerror='throw 1'>", runs=None)
+    facts = {"models": [model_facts(), broken], "not_ready": ["model 'n' is unavailable"], "unknown_requests": 8}
+
+    page = browse(tell(facts))
+
+    assert re.search(r"models ready\s+1 of 2", page.text)
+    assert re.search(r"up for\s+2 hours", page.text)
+    assert re.search(r"memory\s+300 MiB", page.text)
+    assert page.tile("for unknown models") == "8"
+    assert "onnxruntime 9.9" in page.text
+    assert "<img src=x onerror='throw 1'>" in page.text
+    assert "img" not in page.tags
+    assert "not ready" in page.text
+    assert "model 'n' is unavailable" in page.text
+
+
+def test_details_show_batches_reasons_and_a_chart_with_axes(
+    tell: Callable[..., str], browse: Callable[..., Page], act: Callable[[str], None]
+) -> None:
+    shown = model_facts(
+        counts={
+            "batches": [[rows, rows * 10] for rows in range(1, 17)],
+            "failures": [["OTHER", 6], ["REJECTED", 4]],
+            "rejections": [["queue_full", 4]],
+            "fallbacks": [["building", 2]],
+            "answered_by_slot": [[SLOT - 3, 10]],
+        },
+        last_failure={"reason": "OTHER", "detail": "input 'x' has another shape", "time_s": NOW_S - 1},
+    )
+    act("document.querySelector('.name').click()")
+
+    page = browse(tell({"models": [shown]}))
+
+    text = re.sub(r"\s+", " ", page.text)
+    assert page.rows[0]["failed"] == "10"
+    assert "6 the request was at fault" in text
+    assert "4 the model's queue was full" in text
+    assert "2 building" in text
+    assert "input 'x' has another shape" in text
+    assert "120 12 580 > 12" in text
+    assert "9 in 2 openvino segments, 3 native, fp16" in text
+    assert "2 minutes ago 1 minute ago now" in text
+    assert "models/m/versions/1/explain" in page.links
+
+
+def test_the_filter_shows_the_models_that_match(
+    tell: Callable[..., str], browse: Callable[..., Page], act: Callable[[str], None]
+) -> None:
+    models = [model_facts(name=f"m{i}", state="READY" if i % 2 else "LOADING") for i in range(12)]
+    act("document.getElementById('filter').value = 'M1 ready'; page.filter.dispatchEvent(new InputEvent('input'))")
+
+    page = browse(tell({"models": models}))
+
+    assert len(page.rows) == 2
+    assert "2 of 12 models" in page.text
+
+
+def test_twenty_models_fit_on_one_screen(
+    tell: Callable[..., str], browse: Callable[..., Page], act: Callable[[str], None]
+) -> None:
+    busy = {"answered_by_slot": [[SLOT - 3, 10]], "recent_latencies": [[1000, 50]], "success": 1234567}
+    models = [model_facts(name=f"a_model_with_a_name_{i}", counts=busy, required=False) for i in range(20)]
+    act(
+        "const rows = [...document.querySelectorAll('tr.model')];"
+        "root.dataset.fits = rows.at(-1).getBoundingClientRect().bottom <= innerHeight;"
+    )
+
+    page = browse(tell({"models": models}))
+
+    assert len(page.rows) == 20
+    assert page.root["data-fits"] == "true"
+
+
+@pytest.mark.parametrize("width", [1200, 800, 500])
+def test_nothing_is_cut_at_any_width(
+    tell: Callable[..., str], browse: Callable[..., Page], act: Callable[[str], None], width: int
+) -> None:
+    busy = {"answered_by_slot": [[SLOT - 3, 10]], "recent_latencies": [[1000, 50]], "success": 1234567}
+    models = [model_facts(name=f"a_model_with_a_name_{i}", counts=busy, required=False) for i in range(3)]
+    act(
+        "document.querySelector('.name').click();"
+        "root.dataset.cut = document.documentElement.scrollWidth - document.documentElement.clientWidth;"
+    )
+
+    page = browse(tell({"models": models}), width=width)
+
+    assert page.root["data-cut"] == "0"
+
+
+def test_the_page_asks_for_a_token_where_one_is_needed(
+    start_fake: StartFake, browse: Callable[..., Page], tmp_path: pathlib.Path, act: Callable[[str], None]
+) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.touch(0o600)
+    file.write_text(f"tokens: [{{name: all, token: {TOKEN}}}]")
+    running = start_fake(server=f"auth: {{tokens_file: {file}}}")
+
+    asking = browse(f"{running.http}/")
+    typing = """
+        document.getElementById("token").value = "TOKEN";
+        document.getElementById("ask").requestSubmit();"""
+    act(typing.replace("TOKEN", "another-token-0123456789"))
+    refused = browse(f"{running.http}/")
+    act(typing.replace("TOKEN", TOKEN))
+    allowed = browse(f"{running.http}/")
+
+    assert "a token is needed" in asking.text
+    assert "This server asks for a token" in asking.text
+    assert "server.auth.tokens_file" in asking.text
+    assert (asking.hidden["ask"], asking.hidden["refused"], asking.hidden["shown"]) == (False, True, True)
+    assert "The server doesn't know this token." in refused.text
+    assert allowed.hidden["ask"]
+    assert "version 1" in allowed.text
+
+
+def test_a_page_whose_server_fails_says_so(
+    tell: Callable[..., str], browse: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = tell({"models": [model_facts()]}, {})
+
+    page = browse(url)
+
+    assert page.root["class"] == "lost"
+    assert "not up to date" in page.text
+    assert "version 1" in page.text
