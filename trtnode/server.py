@@ -90,6 +90,7 @@ def serve(
         name=name,
         engine=engine,
         precision=precision,
+        no_optimize=None,
         calibration=calibration,
         host=host,
         port=port,

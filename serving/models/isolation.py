@@ -135,7 +135,7 @@ class IsolatedLoading:
             if folder is not None and (chained or _has_sidecars(place)):
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
             if key is not None:
-                self._keep(key, outcome, executable, whole=not _has_sidecars(place))
+                self._keep(key, outcome, executable, whole=not (_has_sidecars(place) or _reads_other_data(config)))
         return executable
 
     def _open_kept(
@@ -295,6 +295,12 @@ def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:
     """Return the place of a model chained with its pipeline."""
     assert folder is not None
     return folder / "chained" / job.config.path.name
+
+
+def _reads_other_data(config: ModelConfig) -> bool:
+    """Return whether samples or functions beside the model decide what becomes of it: the key doesn't know them."""
+    metric = config.budget.metric if config.budget is not None else None
+    return config.calibration is not None or metric is not None
 
 
 def _has_sidecars(folder: pathlib.Path | None) -> bool:
