@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import queue
 import threading
 import types
 import urllib.request
@@ -18,6 +19,7 @@ import tritonclient.grpc as triton
 from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.executables import variant_timing
+from serving.grpc import direct
 from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter
 
 pytestmark = pytest.mark.usefixtures("one_builder")
@@ -48,9 +50,18 @@ def entry(adders: Adders) -> Callable[..., str]:
 
 def named(client: triton.InferenceServerClient) -> str:
     """The variant that a response names."""
+    return variant_of(client.infer("m", [zero()]))
+
+
+def variant_of(result: triton.InferResult) -> str:
+    parameters = result.get_response().parameters
+    return str(parameters["trtnode_variant"].string_param)
+
+
+def zero() -> triton.InferInput:
     x = triton.InferInput("x", [1, 1], "FP32")
     x.set_data_from_numpy(np.zeros((1, 1), np.float32))
-    return client.infer("m", [x]).get_response().parameters["trtnode_variant"].string_param
+    return x
 
 
 def variants(running: Running) -> list[dict[str, Any]]:
@@ -115,6 +126,30 @@ def test_every_port_names_the_variant_and_tells_its_figures(start: Starter, entr
     assert 'trtnode_variant_requests_total{model="m",variant="big",version="1"} 1.0' in metrics
 
 
+@pytest.mark.parametrize("batching", ["null", "{max_batch_size: 4}"])
+def test_answers_of_a_stream_name_the_variant(start: Starter, entry: Callable[..., str], batching: str) -> None:
+    running = start(entry(TWO, GENEROUS, f"batching: {batching}"))
+    answers: queue.Queue[tuple[triton.InferResult, Exception | None]] = queue.Queue()
+
+    running.client.start_stream(lambda result, error: answers.put((result, error)))
+    for _ in range(2):
+        running.client.async_stream_infer("m", [zero()])
+    results = [answers.get(timeout=120) for _ in range(2)]
+    running.client.stop_stream()
+
+    assert [error for _, error in results] == [None, None]
+    assert [variant_of(result) for result, _ in results] == ["big", "big"]
+
+
+def test_the_ordinary_path_of_grpc_names_the_variant(
+    start: Starter, entry: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(direct.PARTS, "state", ("gone",))
+
+    assert named(start(entry()).client) == "big"
+    assert "RPCs take the ordinary path" in caplog.text
+
+
 def test_the_page_of_a_model_explains_the_variant_that_was_chosen(start: Starter, entry: Callable[..., str]) -> None:
     running = start(entry(TWO.replace("0.8", "0.95"), GENEROUS))
 
@@ -123,10 +158,8 @@ def test_the_page_of_a_model_explains_the_variant_that_was_chosen(start: Starter
 
 def test_a_model_without_variants_names_none(start: Starter, entry: Callable[..., str]) -> None:
     running = start(entry("path: big.onnx"))
-    x = triton.InferInput("x", [1, 1], "FP32")
-    x.set_data_from_numpy(np.zeros((1, 1), np.float32))
 
-    assert "trtnode_variant" not in running.client.infer("m", [x]).get_response().parameters
+    assert "trtnode_variant" not in running.client.infer("m", [zero()]).get_response().parameters
     assert "variants" not in running.client.get_model_config("m").config.parameters
 
 
