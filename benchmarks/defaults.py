@@ -112,7 +112,7 @@ def _measure(case: Case, rounds: int, threads: int | None) -> DefaultRow | None:
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name, contextlib.ExitStack() as running:
         folder = pathlib.Path(name)
         source, compiled = case.unpacked(folder), folder / "compiled.onnx"
-        feeds = case.request() or _generated(source)
+        feeds = case.request() or generated_inputs(source)
         recipe = Recipe(setting=NATIVE, engine=NATIVE, open=open_onnxruntime, model=source, threads=threads)
         native = running.enter_context(CandidateProcess(recipe))
         if np.median(native.take_turn(feeds, 5, 0.0)[1:]) < LEAST_MS:
@@ -145,7 +145,12 @@ def _measure(case: Case, rounds: int, threads: int | None) -> DefaultRow | None:
     )
 
 
-def _generated(source: pathlib.Path) -> Feeds:
+def generated_inputs(source: pathlib.Path) -> Feeds:
+    """Return inputs on which a model runs.
+
+    Raises:
+        EngineError: There are none.
+    """
     session = NativeSession(source, name=str(source))
     samples = find_samples(session, signature_of(Graph.of(load_model(source))).inputs, None)
     if not samples:

@@ -49,7 +49,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "quantization", "runtime"},
     },
     "engines/diagnostics": {"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime"},
-    "engines/compile": {"artifact", "backends", "build", "inputs", "onnxruntime", "runtime", "sparse", "tuning"},
+    "engines/compile": {
+        *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime", "sparse", "tuning"},
+    },
     "serving/executables": {"schema"},
     "serving/threads": set(),
     "serving/schema": set(),

@@ -79,6 +79,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         rounds=arguments.rounds,
         layers=arguments.layers,
         tune=arguments.tune,
+        approximate=arguments.approximate,
         nan=arguments.nan,
         without_rewrites=left_out(arguments.no_optimize),
     )

@@ -21,6 +21,7 @@ class Plan:
         rounds: Turns of each setting.
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
+        approximate: True to compile with ``--approximate``.
         nan: As ``--nan``; None leaves it to the default.
         without_rewrites: Equal rewrites to leave out.
     """
@@ -33,13 +34,15 @@ class Plan:
     rounds: int
     layers: bool = False
     tune: bool = False
+    approximate: bool = False
     nan: NanAnswer | None = None
     without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:
         """The command whose options models are compiled with, beside their precision."""
-        command = "trtnode compile --tune" if self.tune else "trtnode compile, without --tune"
+        command = f"trtnode compile{' --approximate' if self.approximate else ''}"
+        command = f"{command} --tune" if self.tune else f"{command}, without --tune"
         return f"{command}, --nan {self.nan}" if self.nan else command
 
     @property

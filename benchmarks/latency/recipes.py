@@ -61,6 +61,7 @@ def compile_recipes(
                 engine=plan.engine,
                 samples=samples,
                 tune=plan.tune,
+                approximate=plan.approximate,
                 without_rewrites=plan.without_rewrites,
                 threads=plan.threads,
                 build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),

@@ -193,18 +193,21 @@ def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], gi
     """
     try:
         executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
-        ran = bool(find_samples(_AsRunner(executable), inputs, given))
+        ran = bool(find_samples(AsRunner(executable), inputs, given))
     except EngineError as error:
         return str(error)
     return "; ".join(executable.description["rejected"]) or (None if ran else "its engines run on no generated input")
 
 
-class _AsRunner:
+class AsRunner:
+    """An executable whose results come in order."""
+
     def __init__(self, executable: Executable) -> None:
         self.outputs = tuple(s.name for s in executable.outputs)
         self._executable = executable
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """Run it."""
         return list(self._executable.run(feeds, outputs).values())
 
 

@@ -50,6 +50,8 @@ class CompileOptions:
     """True measures longer, and with more choices of engines."""
     all_engines: bool = False
     """True keeps engines that make the model slower, too."""
+    approximate: bool = False
+    """True approximates activations where that is measured to pay, inside the accuracy budget of the precision."""
     threads: int | None = None
     """Threads of each engine and session while they are measured; None leaves it to the libraries."""
     shares_cores: bool = False

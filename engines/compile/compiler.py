@@ -15,6 +15,7 @@ from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext, open_context
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
+from engines.compile.approximation import compile_approximated
 from engines.compile.compilation import Compilation
 from engines.compile.embedding import without_engines
 from engines.compile.partitioning import partition_model
@@ -60,6 +61,9 @@ def compile_model(
         InputShapesError: Shapes to build for don't fit the model.
         OutputFileError: The folder for temporary files is full.
     """
+    if options.approximate:
+        exactly = functools.partial(compile_model, cache=cache, worker=worker)
+        return compile_approximated(source, options, worker, exactly)
     run = functools.partial(_compile_with, source, options, cache, worker)
     return with_next_engine(options.engine, run, options.build)
 

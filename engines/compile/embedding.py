@@ -24,6 +24,7 @@ from engines.compile.last_resort import native_reference_nodes, reference_nodes,
 from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
+from engines.tuning.memory_plan import plan_memory
 from engines.tuning.native_form import NativeForm, native_form
 from engines.tuning.precision_search import effective_precision
 from partitioner import Partition, PartitionOptions, Report, embed_engines
@@ -48,11 +49,15 @@ def embed(
     nodes = reference_nodes(context, built.partition.graph) if context.options.reference else {}
     partition = with_reference_labels(built.partition, nodes)
     report = partition.report(model=source.origin.name, engine=context.engine)
-    inside = context.rewrites_inside(built.partition)
-    report = dataclasses.replace(
-        report, precision=precision, unchecked=context.unchecked, rewrites=(*report.rewrites, *inside)
-    )
     engines = built.engines.values()
+    engine_bytes = sum(engine.path.stat().st_size for engine in engines)
+    report = dataclasses.replace(
+        report,
+        precision=precision,
+        unchecked=context.unchecked,
+        rewrites=(*report.rewrites, *context.rewrites_inside(built.partition)),
+        memory=plan_memory(partition, engine_bytes=engine_bytes),
+    )
     model = built.embed()
     if context.unchecked and context.options.shapes:
         profiles = json.dumps([profile_as_json(profile) for profile in context.options.shapes])
@@ -64,7 +69,7 @@ def embed(
         precision_effective=effective_precision(engines),
         engines_built=built_now,
         engines_cached=sum(engine.cached for engine in engines),
-        engine_bytes=sum(engine.path.stat().st_size for engine in engines),
+        engine_bytes=engine_bytes,
         engines_stripped=sum(Envelope.from_json(e.envelope, e.key).is_stripped for e in engines),
         native_fallback=source.runs_natively or bool(nodes),
         reference_nodes=tuple(node.op_type for node in native_reference_nodes(partition, nodes)),
@@ -94,7 +99,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
     model = embed_engines(graph, (), {}) if nodes else _as_it_is(form.path, context.options.partition)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
-    report = dataclasses.replace(report, rewrites=form.rewrites)
+    report = dataclasses.replace(report, rewrites=form.rewrites, memory=plan_memory(partition, engine_bytes=0))
     return CompiledModel(
         model=_stamped(model, source, report, nodes),
         report=report,
@@ -128,9 +133,18 @@ def _freeze(model: onnx.ModelProto) -> None:
 
 def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[str, Any] | None) -> CompiledModel:
     """Put the measurements of tuning into the report of a compiled model; figures of None leave it as it is."""
-    if figures is None:
-        return compiled
-    report = dataclasses.replace(compiled.report, tuning=figures)
+    return compiled if figures is None else _with(compiled, source, tuning=figures)
+
+
+def with_approximations(compiled: CompiledModel, source: pathlib.Path, figures: Mapping[str, Any]) -> CompiledModel:
+    """Put the places that have approximations into the report of a compiled model; ``source`` is the user's file."""
+    compiled = _with(compiled, SourceModel(path=source, origin=source), approximations=figures)
+    rewritten = compiled.rewritten or (compiled.engine == NATIVE and compiled.approximated)
+    return dataclasses.replace(compiled, rewritten=rewritten)
+
+
+def _with(compiled: CompiledModel, source: SourceModel, **figures: Any) -> CompiledModel:
+    report = dataclasses.replace(compiled.report, **figures)
     return dataclasses.replace(compiled, report=report, model=_stamped(compiled.model, source, report))
 
 

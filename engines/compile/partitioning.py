@@ -29,6 +29,7 @@ from engines.compile.outcomes import recall_outcome
 from engines.inputs.shape_profiles import with_best_shapes
 from engines.inputs.source import cleaned
 from engines.onnxruntime.limits import native_limits
+from engines.tuning.memory_plan import plan_memory
 from engines.tuning.tuner import Tuner
 from partitioner import (
     Graph,
@@ -118,6 +119,7 @@ def _partition_for(
         what_if_frozen=what_if_frozen,
         compiled_before=compiled_before,
         tuning=tuning,
+        memory=plan_memory(partition),
     )
 
 

@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -23,11 +23,13 @@ from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
 from engines.compile.compiler import compile_model
 from engines.compile.known_engines import KnownEngines
+from engines.compile.partitioning import partition_model
 from engines.compile.prepared import PreparedModel
 from engines.errors import EngineError, OutputFileError, ProcessStartError
 from engines.inputs.source import cleaned
 from engines.runtime.executor import Executable, open_executable
 from engines.runtime.reference_nodes import OpenReference, evaluate_here
+from engines.tuning.memory_plan import keeps_memory_pattern
 from engines.tuning.precision_stage import check_engine
 from partitioner import PartitionError, is_compiled, load_model
 from partitioner.compiled.stripping import strip_engines
@@ -69,12 +71,14 @@ def load_executable(
         PartitionError: The file is no model.
         ModelLoadError: ONNX Runtime refuses the model.
     """
+    model = _checked(path)
     return open_executable(
-        _checked(path),
+        model,
         path,
         folder=path.parent,
         threads=threads,
         shares_cores=shares_cores,
+        memory_pattern=keeps_memory_pattern(_embedded_memory(model)),
         use_engines=not native,
         trust=trust or Trust(),
         known=KnownEngines(path, cache),
@@ -131,7 +135,7 @@ def prepare_file(
     executable, compiled = _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)
     executable.close()
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
-    facts = {key: executable.description[key] for key in ("engines_built", "report")}
+    facts = {key: executable.description[key] for key in ("engines_built", "report", "memory")}
     if file is not None:
         facts["rejected"] = executable.description["rejected"]
     return PreparedModel(
@@ -139,6 +143,7 @@ def prepare_file(
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         freeze=options.partition.freeze_initializers,
         rewritten=file is not None and compiled is not None and compiled.rewritten,
+        memory_pattern=keeps_memory_pattern(facts["memory"]),
         facts={**facts, "asked": executable.description["precision"]["asked"]},
     )
 
@@ -183,12 +188,24 @@ def _prepare(
         return _open_compiled(model, path, options, cache, open_model)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
-    compiled = _compile(path, options, cache) if engine != NATIVE and not idle else _native(path, model, options)
+    compiles = not idle and (engine != NATIVE or options.approximate)
+    compiled = _compile(path, options, cache) if compiles else _native(path, model, options)
     used = compiled if compiled is not None and _differs(compiled) else None
+    memory = _native_memory(path, options) if compiled is None else compiled.report.memory
+    open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))
     executable = _open_rewritten(used, path, open_model) if used and used.rewritten else None
     executable = executable or open_model(view_model(used.model, path) if used else model)
     executable.description["precision"]["asked"] = options.precision.asked
-    return _described(executable, model, compiled), used
+    return _described(executable, model, compiled, memory), used
+
+
+def _native_memory(path: pathlib.Path, options: CompileOptions) -> Mapping[str, Any] | None:
+    """Plan the memory of a model that nothing compiles; None where its graph can't be read as for a compilation."""
+    try:
+        return partition_model(path, dataclasses.replace(options, engine=NATIVE))[1].memory
+    except (EngineError, PartitionError) as error:
+        logger.info("%s: its memory isn't planned: %s", path, error)
+        return None
 
 
 def _differs(compiled: CompiledModel) -> bool:
@@ -235,6 +252,8 @@ def _open_compiled(
     model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, open_model: OpenModel
 ) -> tuple[Executable, CompiledModel | None]:
     """Open a compiled model, with new engines where its own may not run here."""
+    memory = _embedded_memory(model)
+    open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))
     executable = open_model(model, trust=cache.trust if cache else Trust(), known=KnownEngines(path, cache))
     rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
     idle = only_builds_reason(resolve_engine(options.engine, options.build), options.build)
@@ -243,17 +262,24 @@ def _open_compiled(
         executable.close()
         executable = open_model(view_model(compiled.model, path))
         executable.description["rejected"] = rejected
-    return _described(executable, model, compiled), compiled
+    return _described(executable, model, compiled, memory if compiled is None else compiled.report.memory), compiled
 
 
-def _described(executable: Executable, model: ir.Model, compiled: CompiledModel | None) -> Executable:
-    """Add the engines built now, if any, and the report to an executable's description."""
+def _described(
+    executable: Executable, model: ir.Model, compiled: CompiledModel | None, memory: Mapping[str, Any] | None
+) -> Executable:
+    """Add the engines built now, if any, the report and the memory plan to an executable's description."""
     built = 0 if compiled is None else compiled.engines_built
     report = _embedded_report(model) if compiled is None else compiled.report.as_json()
     if report is not None and executable.description["segments"] and not executable.description["unchecked"]:
         report.pop("checked", None)
-    executable.description |= {"engines_built": built, "report": report}
+    executable.description |= {"engines_built": built, "report": report, "memory": memory}
     return executable
+
+
+def _embedded_memory(model: ir.Model) -> Mapping[str, Any] | None:
+    memory = (_embedded_report(model) or {}).get("memory")
+    return memory if isinstance(memory, dict) else None
 
 
 def _compile(path: pathlib.Path, options: CompileOptions, cache: EngineCache | None) -> CompiledModel | None:

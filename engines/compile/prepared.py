@@ -30,6 +30,7 @@ class PreparedModel:
         use_engines: False if all nodes run natively.
         freeze: True if initializers that are inputs are constants.
         rewritten: True if all nodes run natively, and the compiled file holds some in other forms.
+        memory_pattern: As of ``NativeSession``.
         facts: Of the executable's description: what the files don't say.
     """
 
@@ -37,6 +38,7 @@ class PreparedModel:
     use_engines: bool
     freeze: bool
     rewritten: bool
+    memory_pattern: bool
     facts: dict[str, Any]
 
 
@@ -65,6 +67,7 @@ def open_prepared(
         folder=file.parent,
         threads=threads,
         shares_cores=shares_cores,
+        memory_pattern=prepared.memory_pattern,
         use_engines=prepared.use_engines,
         trust=None if prepared.compiled else (cache.trust if cache else Trust()),
         known=KnownEngines(path, cache),

@@ -19,6 +19,7 @@ from engines.onnxruntime.limits import native_version
 from engines.sparse.survey import has_sparse_layers
 from engines.tuning import timing
 from engines.tuning.candidates import is_faster
+from engines.tuning.memory_plan import keeps_memory_pattern
 from partitioner import TensorSpec, load_model
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ def _is_faster(context: CompileContext, dense: CompiledModel, sparse: CompiledMo
         given=context.options.samples,
         threads=context.options.threads,
         shares_cores=context.options.shares_cores,
+        memory_pattern=keeps_memory_pattern(dense.report.memory),
     )
     turns = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
     return turns is not None and is_faster(turns["sparse"], turns["dense"])

@@ -44,6 +44,7 @@ class NativeSession:
         optimize: bool = True,
         unfused: bool = False,
         exact: bool = True,
+        memory_pattern: bool = True,
         profile_to: pathlib.Path | None = None,
         operators: pathlib.Path | None = None,
         name: str = "model",
@@ -57,6 +58,7 @@ class NativeSession:
             optimize: Let ONNX Runtime rewrite the graph. Convolutions are several times slower without.
             unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
+            memory_pattern: Learn from a run which memory the next one takes. It costs memory, and saves 0.1 us a node.
             profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
             operators: A library of custom operators that the model may use.
             name: For messages.
@@ -71,10 +73,8 @@ class NativeSession:
         problems: list[Exception] = []
         for setting in exact_settings(unfused=unfused) if exact else ({},):
             try:
-                settings = {**options, **setting}
-                session = _open(
-                    source, settings, threads, optimize=optimize, profile_to=profile_to, operators=operators
-                )
+                given = _options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
+                session = _open(source, given, profile_to, operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
                 problems.append(error)
@@ -154,18 +154,10 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(folder / "basic.onnx")
 
 
-def _open(
-    source: str | bytes,
-    settings: Mapping[str, str],
-    threads: int | None,
-    *,
-    optimize: bool,
-    profile_to: pathlib.Path | None,
-    operators: pathlib.Path | None,
-) -> Any:
-    """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
-    onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
+def _options(settings: Mapping[str, str], threads: int | None, *, optimize: bool, memory_pattern: bool) -> Any:
+    """Return an ``onnxruntime.SessionOptions``."""
     options = onnxruntime.SessionOptions()
+    options.enable_mem_pattern = memory_pattern
     options.log_severity_level = 4
     if threads is not None:
         options.intra_op_num_threads = threads
@@ -173,6 +165,12 @@ def _open(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
+    return options
+
+
+def _open(source: str | bytes, options: Any, profile_to: pathlib.Path | None, operators: pathlib.Path | None) -> Any:
+    """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
+    onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
     if profile_to is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
     if operators is not None:

@@ -201,6 +201,7 @@ def open_executable(
     folder: pathlib.Path,
     threads: int | None = None,
     shares_cores: bool = False,
+    memory_pattern: bool = True,
     use_engines: bool = True,
     only: Collection[str] | None = None,
     trust: Trust | None = None,
@@ -215,6 +216,7 @@ def open_executable(
         folder: Where sidecars are.
         threads: Threads of each engine and session; None leaves it to the libraries.
         shares_cores: True if other models compute on the same cores.
+        memory_pattern: As of ``NativeSession``.
         use_engines: False leaves all engines alone.
         only: Names of the TrtNodes whose engines are loaded; None loads all.
         trust: The engines that may run; None where this program has just built them, or found them in its cache.
@@ -240,12 +242,19 @@ def open_executable(
     plan = None
     if engines:
         try:
-            plan = load_plan(graph, signature, engines, threads=threads, resort=resort)
+            plan = load_plan(graph, signature, engines, threads=threads, memory_pattern=memory_pattern, resort=resort)
         except EngineError as error:
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
     shares_cores = shares_cores or plan is not None
-    open_whole = whole_opener(graph, native, threads=threads, shares_cores=shares_cores, reference=reference)
+    open_whole = whole_opener(
+        graph,
+        native,
+        threads=threads,
+        shares_cores=shares_cores,
+        memory_pattern=memory_pattern,
+        reference=reference,
+    )
     described = _describe(graph, envelopes if plan else {}, rejected)
     executable = Executable(signature, plan, open_whole, described, keep)
     executable.nan_natively = answers_nan_natively(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -27,6 +28,7 @@ def load_plan(
     engines: Mapping[str, Engine],
     *,
     threads: int | None = None,
+    memory_pattern: bool = True,
     resort: LastResort | None = None,
 ) -> LoadedPlan:
     """Plan the stages of a model and load them.
@@ -36,6 +38,7 @@ def load_plan(
         signature: Of the model.
         engines: By name of the TrtNode.
         threads: Threads of each session; None leaves it to the library.
+        memory_pattern: As of ``NativeSession``.
         resort: The nodes that run in onnx.reference; None runs none there.
 
     Raises:
@@ -48,11 +51,12 @@ def load_plan(
     native = {name: model for name, model in models.items() if name not in referred}
     for model in native.values():
         move_weights_inside(model)
+    open_stage = functools.partial(open_native, threads=threads, memory_pattern=memory_pattern)
     held = _arrays(held_defaults(graph.model.graph))
     plan = LoadedPlan(
         stages=tuple(stages),
         engines=engines,
-        sessions={name: open_native(model, threads=threads, name=name) for name, model in native.items()},
+        sessions={name: open_stage(model, name=name) for name, model in native.items()},
         evaluators={name: resort.open(models[name]) for name in referred} if resort else {},
         inputs=tuple(spec for spec in signature.inputs if spec.name not in held),
         outputs=signature.outputs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -76,6 +77,7 @@ def whole_opener(
     *,
     threads: int | None,
     shares_cores: bool,
+    memory_pattern: bool,
     reference: OpenReference | None,
 ) -> Callable[[], Runner]:
     """Return a function that opens the whole model natively, as long as its file is the one that was loaded.
@@ -85,6 +87,7 @@ def whole_opener(
         native: A file that gives the same answers.
         threads: Threads of each session; None leaves it to the library.
         shares_cores: True if something else computes on the same cores.
+        memory_pattern: As of ``NativeSession``.
         reference: Opens nodes in onnx.reference; None lets none run there.
     """
     loaded = _identity(native)
@@ -93,6 +96,9 @@ def whole_opener(
     if not has_fallback:
         logger.warning("%s has no native fallback: a request that its engines can't answer fails", native)
     listed = listed_reference_nodes(graph.model)
+    open_file = functools.partial(
+        open_native, threads=threads, shares_cores=shares_cores, memory_pattern=memory_pattern, name=str(native)
+    )
     mixed = graph if listed and not any(is_trtnode(node.op) for node in graph.nodes) else None
 
     def open_whole() -> Runner:
@@ -106,7 +112,7 @@ def whole_opener(
             return _open_mixed(mixed, native, listed, reference, threads)
         source = _with_weights_inside(native) if has_subgraphs else native
         try:
-            return open_native(source, threads=threads, shares_cores=shares_cores, name=str(native))
+            return open_file(source)
         except ModelLoadError as refusal:
             return open_refused(native, refusal, reference, threads=threads)
 

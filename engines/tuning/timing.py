@@ -1,6 +1,6 @@
 """Times engines and whole models in turn, so that a change of the machine's speed hits all of them.
 
-``measure_segments``, ``measure_candidates`` and ``measure_engines`` are jobs: the worker process runs them.
+All ``measure_`` functions are jobs: the worker runs them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from engines.backends.protocols import Engine
+from engines.build.jobs import AsRunner
 from engines.errors import BusyMachineError
 from engines.inputs.samples import Feeds, find_samples
 from engines.onnxruntime.session import NativeSession
@@ -70,6 +71,7 @@ class Subject:
         given: The user's own inputs, if any.
         threads: Threads of each engine and session.
         shares_cores: True if other models will compute on the same cores.
+        memory_pattern: As of ``NativeSession``.
     """
 
     compiled: pathlib.Path
@@ -79,6 +81,7 @@ class Subject:
     given: pathlib.Path | None
     threads: int | None
     shares_cores: bool
+    memory_pattern: bool
 
 
 def measure_segments(
@@ -146,6 +149,32 @@ def measure_candidates(
     if not brief:
         return time_in_turn(calls, seconds=seconds)
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
+
+
+def measure_models(
+    files: Mapping[str, pathlib.Path], threads: int | None, seconds: float
+) -> dict[str, list[float]] | None:
+    """Time model files with the same inputs against each other, compiled or not.
+
+    Args:
+        files: By name.
+        threads: Threads of each engine and session.
+        seconds: About how long all of it takes.
+
+    Returns:
+        Medians of turns in ms, by name; None if no inputs are found.
+
+    Raises:
+        EngineError: Something fails on these inputs.
+    """
+    opened = {
+        name: open_executable(load_model(path), path, folder=path.parent, threads=threads)
+        for name, path in files.items()
+    }
+    first = next(iter(opened.values()))
+    samples = find_samples(AsRunner(first), with_one_row(first.inputs), None, sizes=LIKELY_SIZES)
+    calls = {name: functools.partial(executable.run, samples[0]) for name, executable in opened.items() if samples}
+    return time_in_turn(calls, seconds=seconds) if calls else None
 
 
 def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> dict[str, list[float]] | None:
@@ -216,6 +245,7 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
         folder=path.parent,
         threads=subject.threads,
         shares_cores=subject.shares_cores,
+        memory_pattern=subject.memory_pattern,
         only=only,
     )
 
@@ -223,13 +253,13 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 def _first_sample(subject: Subject) -> Feeds | None:
     """Find inputs of likely sizes: one row, and large where nothing is known."""
     session = NativeSession(subject.source, name=str(subject.source))
-    for inputs in (_with_one_row(subject.inputs), subject.inputs):
+    for inputs in (with_one_row(subject.inputs), subject.inputs):
         if samples := find_samples(session, inputs, subject.given, sizes=LIKELY_SIZES):
             return samples[0]
     return None
 
 
-def _with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+def with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Return inputs whose first of several dimensions is 1 where it was unknown, and so is each other of that name."""
     shapes = [spec.shape for spec in inputs if spec.shape is not None and len(spec.shape) > 1]
     rows = {shape[0] for shape in shapes if not isinstance(shape[0], int)}

@@ -35,6 +35,7 @@ from engines.tuning.candidates import (
     gaining,
     list_candidates,
 )
+from engines.tuning.memory_plan import gains_from_pattern
 from engines.tuning.native_form import native_form
 from partitioner import Partition, ReasonCode, Segment, Verdict
 
@@ -151,6 +152,7 @@ class Tuner:
             given=options.samples,
             threads=options.threads,
             shares_cores=options.shares_cores,
+            memory_pattern=gains_from_pattern(partition.graph),
         )
 
     def _estimate(self, partition: Partition, problem: str) -> dict[str, Verdict]:

@@ -87,6 +87,8 @@ class Report:
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
+    memory: Mapping[str, Any] | None = None
+    approximations: Mapping[str, Any] | None = None
     what_if_frozen: FrozenWhatIf | None = None
     labelled_by: str = ""
     unchecked: str = ""
@@ -118,6 +120,8 @@ class Report:
             **({} if self.compiled_before is None else {"compiled_before": self.compiled_before}),
             **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
             **({} if self.precision is None else {"precision": dict(self.precision)}),
+            **({} if self.memory is None else {"memory": dict(self.memory)}),
+            **({} if self.approximations is None else {"approximations": dict(self.approximations)}),
         }
 
     def _segment_as_json(self, segment: Segment) -> dict[str, Any]:

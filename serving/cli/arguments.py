@@ -174,6 +174,11 @@ def _add_target_option(group: argparse._ActionsContainer) -> None:
 def _add_precision_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("precision options")
     group.add_argument(
+        "--approximate",
+        action="store_true",
+        help="approximate GELU, SiLU and sigmoid where that is measured to pay, inside the accuracy budget",
+    )
+    group.add_argument(
         "--precision",
         choices=ASKED_PRECISIONS,
         default="fp32",

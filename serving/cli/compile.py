@@ -14,11 +14,12 @@ from rich.table import Table
 
 from engines import CompiledModel, compile_model
 from engines.artifact.files import check_output
+from engines.compile.memory_growth import measure_memory
 from partitioner.wording import counted
 from serving.cli.explain import cache_from, options_from
 from serving.cli.option_values import build_from, precision_from
 from serving.cli.progress_bar import showing_progress
-from serving.cli.report import print_precision, print_report
+from serving.cli.report import print_approximations, print_precision, print_report
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -34,6 +35,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     options = dataclasses.replace(
         options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
     )
+    options = dataclasses.replace(options, approximate=arguments.approximate)
     if arguments.build_timeout is not None:
         options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
     with showing_progress("Compiling"):
@@ -46,6 +48,8 @@ def compile_(arguments: argparse.Namespace) -> int:
     compiled.save(arguments.output)
     facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
     facts["choice"] = options.choice.value
+    if options.measures:
+        facts["memory"] = _measured_memory(arguments, compiled)
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -53,7 +57,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: float) -> dict[str, object]:
+def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: float) -> dict[str, Any]:
     return {
         "output": str(arguments.output),
         "engine": compiled.engine,
@@ -73,16 +77,26 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
     }
 
 
-def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Console) -> None:
+def _measured_memory(arguments: argparse.Namespace, compiled: CompiledModel) -> dict[str, int] | None:
+    """The growth of a process that loads and runs what was written; None where it can't be measured."""
+    growth = measure_memory(arguments.output, engine=compiled.engine, given=arguments.inputs)
+    return None if growth is None else {**dataclasses.asdict(growth), "peak_bytes": growth.peak_bytes}
+
+
+def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Console) -> None:
     print_report(compiled.report, console)
     if compiled.report.tuning is not None:
         console.print(*_tuning_tables(compiled.report.tuning))
     if compiled.report.precision is not None:
         print_precision(compiled.report.precision, console)
+    if compiled.report.approximations is not None:
+        print_approximations(compiled.report.approximations, console)
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "
         f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}; {facts['choice']}."
     )
+    if memory := facts.get("memory"):
+        console.print(_growth(memory))
     if compiled.report.unchecked:
         console.print(f"Engines were built but not run: {compiled.report.unchecked}.", markup=False)
     if facts["stripped"]:
@@ -91,6 +105,11 @@ def _print_facts(facts: dict[str, object], compiled: CompiledModel, console: Con
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
         console.print(f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. {_weights(compiled)}")
+
+
+def _growth(memory: Mapping[str, int]) -> str:
+    load, run, peak = (memory[key] / 1e6 for key in ("load_bytes", "run_bytes", "peak_bytes"))
+    return f"A process that runs it grows by {peak:.1f} MB: {load:.1f} when it loads the model, {run:.1f} when it runs."
 
 
 def _weights(compiled: CompiledModel) -> str:

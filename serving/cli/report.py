@@ -1,4 +1,4 @@
-"""Prints reports for people: a verdict, where each node runs and why, and what was found about precision."""
+"""Prints reports for people: a verdict, where each node runs and why, precision and approximations."""
 
 from __future__ import annotations
 
@@ -78,6 +78,26 @@ def sentences(report: Report) -> str:
     return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
 
 
+def memory_line(memory: Mapping[str, Any]) -> str:
+    """Describe the memory of a model in a few figures."""
+    boundary, native = memory["boundary"], memory["native"]
+    parts = [f"weights {_bytes(memory['weight_bytes'])}"]
+    if memory["engine_bytes"]:
+        parts.append(f"engines {_bytes(memory['engine_bytes'])}")
+    if boundary["tensors"]:
+        parts.append(f"{counted(boundary['tensors'], 'boundary tensor')} {_reuse(boundary)}")
+    if native["tensors"]:
+        pattern = "" if memory["memory_pattern"] else ", allocated one by one"
+        parts.append(f"{counted(native['tensors'], 'native tensor')} {_reuse(native)}{pattern}")
+    return f"Memory: {'; '.join(parts)}."
+
+
+def _reuse(plan: Mapping[str, Any]) -> str:
+    """The bytes of tensors without reuse of memory, and with it."""
+    alive = plan["arena_bytes"] or plan["peak_bytes"]
+    return f"{_bytes(plan['total_bytes'])}, {_bytes(alive)} with reuse"
+
+
 def print_report(report: Report, console: Console) -> None:
     """Print a verdict, then the details."""
     for line in verdict_of(report):
@@ -97,6 +117,8 @@ def print_report(report: Report, console: Console) -> None:
             "a kernel for that. To serve the model, give it `reference: true`.",
             markup=False,
         )
+    if report.memory is not None:
+        console.print(memory_line(report.memory), markup=False)
     if report.segments:
         console.print(_segments(report.segments[:MOST_SEGMENTS]))
     _print_rest(console, len(report.segments) - MOST_SEGMENTS)
@@ -317,6 +339,40 @@ def print_precision(found: Mapping[str, Any], console: Console) -> None:
         names = found["moved_back"]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         console.print(f"Moved back to fp32, the noisiest first: {escape(', '.join(names[:MOST_NAMES]))}{more}")
+
+
+def print_approximations(found: Mapping[str, Any], console: Console) -> None:
+    """Print each place that has an approximation, with its figures, and what all that are taken do together.
+
+    Args:
+        found: The block ``approximations`` of a report.
+        console: Where to.
+    """
+    if not found["places"]:
+        console.print("Approximations: no GELU, SiLU or sigmoid in float to approximate.")
+        return
+    table = Table(
+        "place", "as", "in", "share", "alone", "in context", "cosine", "largest error", "", title="Approximations"
+    )
+    for place in found["places"]:
+        error = place["error"] or {}
+        ratios = (_shown(place[name], form) for name, form in (("share", ".1%"), ("alone", ".2f"), ("speed_up", ".2f")))
+        figures = (_shown(error.get(name), ".5g") for name in ("cosine", "max_abs"))
+        told = "taken" if place["taken"] else escape(place["why"])
+        table.add_row(
+            escape(place["node"]), f"{place['function']}: {place['form']}", place["backend"], *ratios, *figures, told
+        )
+    console.print(table)
+    if together := found["together"]:
+        error = together["error"]
+        console.print(
+            f"Together: {_shown(together['speed_up'], '.3f')} times as fast, cosine {_shown(error['cosine'], '.5g')}, "
+            f"largest error {_shown(error['max_abs'], '.3g')}."
+        )
+
+
+def _shown(figure: float | None, form: str) -> str:
+    return "" if figure is None else format(figure, form)
 
 
 def _trials(trials: list[Mapping[str, Any]]) -> Table:

@@ -146,6 +146,7 @@ def compile_options(model: ModelConfig) -> CompileOptions:
         ),
         measure=model.measure,
         tune=model.tune,
+        approximate=model.approximate,
         without_rewrites=tuple(name for name, wanted in model.optimize.items() if not wanted),
         reference=model.reference,
         shapes=tuple(map(_profile, model.shapes)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from engines import EngineError
+from engines.process_memory import resident_bytes
 from partitioner import PartitionError
 from partitioner.lazy_names import on_first_call
 from partitioner.wording import counted
@@ -200,8 +201,11 @@ class Servable:
         """Load and warm up the model; a failure becomes the state, its cause is logged."""
         started = time.monotonic()
         try:
+            before = _resident_bytes()
             executable = loader(self._config)
             self._open(executable)
+            executable.description["resident_bytes"] = max(0, _resident_bytes() - before)
+            self.counts.describe(executable.description)
         except (EngineError, PartitionError, ServingError) as error:
             self._fail(str(error))
             return
@@ -304,7 +308,6 @@ class Servable:
             self._runner = None
             executable.close()
             raise
-        self.counts.describe(executable.description)
         self.counts.variants = variants.facts if variants is not None else list
         for leaf in leaves(executable):
             leaf.on_fallback = self.counts.add_fallback
@@ -369,6 +372,14 @@ class Servable:
         self.state, self.reason = State.UNAVAILABLE, reason
         log = logger.error if self.required else logger.warning
         log("Model %r did not load: %s", self.name, reason)
+
+
+def _resident_bytes() -> int:
+    """Return the memory of this process; 0 where the system doesn't tell."""
+    try:
+        return resident_bytes()
+    except OSError:
+        return 0
 
 
 def _summary(facts: Mapping[str, Any]) -> str:

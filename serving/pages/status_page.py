@@ -73,6 +73,7 @@ def _version_facts(servable: Servable) -> dict[str, Any]:
         "required": servable.required,
         "runs": _where_it_runs(servable),
         "variants": servable.variants(),
+        "memory": dict(servable.counts.memory),
         "counts": _counts(now),
         "last_s": now.recent.last_ns / 1e9,
         "last_failure": _failure(now.recent.last_failure),

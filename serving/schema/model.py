@@ -278,6 +278,8 @@ class ModelConfig(Section):
     """The source of INT8 ranges."""
     budget: BudgetConfig | None = None
     """The distance that answers may move from FP32; by default min_cosine is 0.99, of classifiers 0.995."""
+    approximate: bool = False
+    """Approximate GELU, SiLU and sigmoid where that is measured to pay, inside the budget."""
     measure: bool = True
     """Measure for up to 10 s when the model is compiled, and keep engines that make it faster; without, estimate."""
     tune: bool = False

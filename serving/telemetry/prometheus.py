@@ -101,6 +101,8 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         labels = {**counts.labels, "engine": counts.engine, "checked": str(checked).lower()}
         yield "trtnode_model_engines", labels, number
     yield "trtnode_model_reference_nodes", counts.labels, counts.reference_nodes
+    for kind, size in counts.memory.items():
+        yield "trtnode_model_memory_bytes", {**counts.labels, "kind": kind}, size
     yield "trtnode_model_ready", counts.labels, counts.ready
     if counts.precision:
         yield "trtnode_model_precision", {**counts.labels, **counts.precision}, 1
@@ -165,6 +167,10 @@ _FAMILIES = {
     "trtnode_model_reference_nodes": (
         GaugeMetricFamily,
         "Nodes of the model in onnx.reference, which is slow: nothing else has a kernel for them.",
+    ),
+    "trtnode_model_memory_bytes": (
+        GaugeMetricFamily,
+        "Memory of the model by kind: planned ones, and what the process grew by when the model was loaded.",
     ),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
     "trtnode_variant_requests": (CounterMetricFamily, "Requests that were answered, by variant of the model."),

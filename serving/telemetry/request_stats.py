@@ -154,6 +154,21 @@ def latency_step(spent_ns: int) -> int:
     return int(STEPS_PER_OCTAVE * math.log2(spent_ns or 1))
 
 
+def _memory_by_kind(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Return the bytes that an executable plans, by kind, and those by which the process grew when it was loaded."""
+    sizes = {"resident": facts.get("resident_bytes", 0)}
+    if plan := facts.get("memory"):
+        boundary, native = plan["boundary"], plan["native"]
+        sizes |= {
+            "weights": plan["weight_bytes"],
+            "engines": plan["engine_bytes"] or 0,
+            "boundary": boundary["total_bytes"],
+            "boundary_reused": boundary["arena_bytes"] or boundary["peak_bytes"],
+            "native_arena": native["arena_bytes"] or native["peak_bytes"],
+        }
+    return sizes
+
+
 MOST_FRESH = 64
 """Requests whose durations are added up at once: most requests then only leave them, without a lock."""
 
@@ -170,6 +185,8 @@ class ModelCounts:
         self.engines: Mapping[bool, int] = {}
         """Engines in use, by True for those that were compared with native execution."""
         self.reference_nodes = 0
+        self.memory: Mapping[str, int] = {}
+        """Bytes, by kind."""
         self.engine = ""
         self.variants: Callable[[], Sequence[Mapping[str, Any]]] = list
         """Returns the facts of each variant; see ``VariantSet.facts``."""
@@ -198,6 +215,7 @@ class ModelCounts:
         self.engine_builds = facts.get("engines_built", 0)
         self.engines_rejected = len(facts["rejected"])
         self.reference_nodes = len(facts["reference_nodes"])
+        self.memory = _memory_by_kind(facts)
         unchecked = facts["unchecked"]
         self.engine, self.engines = facts["engine"], {True: facts["segments"] - unchecked, False: unchecked}
 

@@ -142,6 +142,9 @@ function where(model) {
   const engines = `${runs.engine_nodes} in ${counted(runs.segments, `${runs.engine} segment`)}, `;
   const told = `${runs.segments ? engines : ""}${runs.native_nodes} native, ${runs.precision} (`;
   const parts = [make("h3", "Where nodes run"), make("div", share, {class: "share"}), make("p", [told, link, ")"])];
+  const sizes = Object.entries(model.memory || {}).filter(([, bytes]) => bytes);
+  const amounts = sizes.map(([kind, bytes]) => `${kind.replace("_", " ")} ${(bytes / 1e6).toFixed(1)} MB`);
+  if (sizes.length) parts.push(make("p", `memory: ${amounts.join(", ")}`, {class: "note"}));
   if (runs.stand_in) parts.push(make("p", "Its engines are being built.", {class: "busy"}));
   for (const one of model.variants) {
     const figures = one.p95_ms === undefined ? "" : `: ${duration(1e3 * one.p95_ms)}`;

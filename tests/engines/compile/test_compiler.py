@@ -178,7 +178,7 @@ def test_model_that_onnxruntime_refuses_is_an_error(workshop: Workshop) -> None:
 
 
 def test_unknown_engine_is_an_error_that_lists_the_known_ones(workshop: Workshop, source: pathlib.Path) -> None:
-    known = "auto, tensorrt, tensorrt-rtx, openvino, native"
+    known = "auto, tensorrt, tensorrt-rtx, openvino, sparse, native"
 
     with pytest.raises(UnknownBackendError, match=rf"no engine 'abacus'\. Use one of: {known}"):
         workshop.compile(source, engine="abacus")

@@ -10,7 +10,8 @@ import pytest
 
 from engines import CompileOptions, Worker, compile_model, load_executable, partition_model, prepare_model
 from engines.backends.names import REWRITE_NAMES
-from engines.compile.prepare import open_prepared, prepare_file
+from engines.compile.prepare import prepare_file
+from engines.compile.prepared import open_prepared
 from workshop import Workshop
 
 SIDE = 12

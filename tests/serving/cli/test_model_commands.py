@@ -22,7 +22,7 @@ EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
 REPORT_KEYS = {
     "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native",
-    "unknown_shapes", "splits", "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds",
+    "unknown_shapes", "splits", "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds", "memory",
 }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_signed_model_runs_in_its_engines_for_whoever_trusts_the_key(
 
     assert codes == [0, 0, 0]
     assert facts == {"output": str(signed), "engines_signed": 1}
-    assert "1 engine segments" in trusted
+    assert "1 engine segment\n" in trusted
     assert "0 engine segments" in capsys.readouterr().out
 
 
@@ -161,7 +161,7 @@ def test_server_runs_the_engines_that_its_configuration_trusts_and_builds_others
         ("{keys: signer.pub}", "trust.keys: should be a list"),
         (
             "{allow_unsigned: [abacus]}",
-            "trust.allow_unsigned[0]: should be 'tensorrt', 'tensorrt-rtx' or 'openvino', not \"abacus\"",
+            "trust.allow_unsigned[0]: should be 'tensorrt', 'tensorrt-rtx', 'openvino' or 'sparse', not \"abacus\"",
         ),
     ],
 )

@@ -125,9 +125,10 @@ def short(call: Callable[..., object]) -> Callable[..., object]:
 
 
 def test_a_load_whose_caller_has_gone_is_ended_and_the_next_one_begins(
-    start: Starter, folder: pathlib.Path, models: str, monkeypatch: pytest.MonkeyPatch
+    start: Starter, folder: pathlib.Path, models: str, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     running = start(models, server=ADMIN)
+    eventually(lambda: running.client.is_model_ready("m"))
     with monkeypatch.context() as patch:
         patch.setattr(isolation, "prepare", stalls.stall)
         with pytest.raises(InferenceServerException, match=r"Deadline"):
