@@ -52,20 +52,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines/compile": {
         *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime", "sparse", "tuning"},
     },
+    "serving/executables": {"schema"},
     "serving/threads": set(),
     "serving/schema": set(),
     "serving/protocol": set(),
     "serving/telemetry": set(),
     "serving/security": {"schema", "telemetry"},
-    "serving/batching": {"protocol", "schema", "telemetry", "threads"},
-    "serving/models": {"batching", "protocol", "schema", "telemetry", "threads"},
+    "serving/batching": {"executables", "protocol", "schema", "telemetry", "threads"},
+    "serving/models": {"batching", "executables", "protocol", "schema", "telemetry", "threads"},
     "serving/config": {"models", "schema"},
     "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads"},
     "serving/grpc": {"protocol", "schema", "security", "service", "threads"},
     "serving/pages": {"models", "security", "service", "telemetry"},
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/cli": {"pages", "telemetry", "threads"},
-    "serving/workers": {"grpc", "models", "rest", "schema", "security", "service", "telemetry"},
+    "serving/workers": {"executables", "grpc", "models", "rest", "schema", "security", "service", "telemetry"},
     "serving/process": {"grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
     "benchmarks/latency_report": set(),
     "benchmarks/load": set(),
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/serving": {"latency", "load", "networks"},
     "benchmarks/soak": {"load"},
     "benchmarks/attacks": {"load", "soak"},
+    "benchmarks/variants": {"load", "networks"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 

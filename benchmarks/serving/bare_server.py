@@ -20,7 +20,6 @@ from typing import Any
 import grpc
 import numpy as np
 
-from engines import Executable
 from protos import (
     InferStatistics,
     ModelInferRequest,
@@ -31,6 +30,7 @@ from protos import (
     StatisticDuration,
 )
 from serving.config.load import load_config
+from serving.executables.interface import ServedExecutable
 from serving.grpc.server import channel_options, codec
 from serving.models.loader import engine_loader
 from serving.models.repository import ModelRepository
@@ -64,10 +64,10 @@ def make_server(config: ServableConfig, cores: PortCores) -> grpc.Server:
 
     Every RPC but ModelInfer and ModelStatistics is that of the real server.
     """
-    loaded: list[Executable] = []
+    loaded: list[ServedExecutable] = []
     load = engine_loader(config)
 
-    def keep(model: Any) -> Executable:
+    def keep(model: Any) -> ServedExecutable:
         loaded.append(load(model))
         return loaded[-1]
 
@@ -112,7 +112,7 @@ class BareModel:
     Runs are serialized, as in a server with one instance.
     """
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: ServedExecutable) -> None:
         self._run = placed(executable.run)
         self._inputs = {spec.name: DATATYPES[spec.dtype].numpy for spec in executable.inputs if spec.dtype is not None}
         self._outputs = {spec.name: DATATYPES[spec.dtype].name for spec in executable.outputs if spec.dtype is not None}

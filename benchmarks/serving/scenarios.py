@@ -29,8 +29,8 @@ from benchmarks.serving.targets import (
     TargetRow,
     check_targets,
 )
-from engines import Executable
 from serving.errors import ConfigError
+from serving.executables.interface import ServedExecutable
 
 NATIVE = {"engine": "native", "threads": 1}
 """Settings of small models: ONNX Runtime on one thread, as in the peers, so that servers are compared, not engines."""
@@ -213,7 +213,7 @@ def _joined(results: Sequence[ScenarioResult]) -> ScenarioResult:
     return dataclasses.replace(first, figures=figures, rows=rows)
 
 
-def in_process(executable: Executable, shape: tuple[int, ...]) -> LoadTurn:
+def in_process(executable: ServedExecutable, shape: tuple[int, ...]) -> LoadTurn:
     """Return turns that run an executable without pause; their throughput counts rows."""
     (spec,) = executable.inputs
     feeds = {spec.name: np.random.default_rng(0).standard_normal(shape, np.float32)}

@@ -18,9 +18,9 @@ import grpc
 from benchmarks.errors import BenchmarkError
 from benchmarks.load.client_process import UNLIMITED
 from benchmarks.server_process import free_port, wait_until_ready
-from engines import Executable
 from serving.config.load import load_config
 from serving.errors import ConfigError
+from serving.executables.interface import ServedExecutable
 from serving.models.loader import engine_loader
 from serving.threads.grpc_event_engine import read_directly_by_children
 
@@ -158,7 +158,7 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, map(int, children)))
 
 
-def served_executable(model: BenchmarkModel, folder: pathlib.Path) -> Executable:
+def served_executable(model: BenchmarkModel, folder: pathlib.Path) -> ServedExecutable:
     """Load a model into this process, as our server does."""
     config = load_config(_write_config(model, folder, 1)[0])
     return engine_loader(config)(config.models[0])

@@ -32,12 +32,12 @@ class Source:
     """Tensor that requests bring for an input of the model. It is the first stage of that input.
 
     Attributes:
-        dtype: Element type.
+        dtype: Element type; None for that of the model's input.
         shape: One size a dimension, None for any; the first is the batch.
         layout: Order of height, width and channels.
     """
 
-    dtype: ir.DataType
+    dtype: ir.DataType | None
     shape: tuple[int | None, ...]
     layout: Layout = "nhwc"
 
@@ -182,7 +182,9 @@ class _Chain:
             raise PipelineError(place, f"must stand before all other stages of {name!r}")
         axes = AXES[source.layout] if len(source.shape) == 4 else [f"axis{n}" for n in range(len(source.shape))]
         sizes = [f"{name}.{axis}" if size is None else size for axis, size in zip(axes, source.shape, strict=True)]
-        value = ir.Value(name=f"{prefix_of(place)}/input", type=ir.TensorType(source.dtype), shape=ir.Shape(sizes))
+        dtype = source.dtype or next((value.dtype for value in self._required() if value.name == name), None)
+        kind = None if dtype is None else ir.TensorType(dtype)
+        value = ir.Value(name=f"{prefix_of(place)}/input", type=kind, shape=ir.Shape(sizes))
         self._inputs[name] = value
         self.tensors[name] = Tensor(value, source.layout)
 

@@ -3,5 +3,5 @@
 Takes: arrays of requests, and their options in the queue.
 Gives: the rows of each request.
 Promises: no request overtakes another of its priority; a faulty request fails alone.
-Imports: protocol, schema, telemetry.
+Imports: executables, protocol, schema, telemetry, threads.
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engines import Executable
+from serving.executables.interface import ServedExecutable
 from serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 
 SEED = 20240229
@@ -24,7 +24,7 @@ def no_batch_axis(signature: WireSignature) -> str | None:
     return None
 
 
-def rows_differ_in_company(executable: Executable, signature: WireSignature) -> bool:
+def rows_differ_in_company(executable: ServedExecutable, signature: WireSignature) -> bool:
     """Return whether a model answers a row otherwise when other rows stand beside it, or gives another number of rows.
 
     A first dimension of any size need not be a batch axis: it may be a length. So the model runs on three rows at once

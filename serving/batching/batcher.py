@@ -18,21 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engines import StageTime
 from serving.batching.concatenation import BatchMemory, Feeds, split
 from serving.batching.latency_controller import LatencyController
 from serving.batching.policy import BatchLimits, next_batch
 from serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
+from serving.executables.interface import Choose
 from serving.schema.model import BatchingConfig
 from serving.telemetry.request_stats import BatchStats, Durations, Execution, ModelCounts, RejectionReason
 from serving.threads.request_pool import RequestPool
 
 logger = logging.getLogger(__name__)
-
-Run = Callable[[Feeds, Sequence[str] | None, list[StageTime] | None], Mapping[str, np.ndarray]]
-"""Executes the model once: inputs and names of outputs (None for all) to results; the list gets when stages ran."""
 
 
 class _Work(NamedTuple):
@@ -47,7 +44,7 @@ class DynamicBatcher:
 
     def __init__(
         self,
-        run: Run,
+        choose: Choose,
         inputs: Iterable[str],
         config: BatchingConfig,
         instances: int,
@@ -57,14 +54,14 @@ class DynamicBatcher:
         """Batch requests.
 
         Args:
-            run: Executes the model once.
+            choose: Returns the run of the next execution.
             inputs: Names of the inputs that every request has.
             config: Limits of batches and of the queue.
             instances: Executions at the same time.
             counts: Gets what happens.
             runs_apart: Tells whether a request would make a whole batch run natively, so it is a batch of its own.
         """
-        self._run = run
+        self._choose = choose
         self._inputs = tuple(sorted(inputs))
         self._config = config
         self._counts = counts
@@ -72,7 +69,8 @@ class DynamicBatcher:
         self._limits = BatchLimits(
             config.max_batch_size, config.max_queue_delay_us * 1000, frozenset(config.preferred_batch_sizes)
         )
-        self._controller = _controller(config, self._limits)
+        self._configured = self._limits
+        self._controllers: dict[str, LatencyController] = {}
         self._lock = threading.Lock()
         self._queue: list[WaitingRequest] = []  # in the order in which they are to run
         self._idle = [BatchMemory(config.max_batch_size) for _ in range(instances)]
@@ -170,8 +168,9 @@ class DynamicBatcher:
         outcomes = self._outcomes(work.batch, work.memory)
         with self._lock:
             rows = sum(one.rows for one in work.batch)
-            if self._controller is not None and rows:
-                self._limits = self._controller.observe(rows, time.perf_counter_ns() - started_ns)
+            if self._config.adaptive and rows:
+                controller = self._controller(work.batch[0].durations.variant)
+                self._limits = controller.observe(rows, time.perf_counter_ns() - started_ns)
             self._idle.append(work.memory)
             self._present -= len(work.batch)
             if (following := self._next_work()) is not None:  # it begins before these answers are written
@@ -179,6 +178,14 @@ class DynamicBatcher:
         for one, outcome in zip(work.batch, outcomes, strict=True):
             one.durations.queue = started_ns - one.arrived_ns
             one.then(outcome)
+
+    def _controller(self, variant: str) -> LatencyController:
+        """Return the controller of a variant: each learns its own times."""
+        if variant not in self._controllers:
+            assert self._config.latency_target_ms is not None, "the configuration was checked"
+            target_ns = int(self._config.latency_target_ms * 1e6)
+            self._controllers[variant] = LatencyController(target_ns, self._configured)
+        return self._controllers[variant]
 
     def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Outcome]:
         if len(batch) > 1:
@@ -197,7 +204,8 @@ class DynamicBatcher:
         began = time.perf_counter_ns()
         feeds = memory.join(key, [one.feeds for one in batch])
         joined = time.perf_counter_ns()
-        results = self._run(feeds, batch[0].names, execution.stages if execution else None)
+        run, variant = self._choose()
+        results = run(feeds, batch[0].names, execution.stages if execution else None)
         ran = time.perf_counter_ns()
         parts = split(results, rows)
         spent = BatchStats(1, joined - began, ran - joined, time.perf_counter_ns() - ran)
@@ -205,6 +213,7 @@ class DynamicBatcher:
         for one in batch:
             one.durations.compute_input += spent.compute_input
             one.durations.compute_infer = spent.compute_infer
+            one.durations.variant = variant
         _end(execution, batch)
         return parts
 
@@ -213,7 +222,8 @@ class DynamicBatcher:
         execution = _execution([request])
         began = time.perf_counter_ns()
         try:
-            results = self._run(request.feeds, request.names, execution.stages if execution else None)
+            run, request.durations.variant = self._choose()
+            results = run(request.feeds, request.names, execution.stages if execution else None)
         except BaseException as error:
             return error
         request.durations.compute_infer = time.perf_counter_ns() - began
@@ -248,9 +258,3 @@ def _end(execution: Execution | None, batch: Sequence[WaitingRequest]) -> None:
         execution.ended_ns = time.perf_counter_ns()
         for one in batch:
             one.durations.execution = execution
-
-
-def _controller(config: BatchingConfig, limits: BatchLimits) -> LatencyController | None:
-    if not config.adaptive or config.latency_target_ms is None:
-        return None
-    return LatencyController(int(config.latency_target_ms * 1e6), limits)

@@ -36,6 +36,8 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        for place, text in model.variant_problems():
+            yield ("models", index, *place), text
         for key, text in model.tensorrt.problems():
             yield ("models", index, "tensorrt", key), text
         for place, text in _disordered_shapes(model):
@@ -44,8 +46,8 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
         if problem is not None:
-            key, text = problem
-            yield ("models", index, key), text
+            place, text = problem
+            yield ("models", index, *place), text
             continue
         fault = pipeline_problem(model) if model.has_pipeline else None
         if fault is not None:

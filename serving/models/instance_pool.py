@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from serving.batching.batcher import Run
 from serving.batching.concatenation import Feeds
 from serving.batching.queued_request import Outcome, Then
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError
+from serving.executables.interface import Choose
 from serving.telemetry.request_stats import Durations, Execution, ModelCounts, RejectionReason
 from serving.threads.request_pool import RequestPool
 
@@ -30,8 +30,8 @@ class _Request(NamedTuple):
 class InstancePool:
     """Runs each request of a model by itself, when an instance is free. Thread-safe."""
 
-    def __init__(self, run: Run, instances: int, counts: ModelCounts) -> None:
-        self._run = run
+    def __init__(self, choose: Choose, instances: int, counts: ModelCounts) -> None:
+        self._choose = choose
         self._counts = counts
         self._free = instances
         self._lock = threading.Lock()
@@ -74,7 +74,8 @@ class InstancePool:
         outcome: Outcome
         try:
             self._counts.begin_execution(leaving)
-            outcome = self._run(request.feeds, request.names, execution.stages if execution else None)
+            run, durations.variant = self._choose()
+            outcome = run(request.feeds, request.names, execution.stages if execution else None)
         except BaseException as error:
             outcome = error
         ended_ns = time.perf_counter_ns()

@@ -187,7 +187,9 @@ class IsolatedLoading:
             digest = sha256_of_file(config.path)
         except OSError:
             return None
-        settings = config.model_dump_json(exclude={"name", "path", "versions"})
+        settings = config.model_dump_json(
+            exclude={"name", "path", "versions", "required", "latency_target_ms", "step_down"}
+        )
         limits = f"{self._memory_mb} MiB, {threads} threads"
         return engine_key(kind="loaded", model=digest, settings=settings, limits=limits, **machine_parts())
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from engines import (
     AccuracyBudget,
@@ -17,16 +20,32 @@ from engines import (
     Trust,
 )
 from engines.artifact.cache_folder import default_cache_folder
+from engines.artifact.files import sha256_of_file
 from engines.artifact.temporary_folder import remove_abandoned
+from engines.backends.build_environment import measuring_environment
 from engines.backends.build_options import TensorRtOptions
-from engines.backends.registry import build_options_of, resolve_engine
+from engines.backends.names import NATIVE
+from engines.backends.registry import build_options_of, get_backend, resolve_engine
 from engines.backends.shape_range import Profile
+from engines.onnxruntime.limits import native_version
 from engines.onnxruntime.memory_limit import limit_memory
 from partitioner import PartitionOptions
+from partitioner.lazy_names import on_first_call
+from serving.executables.interface import ServedExecutable
+from serving.executables.variant_set import Variant, VariantSet
+from serving.executables.variant_timing import VariantTiming
 from serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
 from serving.models.servable import Loader
+from serving.models.warmup import measuring_feeds
 from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
 from serving.schema.server import ServableConfig
+
+if TYPE_CHECKING:
+    from serving.executables.tiled import TiledExecutable
+    from serving.models.pipelines import tiles_of
+else:
+    TiledExecutable = on_first_call("serving.executables.tiled:TiledExecutable")
+    tiles_of = on_first_call("serving.models.pipelines:tiles_of")
 
 
 def engine_loader(config: ServableConfig) -> Loader:
@@ -41,10 +60,56 @@ def engine_loader(config: ServableConfig) -> Loader:
     loading = IsolatedLoading(config.server.limits, cache, compile_options)
     limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 
-    def load(model: ModelConfig) -> Executable:
-        return loading.load(model, model.threads or usual_threads)
+    def load_file(model: ModelConfig) -> ServedExecutable:
+        executable = loading.load(model, model.threads or usual_threads)
+        return _in_tiles(model, executable)
+
+    def load(model: ModelConfig) -> ServedExecutable:
+        return _variants(model, load_file, cache) if model.variants else load_file(model)
 
     return load
+
+
+def _in_tiles(model: ModelConfig, executable: Executable) -> ServedExecutable:
+    """Return an executable that takes images of any size, where the pipeline makes tiles of them."""
+    found = tiles_of(model) if model.preprocess else None
+    if found is None:
+        return executable
+    try:
+        return TiledExecutable(executable, found.config, found.layout, found.place)
+    except BaseException:
+        executable.close()
+        raise
+
+
+def _variants(model: ModelConfig, load_file: Loader, cache: EngineCache) -> VariantSet:
+    """Load every variant of a model, measure them and choose the one that answers."""
+    with contextlib.ExitStack() as opened:
+        variants = []
+        for one in model.variants:
+            executable = load_file(model.of_variant(one))
+            opened.callback(executable.close)
+            variants.append(Variant(one.label, one.quality, executable))
+        assert model.latency_target_ms is not None, "the configuration was checked"
+        timing = VariantTiming(cache=cache, parts=_timing_parts(model))
+        chosen = VariantSet(model.name, variants, timing, target_ms=model.latency_target_ms, steps_down=model.step_down)
+        chosen.settle(measuring_feeds(chosen, model), model.instances)
+        opened.pop_all()
+    return chosen
+
+
+def _timing_parts(model: ModelConfig) -> dict[str, str]:
+    """Return the named parts of the key of what was measured of variants."""
+    engine = resolve_engine(model.engine, _build_options(model))
+    backend = get_backend("onnxruntime" if engine == NATIVE else engine)
+    stages = (*model.preprocess, *model.postprocess)
+    files = [sha256_of_file(stage) for stage in stages if isinstance(stage, pathlib.Path)]
+    return {
+        "files": repr([(one.label, sha256_of_file(one.path)) for one in model.variants]),
+        "stages": repr((stages, files)),
+        "options": repr((compile_options(model), model.threads)),
+        **measuring_environment(backend, native_version(), _build_options(model)),
+    }
 
 
 def threads_a_worker(workers: int, cores: int) -> int | None:

@@ -102,7 +102,7 @@ def read_override(config: ModelConfig, settings: str, contents: Mapping[str, byt
         files = UploadedFiles(contents)
     except OSError as error:
         raise ModelChangeError(config.name, f"its files can't be written ({error.strerror})") from error
-    return Override(changed.model_copy(update={"path": files.path}), files)
+    return Override(changed.model_copy(update={"path": files.path, "variants": ()}), files)
 
 
 def _settings(config: ModelConfig, text: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator
 
@@ -11,12 +12,14 @@ import onnx_ir
 
 from partitioner import Graph, PartitionError, PipelineError, Source, Stage, chain_stages, embed_engines
 from partitioner.pipelines import blocks
+from partitioner.pipelines.chaining import DEFAULT_SOURCE
+from partitioner.pipelines.node_writer import Layout
 from partitioner.pipelines.stage_models import Place
 from serving.models import image_decoder
 from serving.models.image_decoder import ImageDecoder
-from serving.models.version_files import choose_versions, find_versions
+from serving.models.version_files import choose_versions, find_files
 from serving.schema.model import ModelConfig
-from serving.schema.pipeline import PostprocessConfig, PreprocessConfig
+from serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
 
 
 def chain_model(model: ModelConfig) -> onnx.ModelProto:
@@ -31,9 +34,10 @@ def chain_model(model: ModelConfig) -> onnx.ModelProto:
 
 def pipeline_problem(model: ModelConfig) -> PipelineError | None:
     """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
-    for file in choose_versions(model, find_versions(model.path)).values():
+    files = choose_versions(model, find_files(model)).values()
+    for path in (path for file in files for path in file.variants or (file.path,)):
         try:
-            _chained(model, file.path)
+            _chained(model, path)
         except PipelineError as error:
             return error
         except PartitionError:
@@ -55,8 +59,61 @@ def image_decoders(model: ModelConfig, first_input: str) -> dict[str, ImageDecod
     }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TilesStage:
+    """The stage that makes tiles of images.
+
+    Attributes:
+        config: Its settings.
+        index: Its place among the stages.
+        layout: That of images in requests.
+    """
+
+    config: TilesConfig
+    index: int
+    layout: Layout
+
+    @property
+    def place(self) -> Place:
+        """Its path in the configuration."""
+        return ("preprocess", self.index, "tiles")
+
+
+def tiles_of(model: ModelConfig) -> TilesStage | None:
+    """Return the stage that makes tiles; None where images are whole."""
+    stages = model.preprocess
+    for index, stage in enumerate(stages):
+        if isinstance(stage, PreprocessConfig) and stage.tiles is not None:
+            first = stages[0] if isinstance(stages[0], PreprocessConfig) else stage
+            alone = stage.tiles.layout if len(stages) == 1 else "nhwc"
+            return TilesStage(stage.tiles, index, first.input.layout if first.input is not None else alone)
+    return None
+
+
 def _chained(model: ModelConfig, path: pathlib.Path) -> onnx_ir.Model:
-    return chain_stages(path, list(_stages(model, "preprocess")), list(_stages(model, "postprocess")))
+    before = list(_stages(model, "preprocess"))
+    return chain_stages(path, _tiled(model, before), list(_stages(model, "postprocess")))
+
+
+def _tiled(model: ModelConfig, before: list[Stage]) -> list[Stage]:
+    """Let the stage that makes tiles be the source of all others: they and the model get tiles of a fixed size."""
+    tiles = tiles_of(model)
+    if tiles is None:
+        return before
+    source, others = before[0].step, before[tiles.index + 1 :]
+    if tiles.index > 1 or not isinstance(source, Source):
+        raise PipelineError(tiles.place, "should come first, or right behind decode or input; move it there")
+    for stage in others:
+        if isinstance(stage.step, blocks.CenterCrop):
+            raise PipelineError(stage.place, "would cut the edges off each tile; leave it out")
+    if len(source.shape) != 4:
+        raise PipelineError(tiles.place, "takes images with four dimensions; correct the shape of input")
+    if len(before) == 1:
+        source = Source(None, (None,) * 4, tiles.layout)
+    shape, height = list(source.shape), 1 if source.layout == "nhwc" else 2
+    shape[0], shape[height : height + 2] = tiles.config.batch, tiles.config.size
+    opened = dataclasses.replace(source, shape=tuple(shape))
+    return [Stage(place=tiles.place, step=opened, tensor=before[0].tensor), *others]
 
 
 def _stages(model: ModelConfig, key: str) -> Iterator[Stage]:
@@ -78,6 +135,8 @@ def _step(stage: PreprocessConfig | PostprocessConfig, place: Place) -> blocks.B
         case "input":
             sizes = tuple(None if size == -1 else size for size in setting.shape)
             return Source(_element_type(setting.type), sizes, setting.layout)
+        case "tiles":
+            return DEFAULT_SOURCE  # replaced, see ``_tiled``
         case "resize":
             return blocks.Resize(setting)
         case "center_crop":

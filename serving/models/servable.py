@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engines import EngineError, Executable
+from engines import EngineError
 from engines.process_memory import resident_bytes
 from partitioner import PartitionError
 from partitioner.lazy_names import on_first_call
@@ -22,6 +23,8 @@ from serving.batching.concatenation import Feeds
 from serving.batching.queued_request import Then
 from serving.batching.request_options import RequestOptions
 from serving.errors import ServingError, UnavailableError
+from serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
+from serving.executables.variant_set import VariantSet
 from serving.models.instance_pool import InstancePool
 from serving.models.interface_check import check_interface
 from serving.models.warmup import warm_up
@@ -40,7 +43,7 @@ else:
 
 logger = logging.getLogger(__name__)
 
-Loader = Callable[[ModelConfig], Executable]
+Loader = Callable[[ModelConfig], ServedExecutable]
 """Makes a model ready to run; its errors say what the user can do."""
 
 
@@ -105,13 +108,16 @@ class Servable:
         self.counts = counts
         self.brevity = Brevity()
         self.interim = interim
-        self._config = config.model_copy(update={"engine": "native"}) if interim else config
+        self._config = config
+        if interim:
+            self._config = config.model_copy(update={"engine": "native", "variants": config.best_variant()})
         self._on_loss = on_loss
         self._files = files
         self._users: set[object] = set()
         self._retired = False
         self._unused = threading.Event()
-        self._executable: Executable | None = None
+        self._executable: ServedExecutable | None = None
+        self._variants: VariantSet | None = None
         self._runner: RequestRunner | None = None
         self._facts: Mapping[str, Any] = {}
         self._cache: RequestCache | None = None
@@ -161,7 +167,7 @@ class Servable:
 
     @property
     def config(self) -> ModelConfig:
-        """Its configuration; the path is that of its file."""
+        """Its configuration; the path is that of its file, of several variants that of the one that was chosen."""
         return self._config
 
     @property
@@ -169,10 +175,22 @@ class Servable:
         """Facts of the executable about itself; empty until it is loaded."""
         return self._facts
 
+    def variants(self) -> list[dict[str, Any]]:
+        """Return the variants of the model with their figures, the best quality first; none where it has none."""
+        variants = self._variants  # the model may be freed meanwhile
+        return variants.facts() if variants is not None else []
+
+    def observe(self, latency_ms: float) -> None:
+        """Take a request's latency into account where that decides which variant answers; see ``VariantSet``."""
+        if self._variants is not None:
+            self._variants.observe(latency_ms)
+
     def parameters(self) -> dict[str, str]:
         """Return facts of the loaded model for its configuration on the wire."""
         facts = self._facts
+        variants = self.variants()
         return {
+            **({"variants": json.dumps(variants)} if variants else {}),
             "engine": str(facts.get("engine", "native")),
             "segments": str(facts.get("segments", 0)),
             "native_nodes": str(facts.get("native_nodes", 0)),
@@ -222,7 +240,7 @@ class Servable:
         self.state, self._retired = State.UNLOADING, True
         if self._users:
             self._unused.wait()
-        executable, self._executable, self._runner = self._executable, None, None
+        executable, self._executable, self._runner, self._variants = self._executable, None, None, None
         self._files = None
         if executable is not None:
             executable.close()
@@ -272,32 +290,41 @@ class Servable:
         names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
         self._runner.submit(feeds, names, options, durations, then)
 
-    def _open(self, executable: Executable) -> None:
+    def _open(self, executable: ServedExecutable) -> None:
+        variants = executable if isinstance(executable, VariantSet) else None
+        members = variants.parts if variants is not None else [executable]
         try:
             signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
             check_interface(signature, self._config.interface)
             self._tell_of_untold(executable, signature)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
-            self._runner = self._open_runner(executable, signature)
-            warm_up(executable, signature, self._config, self.batching)
-            executable.keep_kernels()
+            self._runner = self._open_runner(executable, members, signature)
+            for one in members:
+                warm_up(one, signature, self._config, self.batching)
+            for leaf in leaves(executable):
+                leaf.keep_kernels()
         except BaseException:
             self._runner = None
             executable.close()
             raise
-        executable.on_fallback = self.counts.add_fallback
-        executable.on_loss = self._lose
-        if self._config.nan is not None:
-            executable.nan_natively = self._config.nan == "native"
+        self.counts.variants = variants.facts if variants is not None else list
+        for leaf in leaves(executable):
+            leaf.on_fallback = self.counts.add_fallback
+            leaf.on_loss = self._lose
+            if self._config.nan is not None:
+                leaf.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = signature.outputs
-        self._executable, self._facts = executable, executable.description
+        self._executable, self._variants, self._facts = executable, variants, executable.description
+        if variants is not None:
+            chosen = next(one for one in self._config.variants if one.label == variants.answering)
+            self._config = self._config.of_variant(chosen)
         self._cache = RequestCache(
             signature.taking_images(self._images), self.version, is_batched=self.batching is not None
         )
 
-    def _tell_of_untold(self, executable: Executable, signature: WireSignature) -> None:
+    def _tell_of_untold(self, executable: ServedExecutable, signature: WireSignature) -> None:
         """Log which inputs and outputs of the model clients can't learn of."""
         inputs = [one.name for one in executable.inputs if one.name not in signature.inputs]
         outputs = [one.name for one in executable.outputs if one.name not in signature.output_names]
@@ -311,17 +338,28 @@ class Servable:
                     ", ".join(map(repr, names)),
                 )
 
-    def _open_runner(self, executable: Executable, signature: WireSignature) -> RequestRunner:
-        # Requests fit the signature once they are read; only what images were decoded to is checked again.
-        run = placed(executable.run if self._images else executable.run_checked)
+    def _open_runner(
+        self, executable: ServedExecutable, members: Sequence[ServedExecutable], signature: WireSignature
+    ) -> RequestRunner:
+        choose = self._chooser(executable)
         batching, instances = self._config.batching, self._config.instances
         if batching is None:
-            return InstancePool(run, instances, self.counts)
-        problem = no_batch_axis(signature) or _dependent_rows(executable, signature)
+            return InstancePool(choose, instances, self.counts)
+        problems = (no_batch_axis(signature), *(_dependent_rows(one, signature) for one in members))
+        problem = next(filter(None, problems), None)
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
-            return InstancePool(run, instances, self.counts)
-        return DynamicBatcher(run, signature.required, batching, instances, self.counts, executable.needs_native)
+            return InstancePool(choose, instances, self.counts)
+        return DynamicBatcher(choose, signature.required, batching, instances, self.counts, executable.needs_native)
+
+    def _chooser(self, executable: ServedExecutable) -> Choose:
+        """Return the choice of each execution."""
+
+        def open_run(one: ServedExecutable) -> Run:
+            # Requests fit the signature once they are read; only what images were decoded to is checked again.
+            return placed(one.run if self._images else one.run_checked)
+
+        return executable.chooser(open_run) if isinstance(executable, VariantSet) else always(open_run(executable))
 
     def _lose(self, reason: str) -> None:
         """Be not ready any more, so that the process is restarted; what still comes is answered natively."""
@@ -352,7 +390,7 @@ def _summary(facts: Mapping[str, Any]) -> str:
     return f"engine {facts['engine']}, {segments}{unchecked}, {nodes}{referred}, precision {precision}"
 
 
-def _dependent_rows(executable: Executable, signature: WireSignature) -> str | None:
+def _dependent_rows(executable: ServedExecutable, signature: WireSignature) -> str | None:
     """Return why rows of different requests must not stand in one batch, though the signature would allow it."""
     try:
         if rows_differ_in_company(executable, signature):

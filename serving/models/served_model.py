@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from serving.errors import ModelChangeError
 from serving.models.overrides import Override
 from serving.models.servable import Loader, Servable
-from serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_versions
+from serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
 from serving.schema.model import ModelConfig
 from serving.telemetry.prometheus import Metrics
 from serving.telemetry.request_stats import ModelCounts
@@ -48,7 +48,7 @@ class ServedModel:
         self._retiring: list[threading.Thread] = []
         self._unloads = 0
         self._lock = threading.Lock()
-        for number in choose_versions(config, find_versions(config.path)) or [ONLY_VERSION]:
+        for number in choose_versions(config, find_files(config)) or [ONLY_VERSION]:
             self.versions = {**self.versions, number: self._servable(number, config)}
 
     @property
@@ -95,7 +95,7 @@ class ServedModel:
 
     def look(self) -> dict[int, VersionFile]:
         """Return the versions on disk now."""
-        return find_versions(self._source.config.path)
+        return find_files(self._source.config)
 
     def is_outdated(self, found: Mapping[int, VersionFile]) -> bool:
         """Return whether ``update`` would change something, as of what ``look`` returned."""
@@ -136,7 +136,7 @@ class ServedModel:
         return choose_versions(self._source.config, self.look())
 
     def _at(self, file: VersionFile) -> ModelConfig:
-        return self._source.config.model_copy(update={"path": file.path})
+        return file.configured(self._source.config)
 
     def _servable(self, number: int, config: ModelConfig, *, interim: bool = False) -> Servable:
         if number not in self._counts:

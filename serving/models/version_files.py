@@ -28,10 +28,36 @@ class VersionFile:
     Attributes:
         path: Its ONNX file.
         stamp: Tells whether it, or a file that lies beside it in its version folder, has changed.
+        variants: The files of all variants, in the order of the configuration; ``path`` is the first.
     """
 
     path: pathlib.Path
     stamp: Stamp
+    variants: tuple[pathlib.Path, ...] = ()
+
+    def configured(self, config: ModelConfig) -> ModelConfig:
+        """Return the configuration of a model with the files of this version."""
+        variants = tuple(
+            one.model_copy(update={"path": path, "name": one.label})
+            for one, path in zip(config.variants, self.variants, strict=True)
+        )
+        return config.model_copy(update={"path": self.path, "variants": variants})
+
+
+def find_files(config: ModelConfig) -> dict[int, VersionFile]:
+    """Return what is on disk of a model by version, in rising order. A version counts if every variant has it."""
+    if not config.variants:
+        return find_versions(config.path)
+    found = [find_versions(one.path) for one in config.variants]
+    return {
+        number: VersionFile(
+            file.path,
+            tuple(fact for one in found for fact in one[number].stamp),
+            tuple(one[number].path for one in found),
+        )
+        for number, file in found[0].items()
+        if all(number in one for one in found)
+    }
 
 
 def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
@@ -62,8 +88,20 @@ def choose_versions(config: ModelConfig, found: Mapping[int, VersionFile]) -> di
     return {number: found[number] for number in chosen}
 
 
-def source_problem(config: ModelConfig) -> tuple[str, str] | None:
-    """Return the key and the fault if there is nothing to serve where the configuration says, else None."""
+def source_problem(config: ModelConfig) -> tuple[tuple[str | int, ...], str] | None:
+    """Return the place and the fault if there is nothing to serve where the configuration says, else None."""
+    for index, one in enumerate(config.variants):
+        problem = _file_problem(config.of_variant(one))
+        if problem is not None:
+            place = ("variants", index, "path") if problem[0] == "path" else ("versions",)
+            return place, problem[1]
+    if config.variants and not choose_versions(config, find_files(config)):
+        return ("variants",), "have no version in common; put one into the folder of each"
+    problem = None if config.variants else _file_problem(config)
+    return None if problem is None else ((problem[0],), problem[1])
+
+
+def _file_problem(config: ModelConfig) -> tuple[str, str] | None:
     path, versions = config.path, config.versions
     try:
         if not path.exists():

@@ -7,12 +7,14 @@ batch. So each likely size runs once at load: all sizes up to 16, above that the
 from __future__ import annotations
 
 import logging
+import pathlib
 
 import numpy as np
 
-from engines import Executable
-from engines.inputs.samples import read_given
+from engines.inputs.samples import Feeds, read_given
 from engines.inputs.signature import Signature
+from serving.batching.axis_check import no_batch_axis
+from serving.executables.interface import ServedExecutable
 from serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 from serving.schema.model import BatchingConfig, ModelConfig
 
@@ -20,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def warm_up(
-    executable: Executable, signature: WireSignature, config: ModelConfig, batching: BatchingConfig | None
+    executable: ServedExecutable, signature: WireSignature, config: ModelConfig, batching: BatchingConfig | None
 ) -> None:
     """Run a model as often as configured, on the configured inputs or on zeros, then once for each likely batch size.
 
@@ -36,7 +38,7 @@ def warm_up(
     """
     names = [tensor.name for tensor in signature.outputs]
     if config.warmup_inputs is not None:
-        given = read_given(config.warmup_inputs, Signature(executable.inputs, executable.outputs))
+        given = _given(executable, config.warmup_inputs)
         for _ in range(config.warmup):
             executable.run(given, names)
     sizes = [1] * config.warmup if config.warmup_inputs is None else []
@@ -44,9 +46,31 @@ def warm_up(
         sizes += batching.warm_sizes()
     try:
         for size in sizes:
-            executable.run({name: _zeros(signature.inputs[name], size) for name in signature.required}, names)
+            executable.run(_all_zeros(signature, size), names)
     except Exception as error:
         logger.warning("Model %r: the warm-up run on zeros failed: %s", config.name, error)
+
+
+def measuring_feeds(executable: ServedExecutable, config: ModelConfig) -> Feeds:
+    """Return what variants are measured on: the configured inputs, else zeros in the largest batch that may form.
+
+    Raises:
+        EngineError: The configured inputs can't be read.
+        UnservableModelError: The protocol can't carry the model's tensors.
+    """
+    if config.warmup_inputs is not None:
+        return _given(executable, config.warmup_inputs)
+    signature = WireSignature.of(config.name, executable.inputs, executable.outputs)
+    batched = config.batching is not None and no_batch_axis(signature) is None
+    return _all_zeros(signature, config.batching.max_batch_size if config.batching and batched else 1)
+
+
+def _given(executable: ServedExecutable, path: pathlib.Path) -> Feeds:
+    return read_given(path, Signature(executable.inputs, executable.outputs))
+
+
+def _all_zeros(signature: WireSignature, rows: int) -> Feeds:
+    return {name: _zeros(signature.inputs[name], rows) for name in signature.required}
 
 
 def _zeros(tensor: WireTensor, rows: int) -> np.ndarray:

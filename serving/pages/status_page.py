@@ -72,6 +72,7 @@ def _version_facts(servable: Servable) -> dict[str, Any]:
         "reason": servable.reason,
         "required": servable.required,
         "runs": _where_it_runs(servable),
+        "variants": servable.variants(),
         "memory": dict(servable.counts.memory),
         "counts": _counts(now),
         "last_s": now.recent.last_ns / 1e9,

@@ -24,6 +24,9 @@ MAX_ENTRIES = 256
 KEY_BYTES = 1024
 """Templates with a longer key are not remembered."""
 
+VARIANT = "trtnode_variant"
+"""The parameter of a response that names the variant that has answered."""
+
 _NO_WINDOWS: Mapping[str, Window] = {}
 
 
@@ -37,6 +40,7 @@ class ParsedRequest(NamedTuple):
         priority: See ``RequestOptions``.
         timeout_us: See ``RequestOptions``.
         classes: How many classes are wanted of each output that is wanted as a classification, by name.
+        variant: The variant that has answered; empty for a model without variants.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -45,6 +49,11 @@ class ParsedRequest(NamedTuple):
     priority: int
     timeout_us: int
     classes: Mapping[str, int] = {}
+    variant: str = ""
+
+    def response_parameters(self) -> dict[str, str]:
+        """Return the parameters of the response."""
+        return {VARIANT: self.variant} if self.variant else {}
 
 
 class RawInput(NamedTuple):
@@ -136,13 +145,13 @@ class RequestCache:
         outputs = request.outputs
         if request.windows or request.classes:
             given, arrays = classified(outputs, arrays, request.classes, is_batched=self.is_batched)
-            response.model_name, response.model_version = self.signature.model, self.version
+            self._begin(response, request)
             tensors.write_outputs(response, given, arrays, request.windows)
             return
-        key = (outputs, *[array.shape for array in arrays])
+        key = (request.variant, outputs, *[array.shape for array in arrays])
         head = self._heads.get(key)
         if head is None:
-            head = self._head(outputs, arrays)
+            head = self._head(request, arrays)
             _keep(self._heads, key, head)
         response.MergeFromString(head)
         response.raw_output_contents.extend(map(tensors.to_raw, outputs, arrays))
@@ -166,9 +175,15 @@ class RequestCache:
         inputs = tuple(RawInput(name, array.dtype, array.shape, array.nbytes) for name, array in parsed.feeds.items())
         _keep(self._templates, key, RequestTemplate(inputs, parsed.outputs, parsed.priority, parsed.timeout_us))
 
-    def _head(self, outputs: Sequence[WireTensor], arrays: Sequence[np.ndarray]) -> bytes:
-        response = ModelInferResponse(model_name=self.signature.model, model_version=self.version)
-        for tensor, array in zip(outputs, arrays, strict=True):
+    def _begin(self, response: ModelInferResponse, request: ParsedRequest) -> None:
+        response.model_name, response.model_version = self.signature.model, self.version
+        for name, value in request.response_parameters().items():
+            response.parameters[name].string_param = value
+
+    def _head(self, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> bytes:
+        response = ModelInferResponse()
+        self._begin(response, request)
+        for tensor, array in zip(request.outputs, arrays, strict=True):
             response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
         return bytes(response.SerializeToString())
 

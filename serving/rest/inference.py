@@ -72,6 +72,8 @@ class RestExchange:
         facts: dict[str, Any] = {"model_name": self.model_name, "model_version": cache.version}
         if self.id:
             facts["id"] = self.id
+        if request.variant:
+            facts["parameters"] = request.response_parameters()
         self.answer = Answer(200, json.dumps({**facts, "outputs": outputs}).encode(), raw)
 
 

@@ -21,6 +21,7 @@ INFER_RESPONSE: Schema = {
         "model_name": {"type": "string"},
         "model_version": {"type": "string"},
         "id": {"type": "string"},
+        "parameters": {"type": "object"},
         "outputs": {
             "type": "array",
             "items": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -199,6 +199,22 @@ class InterfaceConfig(Section):
     """Outputs, by name."""
 
 
+class VariantConfig(Section):
+    """One of several files of a model, which differ in quality and speed."""
+
+    path: ConfigPath
+    """Its ONNX or compiled file, or a folder with a numbered folder for each version, as `path` of a model."""
+    quality: float = Field(allow_inf_nan=False)
+    """A number that is greater for better answers, such as its accuracy."""
+    name: str | None = None
+    """Its name in responses, metrics and logs; null for that of its file, without `.onnx`, or of its folder."""
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return self.name or self.path.name.removesuffix(".onnx")
+
+
 class TensorRtConfig(Section):
     """Options of TensorRT's builder."""
 
@@ -230,10 +246,20 @@ class TensorRtConfig(Section):
 class ModelConfig(Section):
     """One model to serve."""
 
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={"required": ["name"], "anyOf": [{"required": ["path"]}, {"required": ["variants"]}]}
+    )
+
     name: str
     """Its name in requests: letters, digits, '.', '_' and '-'."""
     path: ConfigPath
     """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version."""
+    variants: ListOf[VariantConfig] = ()
+    """Files of one interface instead of `path`: the best quality that holds `latency_target_ms` answers."""
+    latency_target_ms: float | None = Field(default=None, gt=0)
+    """The time that the chosen variant may take at the configured number of instances and batch size."""
+    step_down: bool = False
+    """True lets faster variants answer while more than 5 % of the requests take longer than the target."""
     versions: LatestVersions | Literal["all"] | ListOf[PositiveInt] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
     interface: InterfaceConfig | None = None
@@ -290,6 +316,40 @@ class ModelConfig(Section):
     def has_pipeline(self) -> bool:
         """True if a stage stands before or after the model."""
         return bool(self.preprocess or self.postprocess)
+
+    def of_variant(self, variant: VariantConfig) -> ModelConfig:
+        """Return the configuration of one variant as a model by itself."""
+        return self.model_copy(update={"path": variant.path, "variants": ()})
+
+    def best_variant(self) -> tuple[VariantConfig, ...]:
+        """Return the variant of the best quality; none if there are none."""
+        return (max(self.variants, key=lambda one: one.quality),) if self.variants else ()
+
+    def variant_problems(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield the place and the fault of each setting of variants that contradicts another one."""
+        if not self.variants:
+            for key in ("latency_target_ms", "step_down"):
+                if getattr(self, key):
+                    yield (key,), "has no effect without variants; add them or leave this out"
+        elif self.latency_target_ms is None:
+            yield ("latency_target_ms",), "is missing; variants need the time that they should hold, in milliseconds"
+        first_with: dict[str, int] = {}
+        for index, one in enumerate(self.variants):
+            first = first_with.setdefault(one.label, index)
+            if first != index:
+                yield ("variants", index, "name"), f"variants[{first}] is called {one.label!r} too; name one otherwise"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _take_path(cls, data: object) -> object:
+        """Take the place of the model from its variants."""
+        variants = data.get("variants") if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or not variants:
+            return data
+        if "path" in data:
+            raise ValueError("should have path or variants, which name files too, but not both")
+        first = variants[0] if isinstance(variants, list | tuple) else None
+        return {**data, "path": first["path"]} if isinstance(first, Mapping) and "path" in first else data
 
     @pydantic.field_validator("name")
     @classmethod

@@ -44,6 +44,44 @@ class InputConfig(Section):
     """The place of the channels of images: last, or before height and width."""
 
 
+class LowTextureConfig(Section):
+    """Tiles that are interpolated instead of computed."""
+
+    below: float = Field(ge=0, allow_inf_nan=False)
+    """The difference of two pixels of a channel, as requests bring them, up to which a tile has low texture."""
+    factor: float = Field(default=1.0, allow_inf_nan=False)
+    """The number that pixels are multiplied with, if the model gives them in another unit than requests."""
+
+
+class TilesConfig(Section):
+    """Images of any size go through the model in tiles of one size, which are joined again."""
+
+    size: Size
+    """Height and width of a tile: what the model gets."""
+    overlap: int = Field(default=16, ge=0)
+    """Pixels that neighbours share at least; 4 times as many as the pixels around one that the model looks at."""
+    batch: PositiveInt = 4
+    """Tiles of one execution; images with fewer left are filled up with empty tiles."""
+    align: PositiveInt = 1
+    """Tiles start at multiples of it; that of a model that shrinks images on the way is its total shrinkage."""
+    layout: Literal["nchw", "nhwc"] = "nchw"
+    """The place of the channels in images that the model gives, and takes if tiles is the only stage."""
+    low_texture: LowTextureConfig | None = None
+    """Tiles to interpolate instead of running the model, which must give images of the channels that it takes."""
+    max_pixels: PositiveInt = 64_000_000
+    """Most pixels of all images of a request together; more are refused."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_overlap(self) -> Self:
+        """Sizes fit each other."""
+        if 2 * self.overlap > min(self.size):
+            raise ValueError(f"overlap ({self.overlap}) should be at most half of size ({min(self.size)})")
+        for key, pixels in (("size", self.size[0]), ("size", self.size[1]), ("overlap", self.overlap)):
+            if pixels % self.align:
+                raise ValueError(f"{key} ({pixels}) should be a multiple of align ({self.align})")
+        return self
+
+
 class NormalizeConfig(Section):
     """(x * scale - mean) / std."""
 
@@ -94,6 +132,8 @@ class PreprocessConfig(_StageConfig):
     """Decode JPEG and PNG files; the first stage."""
     input: InputConfig | None = None
     """The input that requests bring instead, if it isn't uint8[batch, height, width, 3]; the first stage."""
+    tiles: TilesConfig | None = None
+    """Run the other stages and the model on tiles of the image; the first stage, or right behind decode or input."""
     resize: Size | None = None
     """Resize to height and width: bilinear, float32 afterwards."""
     center_crop: Size | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from serving.protocol.shared_memory import SharedMemory
 from serving.service.exchange import Exchange
 from serving.service.request_context import RequestContext
 from serving.service.status import failure_reason
-from serving.telemetry.request_stats import Durations
+from serving.telemetry.request_stats import Durations, FailureReason
 from serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
@@ -71,9 +72,11 @@ class Inference:
             self._fail(outcome)
             return
         ran_ns = time.perf_counter_ns()
-        durations, counts = self._durations, self._servable.counts
+        durations, counts, request = self._durations, self._servable.counts, self._request
+        if durations.variant:
+            request = request._replace(variant=durations.variant)
         try:
-            self._exchange.write(self._cache, self._request, [outcome[one.name] for one in self._request.outputs])
+            self._exchange.write(self._cache, request, [outcome[one.name] for one in request.outputs])
             ended_ns = time.perf_counter_ns()
             durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
             durations.ended_ns = ended_ns
@@ -81,6 +84,7 @@ class Inference:
         except BaseException as error:
             self._fail(error)
             return
+        self._servable.observe(durations.total / 1e6)
         if durations.alone and not durations.waited and self._exchange.size:
             busy_ns = time.thread_time_ns() - self._busy_ns
             self._servable.brevity.note(self._exchange.size, durations.total, busy_ns)
@@ -93,7 +97,10 @@ class Inference:
             cause, error = error, InvalidRequestError(f"model {self._servable.name!r}: {error}")
             error.__cause__ = cause
         spent_ns = time.perf_counter_ns() - self._began_ns
-        self._servable.counts.add_failure(failure_reason(error), spent_ns, detail=str(error))
+        reason = failure_reason(error)
+        self._servable.counts.add_failure(reason, spent_ns, detail=str(error))
+        if reason is FailureReason.REJECTED:
+            self._servable.observe(math.inf)
         if self._trace is not None:
             self._trace.fail(error)
         self._leave(error)

@@ -79,6 +79,13 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_rejected_requests", {**counts.labels, "reason": reason}, number
     for reason, number in now.fallbacks.items():
         yield "trtnode_native_fallback", {**counts.labels, "reason": reason}, number
+    for name, number in now.variants.items():
+        yield "trtnode_variant_requests", {**counts.labels, "variant": name}, number
+    for one in counts.variants():
+        labels = {**counts.labels, "variant": one["name"], "quality": f"{one['quality']:g}"}
+        yield "trtnode_model_variant", labels, one["answers"]
+        if "p95_ms" in one:
+            yield "trtnode_variant_latency_seconds", labels, one["p95_ms"] / 1e3
     for suffix, bound, value in _histogram({rows: stats.executions for rows, stats in now.batches.items()}):
         yield f"trtnode_batch_size_{suffix}", {**counts.labels, **bound}, value
     for outcome, steps, spent_ns in (
@@ -166,5 +173,8 @@ _FAMILIES = {
         "Memory of the model by kind: planned ones, and what the process grew by when the model was loaded.",
     ),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
+    "trtnode_variant_requests": (CounterMetricFamily, "Requests that were answered, by variant of the model."),
+    "trtnode_model_variant": (GaugeMetricFamily, "1 for the variant that answers now, 0 for the others."),
+    "trtnode_variant_latency_seconds": (GaugeMetricFamily, "Latency of a variant, as measured when it was loaded."),
     "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),
 }

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engines import StageTime
@@ -63,6 +63,8 @@ class Durations:
     """True if the request is traced, which takes the times of its execution."""
     execution: Execution | None = None
     """The execution that answered it, if it is traced."""
+    variant: str = ""
+    """The variant that answered it; empty for a model without variants."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -114,6 +116,7 @@ class Snapshot:
         fallbacks: Requests that were answered natively instead of by engines, by reason.
         durations: Of answered requests, in nanoseconds.
         batches: By rows of an execution.
+        variants: Answered requests by the variant that answered.
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
@@ -130,6 +133,7 @@ class Snapshot:
     fallbacks: Mapping[str, int]
     durations: Durations
     batches: Mapping[int, BatchStats]
+    variants: Mapping[str, int]
     latencies: Mapping[int, int]
     failure_latencies: Mapping[int, int]
     last_ms: int
@@ -184,6 +188,8 @@ class ModelCounts:
         self.memory: Mapping[str, int] = {}
         """Bytes, by kind."""
         self.engine = ""
+        self.variants: Callable[[], Sequence[Mapping[str, Any]]] = list
+        """Returns the facts of each variant; see ``VariantSet.facts``."""
         self._lock = threading.Lock()
         self._fresh: deque[Durations] = deque()
         self._success = 0
@@ -197,6 +203,7 @@ class ModelCounts:
         self._batches: dict[int, BatchStats] = {}
         self._batched_rows = 0
         self._alone = BatchStats()
+        self._variants: Counter[str] = Counter()
         self._latencies: Counter[int] = Counter()
         self._failure_latencies: Counter[int] = Counter()
         self._last_ns = 0
@@ -231,6 +238,8 @@ class ModelCounts:
                 recent.begin_slot(durations.ended_ns, self._success, self._latencies)
             self._success += 1
             self._latencies[latency_step(durations.total)] += 1
+            if durations.variant:
+                self._variants[durations.variant] += 1
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
@@ -303,6 +312,7 @@ class ModelCounts:
                 fallbacks=dict(self._fallbacks),
                 durations=durations,
                 batches=batches,
+                variants=dict(self._variants),
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,

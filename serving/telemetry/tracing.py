@@ -101,6 +101,8 @@ class RequestTrace:
             durations: Its times; those of its execution make spans of their own.
         """
         self._span.set_attributes({"trtnode.model": model, "trtnode.version": version})
+        if durations.variant:
+            self._span.set_attribute("trtnode.variant", durations.variant)
         if request_id:
             self._span.set_attribute("trtnode.request_id", request_id)
         execution = durations.execution

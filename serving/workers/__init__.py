@@ -3,5 +3,5 @@
 Takes: a configuration with ``grpc.workers`` above 1.
 Gives: a server that starts, stops and answers like one of a single process.
 Promises: a worker that ends is replaced, with all changes that clients made.
-Imports: grpc, models, rest, schema, security, service, telemetry.
+Imports: executables, grpc, models, rest, schema, security, service, telemetry.
 """

@@ -21,6 +21,8 @@ JOINS: Mapping[str, _Join] = {
     "trtnode_engines_rejected": max,
     "trtnode_model_engines": max,
     "trtnode_model_reference_nodes": max,
+    "trtnode_model_variant": max,
+    "trtnode_variant_latency_seconds": max,
     "process_start_time_seconds": min,
     "process_max_fds": min,
 }

@@ -22,8 +22,8 @@ from typing import Any
 
 import prometheus_client
 
-from engines import Executable
 from serving.errors import ServingError
+from serving.executables.interface import ServedExecutable
 from serving.grpc.server import GrpcServer
 from serving.models.loader import engine_loader
 from serving.models.servable import Loader, State
@@ -157,15 +157,17 @@ class Worker:
 
 
 def in_turn(load: Loader, lock_file: int) -> Loader:
-    """Return a loader that lets one process at a time load with engines: what one has built, others find in the cache.
+    """Return a loader that lets one process at a time load with engines, or variants.
+
+    What one has built and measured, the others find in the cache.
 
     Args:
         load: Loads.
         lock_file: A file that all the processes have open. The system frees a lock on it when its holder ends.
     """
 
-    def load_in_turn(model: ModelConfig) -> Executable:
-        if model.engine == "native":
+    def load_in_turn(model: ModelConfig) -> ServedExecutable:
+        if model.engine == "native" and not model.variants:
             return load(model)
         fcntl.lockf(lock_file, fcntl.LOCK_EX)
         try:

@@ -146,6 +146,11 @@ function where(model) {
   const amounts = sizes.map(([kind, bytes]) => `${kind.replace("_", " ")} ${(bytes / 1e6).toFixed(1)} MB`);
   if (sizes.length) parts.push(make("p", `memory: ${amounts.join(", ")}`, {class: "note"}));
   if (runs.stand_in) parts.push(make("p", "Its engines are being built.", {class: "busy"}));
+  for (const one of model.variants) {
+    const figures = one.p95_ms === undefined ? "" : `: ${duration(1e3 * one.p95_ms)}`;
+    const told = `${one.name}, quality ${one.quality}${figures}${one.answers ? ", answers" : ""}`;
+    parts.push(make("p", told, {class: one.answers ? "good" : "note"}));
+  }
   for (const reason of runs.rejected) parts.push(make("p", reason, {class: "reason"}));
   return make("div", parts);
 }

@@ -16,6 +16,7 @@ from engines import StageTime
 from serving.batching.batcher import DynamicBatcher
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError, QueueFullError, QueueTimeoutError
+from serving.executables.interface import always
 from serving.schema.model import BatchingConfig
 from serving.telemetry.request_stats import ModelCounts
 from serving.threads.request_pool import RequestPool
@@ -63,7 +64,7 @@ def test_every_request_ends_once_and_is_counted_once(instances: int) -> None:
     config = BatchingConfig(
         max_batch_size=6, max_queue_delay_us=2000, max_queue_size=12, priority_levels=3, preferred_batch_sizes=(4,)
     )
-    batcher = DynamicBatcher(add_one, ["x"], config, instances, counts, lambda _: False)
+    batcher = DynamicBatcher(always(add_one), ["x"], config, instances, counts, lambda _: False)
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         ends = Counter(

@@ -135,8 +135,8 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         ),
         pytest.param(
             MODEL + "  engine: cuda",
-            "servable.yaml:4: models[0].engine: should be 'auto', 'tensorrt', 'tensorrt-rtx', 'openvino' or 'native', "
-            'not "cuda"',
+            "servable.yaml:4: models[0].engine: should be 'auto', 'tensorrt', 'tensorrt-rtx', 'openvino', "
+            "'sparse' or 'native', not \"cuda\"",
             id="no-such-engine",
         ),
         pytest.param(
@@ -367,7 +367,8 @@ def test_schema_covers_the_whole_tree() -> None:
     assert schema["title"] == "servable.yaml"
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
-    assert model["required"] == ["name", "path"]
+    assert model["required"] == ["name"]
+    assert model["anyOf"] == [{"required": ["path"]}, {"required": ["variants"]}]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 
 

@@ -99,7 +99,7 @@ def model_facts(**changes: Any) -> dict[str, Any]:
     runs = {"engine": "openvino", "segments": 2, "engine_nodes": 9, "native_nodes": 3, "precision": "fp16",
             "rejected": [], "stand_in": False}  # fmt: skip
     facts = {"name": "m", "version": "1", "state": "READY", "reason": "", "required": True, "runs": runs}
-    last = {"last_s": 0, "last_failure": None}
+    last = {"last_s": 0, "last_failure": None, "variants": []}
     return {**facts, **last, **changes, "counts": {**counts, **{key: [] for key in lists}, **changes.get("counts", {})}}
 
 
@@ -210,6 +210,10 @@ def test_details_show_batches_reasons_and_a_chart_with_axes(
             "answered_by_slot": [[SLOT - 3, 10]],
         },
         last_failure={"reason": "OTHER", "detail": "input 'x' has another shape", "time_s": NOW_S - 1},
+        variants=[
+            {"name": "big", "quality": 0.9, "answers": True, "p95_ms": 4},
+            {"name": "small", "quality": 0.8, "answers": False, "p95_ms": 2},
+        ],
     )
     act("document.querySelector('.name').click()")
 
@@ -223,6 +227,7 @@ def test_details_show_batches_reasons_and_a_chart_with_axes(
     assert "input 'x' has another shape" in text
     assert "120 12 580 > 12" in text
     assert "9 in 2 openvino segments, 3 native, fp16" in text
+    assert "big, quality 0.9: 4.00 ms, answers small, quality 0.8: 2.00 ms" in text
     assert "2 minutes ago 1 minute ago now" in text
     assert "models/m/versions/1/explain" in page.links
 

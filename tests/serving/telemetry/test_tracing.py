@@ -22,7 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
 from serving.errors import MissingExtraError
-from tests.serving.conftest import Running, Starter
+from tests.serving.conftest import Adders, Running, Starter
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -253,3 +253,18 @@ def test_without_opentelemetry_the_server_says_what_to_install(
         MissingExtraError, match=r"server\.tracing needs OpenTelemetry.*pip install 'trtnode\[tracing\]'"
     ):
         start(f"- {{name: digits, path: {DIGITS}}}\n", server="tracing: {otlp_endpoint: 'http://127.0.0.1:1'}")
+
+
+def test_the_span_of_a_request_names_the_variant_that_answered(
+    start: Starter, collector: Collector, adders: Adders
+) -> None:
+    adders.write("big.onnx", 1)
+    adders.write("small.onnx", 2)
+    two = "variants: [{path: big.onnx, quality: 2}, {path: small.onnx, quality: 1}], latency_target_ms: 600000"
+    tracing = f"tracing: {{otlp_endpoint: 'http://127.0.0.1:{collector.port}'}}"
+    running = start(f"- {{name: m, engine: native, {two}}}", server=tracing)
+
+    adders.ask(running.client)
+
+    (span,) = collector.requests()
+    assert {one.key: one.value.string_value for one in span.attributes}["trtnode.variant"] == "big"
