@@ -200,10 +200,10 @@ def _prepare(
 
 
 def _native_memory(path: pathlib.Path, options: CompileOptions) -> Mapping[str, Any] | None:
-    """Plan the memory of a model that nothing compiles; None where its graph can't be read as for a compilation."""
+    """Plan the memory of a model that nothing compiles; None where its graph can't be read, or nothing be written."""
     try:
         return partition_model(path, dataclasses.replace(options, engine=NATIVE))[1].memory
-    except (EngineError, PartitionError) as error:
+    except (EngineError, PartitionError, OSError) as error:
         logger.info("%s: its memory isn't planned: %s", path, error)
         return None
 
