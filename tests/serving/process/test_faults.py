@@ -57,6 +57,7 @@ def test_a_request_whose_client_leaves_while_it_waits_for_an_instance_never_runs
         if status == "CANCELLED":
             call.cancel()
         assert errors.get(timeout=120).status() == f"StatusCode.{status}"
+        eventually(lambda: running.server.in_flight == 1)  # the server knows it a moment later
         fake.gate.set()
         assert first.result(120) == [1]
 
