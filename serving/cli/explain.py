@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import dataclasses
 import gc
 import json
 from typing import TYPE_CHECKING
@@ -14,12 +15,13 @@ from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.names import left_out
+from engines.sparse.survey import survey
 from partitioner import Allowance, PartitionOptions
 from partitioner.lazy_names import on_first_call
 from partitioner.model.garbage import without_collections
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
 from serving.cli.progress_bar import showing_progress
-from serving.cli.report import print_report
+from serving.cli.report import print_report, sparse_layers
 
 if TYPE_CHECKING:
     from serving.pages.explain_page import render_page
@@ -42,10 +44,15 @@ def explain(arguments: argparse.Namespace) -> int:
         partition, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
         if arguments.html:
             write_atomically(arguments.html, render_page(partition, report).encode())
+        sparse = survey(partition.graph)
     if arguments.json:
-        print(json.dumps(report.as_json()))
+        layers = {"sparse_layers": [dataclasses.asdict(layer) for layer in sparse]} if sparse else {}
+        print(json.dumps({**report.as_json(), **layers}))
         return 0
-    print_report(report, Console())
+    console = Console()
+    print_report(report, console)
+    if sparse:
+        console.print(sparse_layers(sparse))
     if arguments.html:
         print(f"Wrote {arguments.html}: open it in a browser.")
     return 0

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from engines.runtime.reference_nodes import count_operators
+from engines.sparse.survey import LayerSparsity
 from partitioner import ReasonCode, Report, TensorSpec
 from partitioner.cut.report import NativeNode
 from partitioner.cut.segments import Segment
@@ -195,6 +196,16 @@ def _what_if(changes: Sequence[WhatIf], segments: int) -> Table:
     table = _folded("if the engine took", "nodes", "segments", "estimated saving", title="What if")
     for one in changes:
         table.add_row(one.op_type, str(one.nodes), f"{one.segments} instead of {segments}", f"{one.saved_ms:.3f} ms")
+    return table
+
+
+def sparse_layers(layers: Sequence[LayerSparsity]) -> Table:
+    """Return a table of layers with many zeros: values stored in blocks, and the expected gain of leaving zeros out."""
+    table = _folded("layer", "zeros", "stored by 1, 4, 8", "2:4", "gain", title="Zeros in weights")
+    for layer in layers:
+        stored = ", ".join(f"{share:.0%}" for share in layer.stored.values())
+        two = "yes" if layer.two_of_four else "no"
+        table.add_row(f"{layer.op_type} {layer.node}", f"{layer.zeros:.0%}", stored, two, f"{layer.gain:.1f} x")
     return table
 
 
