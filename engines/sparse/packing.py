@@ -11,10 +11,11 @@ import dataclasses
 import numpy as np
 
 BLOCK_COSTS = {8: 0.95, 4: 1.0, 1: 1.9}
-"""Time of one stored value, by rows of a block, against blocks of four. Measured: docs/measured.md."""
+"""Time of one stored value, by rows of a block, against blocks of four. Rough, from single layers
+with AVX-512: it only says which layers are worth a try."""
 
 DENSE_COST = 0.62
-"""Time that a dense engine takes for one value, on the same scale: blocks of four pay from 38 % of zeros on."""
+"""Time that a dense engine takes for one value, on the same scale: blocks of four are tried from 38 % of zeros on."""
 
 MOST_COLUMNS = 1 << 16
 """Columns are stored in 16 bits."""

@@ -62,7 +62,7 @@ REMEDIES: Mapping[str, str] = {
     ReasonCode.UNKNOWN_SHAPE: "give the inputs sizes with --shape NAME:MIN,OPT,MAX.",
     ReasonCode.USER_EXCLUDED: "leave out the options that keep nodes native.",
 }
-"""What the user can do about the nodes that run natively for a reason."""
+"""Remedies for the nodes that run natively for a reason."""
 
 
 def sentences(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import threading
 
 import grpc
@@ -10,7 +11,7 @@ from serving.security.authorization import ANYONE
 from serving.service.request_context import RequestContext
 
 
-class Call(RequestContext):
+class Call(RequestContext, abc.ABC):
     """A client's call. ``reply`` or ``fail`` ends it, from any thread; only the first of them has an effect.
 
     Attributes:
@@ -28,13 +29,13 @@ class Call(RequestContext):
     def watch(self) -> None:
         """Notice from now on when the client leaves. A call that is answered at once can do without."""
 
+    @abc.abstractmethod
     def reply(self, response: bytes) -> None:
         """Answer the client."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def fail(self, code: grpc.StatusCode, details: str) -> None:
         """Tell the client that its request failed."""
-        raise NotImplementedError
 
 
 class OrdinaryCall(Call):

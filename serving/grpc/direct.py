@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "SendInitialMetadataOperation", "SendMessageOperation", "SendStatusFromServerOperation",
     ),
 }  # fmt: skip
-"""What this module uses of grpcio, by the object that has it."""
+"""Parts of grpcio that this module uses, by the object that has them."""
 
 MOST_METADATA = 500
 """Entries of a call's metadata. A few bytes on the wire may stand for megabytes of them, so they are not kept."""

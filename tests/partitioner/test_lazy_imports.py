@@ -1,4 +1,4 @@
-"""What takes long to import is imported where somebody needs it."""
+"""Modules that take long to import are imported where somebody needs them."""
 
 from __future__ import annotations
 

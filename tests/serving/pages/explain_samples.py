@@ -60,7 +60,7 @@ class Page(html.parser.HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the page's script knows."""
+        """The facts that the page's script knows."""
         return json.loads(zlib.decompress(base64.b64decode(self.scripts[0])))
 
     def root(self, name: str) -> str | None:
