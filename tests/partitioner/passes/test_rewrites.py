@@ -2,73 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import onnx
-import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.backends.names import REWRITE_NAMES
 from model_texts import clean, parse
-from partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrite_segment, rewrites_of, would_rewrite
+from partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrites_of, would_rewrite
 from partitioner.passes.rewrites.rules import NAMES
-from plain_runtime import passes_checker, run
-
-SHAPE = (2, 8, 6, 10)
-
-CONSTANTS = {
-    "zero": 0.0, "half": 0.5, "one": 1.0, "two": 2.0, "three": 3.0, "six": 6.0, "sixth": 1 / 6, "epsilon": 1e-5,
-    "small": 0.044715, "root": 0.7978846,
-}  # fmt: skip
-
-CUBIC = "cube = Pow(x, three) sc = Mul(small, cube) sum = Add(x, sc) u = Mul(root, sum) t = Tanh(u) g = Add(t, one)"
-CENTRED = "m = ReduceMean(x, last) d = Sub(x, m)"
-AFFINE = "k = Mul(n, scale) y = Add(k, bias)"
-
-
-def weights(name: str, *shape: int) -> onnx.TensorProto:
-    rng = np.random.default_rng([len(name), *name.encode()])
-    return onnx.numpy_helper.from_array((rng.random(shape) + 0.5).astype(np.float32), name)
-
-
-def model_of(nodes: str, *, opset: int = 18, shape: Sequence[int | str] = SHAPE, outputs: str = "") -> onnx.ModelProto:
-    """A model of nodes from x to y, with the constants that they read."""
-    sizes = ",".join(map(str, shape))
-    free = ",".join("?" * len(shape))
-    model = parse(
-        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[{sizes}] x) => (float[{free}] y{outputs}) {{ {nodes} }}'
-    )
-    arrays = {name: np.array(number, np.float32) for name, number in CONSTANTS.items()}
-    arrays |= {"last": np.array([-1]), "channel": np.array([1]), "groups": np.array([0, 2, -1])}
-    arrays |= {"ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32), "true": np.array(True)}
-    tensors = {name: onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()}
-    tensors |= {t.name: t for t in (weights("scale", 10), weights("bias", 10), weights("w", 8, 8, 1, 1))}
-    tensors |= {t.name: t for t in (weights("cs", 8, 1, 1), weights("cb", 8, 1, 1), weights("w3", 8, 8, 3, 3))}
-    tensors |= {f"{kind}{n}": weights(f"{kind}{n}", n) for kind in "sbmv" for n in (8, 16)}
-    read = dict.fromkeys(name for node in model.graph.node for name in node.input)
-    model.graph.initializer.extend(tensors[name] for name in read if name in tensors)
-    return model
-
-
-def rewritten(model: onnx.ModelProto, engine: str, **wishes: object) -> tuple[onnx.ModelProto, list[str]]:
-    """The model with all that its engine would get, and the rules."""
-    graph = clean(model).model
-    wanted = Wishes(engine=engine, **wishes)
-    done = [*rewrite_model(graph, wanted), *(rewrite_segment(graph, wanted) if engine != "native" else ())]
-    return ir.to_proto(graph), [one.rule for one in done]
-
-
-def op_types(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
-
-
-def assert_same(actual: onnx.ModelProto, expected: onnx.ModelProto, x: np.ndarray, *, bound: float = 0.0) -> None:
-    for one, other in zip(run(actual, {"x": x}), run(expected, {"x": x}), strict=True):
-        assert np.abs(one - other).max(initial=0) <= 1e-5 * max(np.abs(other).max(initial=0), bound)
-
+from plain_runtime import passes_checker
+from rewriting import AFFINE, CENTRED, CUBIC, SHAPE, assert_same, model_of, op_types, rewritten
 
 MISH = ["Clip", "Exp", "Add", "Mul", "Add", "Div", "Mul"]
 PLACES = [
@@ -231,65 +175,6 @@ def test_a_rule_that_is_left_out_changes_nothing(
 
     assert rules == []
     assert op_types(result) == [node.op_type for node in clean(source).nodes]
-
-
-@st.composite
-def blocks(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray], int]:
-    """Parallel convolutions of equal strides and groups, normalized or not, and perhaps the value itself."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    groups, dilation = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([1, 2]))
-    stride = draw(st.sampled_from([1, 2]))
-    sides = draw(st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=4))
-    arrays: dict[str, np.ndarray] = {}
-    nodes, added = [], []
-
-    def normalize(value: str) -> str:
-        if draw(st.booleans()):
-            return value
-        names = [f"{value}_{kind}" for kind in "sbmv"]
-        arrays.update({name: (rng.random(8) + 0.5).astype(np.float32) for name in names})
-        nodes.append(f"{value}_n = BatchNormalization({value}, {', '.join(names)})")
-        return f"{value}_n"
-
-    for place, side in enumerate(sides):
-        arrays[f"kernel{place}"] = rng.standard_normal((8, 8 // groups, side, side)).astype(np.float32)
-        bias = draw(st.booleans())
-        arrays |= {f"offset{place}": rng.standard_normal(8).astype(np.float32)} if bias else {}
-        pad = side // 2 * dilation
-        inputs = f"x, kernel{place}" + (f", offset{place}" if bias else "")
-        nodes.append(
-            f"c{place} = Conv <pads = [{pad}, {pad}, {pad}, {pad}], strides = [{stride}, {stride}], group = {groups}, "
-            f"dilations = [{dilation}, {dilation}]> ({inputs})"
-        )
-        added.append(normalize(f"c{place}"))
-    if stride == 1 and (len(sides) == 1 or draw(st.booleans())):
-        added.append(normalize("x"))
-    if len(added) == 1:
-        added.append("c0")
-    if draw(st.booleans()):
-        nodes.append(f"sum = Sum({', '.join(added)})")
-    else:
-        nodes += [f"a{n} = Add({f'a{n - 1}' if n > 1 else added[0]}, {added[n]})" for n in range(1, len(added))]
-        nodes.append(f"sum = Identity(a{len(added) - 1})")
-    return " ".join([*nodes, "y = Relu(sum)"]), arrays, len(set(added))
-
-
-@settings(max_examples=40, deadline=None)
-@given(block=blocks())
-def test_branches_become_one_convolution_of_the_same_result(
-    block: tuple[str, dict[str, np.ndarray], int],
-) -> None:
-    nodes, arrays, _ = block
-    source = model_of(nodes)
-    source.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
-    x = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
-
-    result, _ = rewritten(source, "native")
-
-    if op_types(result) != ["Conv", "Relu"]:  # one convolution is added to itself, or the value to its normalization
-        assert nodes.count("Conv") == 1
-    assert passes_checker(result)
-    assert_same(result, source, x)
 
 
 KEPT = [
