@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from engines.backends.build_options import BuildOptions
+from engines.backends.registry import only_builds_reason
 from engines.runtime.reference_nodes import count_operators
 from engines.sparse.survey import LayerSparsity
 from partitioner import ReasonCode, Report, TensorSpec
@@ -32,6 +35,9 @@ MOST_SPLITS = 10
 MOST_OPERATORS = 4
 """Operators of one cause to name."""
 
+MOST_CAUSES = 3
+"""Sentences that differ only in names and numbers are printed as one cause, unless there are as few as this."""
+
 MOST_NAMES = 8
 """Nodes to print by name."""
 
@@ -47,6 +53,8 @@ NOT_BUILT = (
     "compute something else or don't pay; their nodes run natively."
 )
 
+
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 ALL_NATIVE = "all native"
 """The candidate of a measurement that has no engine."""
@@ -167,20 +175,26 @@ def _segments(segments: Sequence[Segment]) -> Table:
 
 
 def _print_native(native: Iterable[NativeNode], console: Console) -> None:
-    """Print native nodes by cause: operators with one sentence together, and operators whose sentences differ once."""
-    operators: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for node in native:
-        operators[node.code, node.detail].add(node.op_type)
-    groups: dict[tuple[str, str, str], list[NativeNode]] = defaultdict(list)
-    for node in native:
-        together = sorted(operators[node.code, node.detail])
-        groups[node.code, _listed(together), node.detail if len(together) > 1 else ""].append(node)
-    if groups:
+    causes = sorted(_causes(native), key=lambda nodes: (nodes[0].code, -len(nodes)))
+    if causes:
         console.print("Native nodes", style="italic")
-    for (code, listed, _), nodes in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1])):
+    for nodes in causes:
+        listed = _listed(sorted({node.op_type for node in nodes}))
         example = f", such as {nodes[0].node}" if len(nodes) > 1 else f": {nodes[0].node}"
-        console.print(f"{code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
+        console.print(f"{nodes[0].code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
         console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4), expand=False))
+
+
+def _causes(native: Iterable[NativeNode]) -> Iterator[list[NativeNode]]:
+    """Yield native nodes of one cause. Many sentences that differ only in names and numbers are one."""
+    sentences: dict[tuple[str, str], dict[str, list[NativeNode]]] = defaultdict(lambda: defaultdict(list))
+    for node in native:
+        sentences[node.code, _PARTICULAR.sub("", node.detail)][node.detail].append(node)
+    for alike in sentences.values():
+        if len(alike) > MOST_CAUSES:
+            yield [node for nodes in alike.values() for node in nodes]
+        else:
+            yield from alike.values()
 
 
 def _listed(operators: Sequence[str]) -> str:
@@ -318,7 +332,13 @@ def _remedy(report: Report) -> str:
         return "--freeze-initializers, if no request replaces the values of initializers."
     known = (REMEDIES[node.code] for node in report.native if node.code in REMEDIES)
     unmeasured = report.tuning is None and report.compiled_before is not None and report.segments
-    return next(known, "compile the model, which measures it here with and without engines." if unmeasured else "")
+    return next(known, _measurement(report.engine) if unmeasured else "")
+
+
+def _measurement(engine: str) -> str:
+    if only_builds_reason(engine, BuildOptions()):
+        return f"compile the model here, and measure it where {engine} runs: nothing here can."
+    return "compile the model, which measures it here with and without engines."
 
 
 def print_precision(found: Mapping[str, Any], console: Console) -> None:

@@ -169,3 +169,10 @@ def test_explain_asks_the_library_itself(capsys: pytest.CaptureFixture[str]) -> 
 
     report = json.loads(capsys.readouterr().out)
     assert (report["engine"], report["engine_nodes"], report.get("labelled_by")) == ("tensorrt-rtx", 13, None)
+
+
+def test_explain_says_that_nothing_here_can_measure_it(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", str(DIGITS / "digits.onnx"), "--engine", "tensorrt-rtx", "--no-cache"])
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "compile the model here, and measure it where tensorrt-rtx runs: nothing here can." in printed

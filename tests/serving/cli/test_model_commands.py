@@ -76,6 +76,24 @@ def test_explain_names_the_cause_of_unknown_shapes_once(
     assert line == "UNKNOWN_SHAPE: 3 nodes (Abs, Neg), such as Neg:c"
 
 
+def test_explain_tells_many_causes_that_differ_in_names_alone_as_one(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaled = " ".join(
+        f"b{i} = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (a) y{i} = {('Neg', 'Abs')[i % 2]}(b{i})"
+        for i in range(5)
+    )
+    outputs = ", ".join(f"float[A, B] y{i}" for i in range(5))
+    model = f"""<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]> g (float[N, 3] x) => ({outputs})
+    <int64[2] seven = {{7, 3}}> {{ a = Reshape(x, seven) {scaled} }}"""
+    onnx.save(onnx.parser.parse_model(model), tmp_path / "scaled.onnx")
+
+    main(["explain", str(tmp_path / "scaled.onnx"), "--engine", "openvino", "--no-cache"])
+
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "UNKNOWN_SHAPE" in line]
+    assert line.startswith("UNKNOWN_SHAPE: 5 nodes (Abs, Neg), such as ")
+
+
 def test_explain_prints_the_first_hundred_segments_and_counts_the_others(
     capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
