@@ -15,9 +15,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = ("matrix.c", "operators.c", "panel.c")
+SOURCES = ("matrix.c", "operators.c", "panel.c", "recurrent.c", "tensors.c")
 
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete", "-Wall", "-Wextra")
 
 
 class KernelBuildHook(BuildHookInterface[Any]):

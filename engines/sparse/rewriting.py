@@ -1,7 +1,7 @@
 """Writes sparse operators in place of the layers of a model that gain from them.
 
 A layer is Conv, Gemm or MatMul with constant float32 weights. Bias and activation that follow it go along:
-``Y = clip(W X + b)`` is one operator. All other nodes stay, and ONNX Runtime computes them.
+``Y = clip(W X + b)`` is one operator. LSTM and GRU are two. All other nodes stay, and ONNX Runtime computes them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from engines.sparse.packing import SparseWeights, best_block, pack
-
-DOMAIN = "trtnode.sparse"
-"""Domain of the operators. Beside engines of this library, no file holds them."""
-
-INFINITY = float(np.finfo(np.float32).max)
-"""Bound of a sum that is not clipped. Attributes hold no infinity in all of ONNX's readers."""
+from engines.sparse.packing import best_block, pack
+from engines.sparse.recurrence import sparse_recurrence
+from engines.sparse.tensors import DOMAIN, INFINITY, constants_of, floats_of, packed_tensors, sparse_node
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +39,7 @@ class Layer:
 
 def find_layers(model: onnx.ModelProto) -> list[Layer]:
     """Find the layers that the operators can compute, dense ones included."""
-    constants = _constants(model.graph)
+    constants = constants_of(model.graph)
     ranks = _ranks(model.graph)
     found = (_layer(node, constants, ranks) for node in model.graph.node)
     return [layer for layer in found if layer is not None]
@@ -53,35 +49,38 @@ def with_sparse_layers(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return a copy of a model with sparse operators for the layers that gain, and their number."""
     chosen = {id(la.node): (la, block) for la in find_layers(model) if (block := best_block(la.matrix)) is not None}
     graph = model.graph
-    constants, readers = _constants(graph), _readers(graph)
-    replaced: dict[str, onnx.NodeProto] = {}
+    constants, readers = constants_of(graph), _readers(graph)
+    replaced = 0
     nodes: list[onnx.NodeProto] = []
     initializers: list[onnx.TensorProto] = []
     merged: set[str] = set()
     for node in graph.node:
         if node.output and node.output[0] in merged:
             continue
-        layer, block = chosen.get(id(node), (None, 0))
-        if layer is None:
-            nodes.append(node)
-            continue
-        followers = _followers(layer, constants, readers)
-        merged.update(follower.output[0] for follower in followers)
-        made, tensors = _sparse_node(layer, block, followers, constants)
-        nodes.append(made)
+        made: list[onnx.NodeProto] = [node]
+        tensors: list[onnx.TensorProto] = []
+        if id(node) in chosen:
+            layer, block = chosen[id(node)]
+            followers = _followers(layer, constants, readers)
+            merged.update(follower.output[0] for follower in followers)
+            written, tensors = _sparse_node(layer, block, followers, constants)
+            made = [written]
+        elif (recurrence := sparse_recurrence(node, constants)) is not None:
+            made, tensors = recurrence
+        replaced += made != [node]
+        nodes += made
         initializers += tensors
-        replaced[made.output[0]] = made
-    return _rebuilt(model, nodes, initializers), len(replaced)
+    return _rebuilt(model, nodes, initializers), replaced
 
 
 def _layer(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], ranks: Mapping[str, int]) -> Layer | None:
     if node.domain or node.op_type not in ("Conv", "Gemm", "MatMul") or len(node.input) < 2:
         return None
-    weights = _floats(constants.get(node.input[1]))
+    weights = floats_of(constants.get(node.input[1]))
     if weights is None or node.input[0] in constants:
         return None
     given = node.input[2] if len(node.input) > 2 else ""
-    bias = _floats(constants.get(given))
+    bias = floats_of(constants.get(given))
     if given and bias is None:
         return None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -133,28 +132,17 @@ def _sparse_node(
             low, high = clipped
         value = follower.output[0]
     weights = pack(layer.matrix, block)
-    tensors = _tensors(value, weights, bias)
+    tensors = packed_tensors(value, weights, bias)
     is_conv = layer.node.op_type == "Conv"
-    node = helper.make_node(
+    node = sparse_node(
         "SparseConv" if is_conv else "SparseMatMul",
         [layer.node.input[0], *(tensor.name for tensor in tensors)],
         [value],
         name=layer.node.name,
-        domain=DOMAIN,
+        weights=weights,
+        attributes={"low": low, "high": high, **(_geometry(layer.node, constants) if is_conv else {})},
     )
-    sizes = {"rows": weights.rows, "columns": weights.columns, "block": block}
-    attributes: dict[str, int | float] = {**sizes, "low": low, "high": high}
-    if is_conv:
-        attributes |= _geometry(layer.node, constants)
-    node.attribute.extend(helper.make_attribute(name, attribute) for name, attribute in attributes.items())
     return node, tensors
-
-
-def _tensors(value: str, weights: SparseWeights, bias: np.ndarray | None) -> list[onnx.TensorProto]:
-    arrays = {"values": weights.values, "places": weights.places, "starts": weights.starts}
-    if bias is not None:
-        arrays["bias"] = bias.astype(np.float32)
-    return [numpy_helper.from_array(array, f"{value}/sparse/{name}") for name, array in arrays.items()]
 
 
 def _geometry(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, int]:
@@ -170,7 +158,7 @@ def _added_bias(
     add: onnx.NodeProto, value: str, layer: Layer, constants: Mapping[str, onnx.TensorProto]
 ) -> np.ndarray | None:
     others = [name for name in add.input if name != value]
-    added = _floats(constants.get(others[0])) if len(others) == 1 else None
+    added = floats_of(constants.get(others[0])) if len(others) == 1 else None
     if added is None or added.ndim != 1 or added.size not in (1, layer.matrix.shape[0]):
         return None
     return np.broadcast_to(added, layer.matrix.shape[:1])
@@ -190,7 +178,7 @@ def _clip_range(
     for name, given in zip(("min", "max"), node.input[1:], strict=False):
         if not given:
             continue
-        bound = _floats(constants.get(given))
+        bound = floats_of(constants.get(given))
         if bound is None or bound.size != 1:
             return None
         bounds[name] = float(bound.reshape(-1)[0])
@@ -214,20 +202,9 @@ def _readers(graph: onnx.GraphProto) -> Mapping[str, list[onnx.NodeProto | None]
     return readers
 
 
-def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    inputs = {value.name for value in graph.input}
-    return {tensor.name: tensor for tensor in graph.initializer if tensor.name not in inputs}
-
-
 def _ranks(graph: onnx.GraphProto) -> dict[str, int]:
     values = (*graph.input, *graph.value_info)
     return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}
-
-
-def _floats(tensor: onnx.TensorProto | None) -> np.ndarray | None:
-    if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
-        return None
-    return numpy_helper.to_array(tensor)
 
 
 def _rebuilt(

@@ -6,13 +6,18 @@
 #define JOIN(x, y) x##_##y
 #define NAME_OF(x, y) JOIN(x, y)
 
+#define KERNELS(name, lanes, set)                                                                               \
+    {name, lanes, 3, multiply_##set, copy_lines_##set, multiply_row_##set, lstm_##set, gru_##set, gru_linear_##set, \
+     gru_reset_##set}
+
 #define LANES 4
 #define NAME(x) NAME_OF(x, plain)
 #include "tile.h"
+#include "cell.h"
 #undef LANES
 #undef NAME
 
-static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, copy_lines_plain, multiply_row_plain};
+static const Kernels PLAIN = KERNELS("plain C", 4, plain);
 
 #if defined(__x86_64__)
 
@@ -21,6 +26,7 @@ static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, copy_lines_plain,
 #define LANES 8
 #define NAME(x) NAME_OF(x, avx2)
 #include "tile.h"
+#include "cell.h"
 #undef LANES
 #undef NAME
 #pragma GCC pop_options
@@ -30,12 +36,13 @@ static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, copy_lines_plain,
 #define LANES 16
 #define NAME(x) NAME_OF(x, avx512)
 #include "tile.h"
+#include "cell.h"
 #undef LANES
 #undef NAME
 #pragma GCC pop_options
 
-static const Kernels AVX2 = {"AVX2", 8, 3, multiply_avx2, copy_lines_avx2, multiply_row_avx2};
-static const Kernels AVX512 = {"AVX-512", 16, 3, multiply_avx512, copy_lines_avx512, multiply_row_avx512};
+static const Kernels AVX2 = KERNELS("AVX2", 8, avx2);
+static const Kernels AVX512 = KERNELS("AVX-512", 16, avx512);
 
 /* TRTNODE_SPARSE_ISA holds the kernels to lesser instructions, for tests. */
 const Kernels *best_kernels(void) {

@@ -24,6 +24,14 @@ typedef struct {
     size_t row_step, column_step;
 } Tile;
 
+/* The gates of units `first` to `last` of a recurrence at one step. Gate g of unit u is at g × hidden + u. */
+typedef struct {
+    size_t hidden, first, last;
+    const float *inputs, *sums; /* of each gate: the part of the input, and that of the state */
+    const float *before;        /* the state of the step before, of each unit */
+    float *cell, *out;          /* of each unit: the cell of an LSTM, which is replaced; the new state, or the reset one */
+} Units;
+
 #define MAX_WIDTH 48
 #define MAX_BLOCK 8
 
@@ -34,6 +42,7 @@ typedef struct {
     void (*multiply)(const Sparse *, const Tile *);
     void (*copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used);
     void (*multiply_row)(const Sparse *, const float *x, float *out, size_t first, size_t last);
+    void (*lstm)(const Units *), (*gru)(const Units *), (*gru_linear)(const Units *), (*gru_reset)(const Units *);
 } Kernels;
 
 const Kernels *best_kernels(void);

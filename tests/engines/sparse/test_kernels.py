@@ -48,7 +48,7 @@ def model_of(nodes: list[onnx.NodeProto], shape: list[int], rank: int, **weights
 
 
 def assert_same(model: onnx.ModelProto, block: int, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "best_block", lambda matrix: block)
+    monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: block)
     rewritten, replaced = rewriting.with_sparse_layers(model)
     assert replaced == 1
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
@@ -174,14 +174,14 @@ def damaged(name: str, array: np.ndarray) -> onnx.ModelProto:
 def test_weights_that_do_not_fit_each_other_are_refused_at_load(
     monkeypatch: pytest.MonkeyPatch, name: str, array: np.ndarray
 ) -> None:
-    monkeypatch.setattr(rewriting, "best_block", lambda matrix: 4)
+    monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: 4)
 
     with pytest.raises(ModelLoadError, match="sparse matrix don't fit each other"):
         NativeSession(damaged(name, array), operators=LIBRARY)
 
 
 def test_columns_outside_the_matrix_are_refused_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "best_block", lambda matrix: 4)
+    monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: 4)
     rewritten = damaged("places", np.zeros(1, np.uint16))
     (places,) = (t for t in rewritten.graph.initializer if t.name.endswith("places"))
     (values,) = (t for t in rewritten.graph.initializer if t.name.endswith("values"))
