@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from engines.sparse.layers import find_layers
 from engines.sparse.packing import LEAST_VALUES
-from engines.sparse.rewriting import find_layers
 
 
 def prune_model(model: onnx.ModelProto, share: float, block: int) -> list[str]:

@@ -7,8 +7,6 @@
 
 #include "panel.h"
 
-#define MAX_ITEMS 16 /* pieces of one step, for threads to share */
-
 typedef struct {
     size_t gates; /* 4 of an LSTM, 3 of a GRU */
     Sparse matrix;
@@ -80,7 +78,7 @@ static void multiply_gates(Run *run, const Place *place, const float *state, siz
             fill_panel(kernels, &source, panel, tile.width, begin, tile.used);
         else if (run->batch > 1)
             atomic_store(&run->out_of_memory, 1);
-        tile.panel = panel;
+        tile.panel = panel, tile.step = tile.width;
         for (size_t g = gate; g < gate_end; g++) {
             const size_t offset = (place->direction * cell->gates + g) * blocks;
             tile.first = offset + place->first, tile.last = offset + place->last;

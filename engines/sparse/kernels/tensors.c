@@ -57,7 +57,7 @@ static int fits(const Sparse *matrix, const Tensor *values, const Tensor *places
 }
 
 /* The weights are read once, and must not change: they are initializers, which live as long as the session. */
-static Status *read_constant(const KernelInfo *info, size_t index, Tensor *tensor) {
+Status *read_constant(const KernelInfo *info, size_t index, Tensor *tensor) {
     const Value *value = NULL;
     int is_constant = 0;
     memset(tensor, 0, sizeof *tensor);

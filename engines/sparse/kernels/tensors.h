@@ -23,6 +23,9 @@ Status *get_int(const KernelInfo *info, const char *name, int64_t *value);
 /* Reads the sizes and the inputs 1 to 4: values, places, starts, and a bias that may be absent. */
 Status *read_matrix(const KernelInfo *info, Sparse *matrix);
 
+/* Reads an input that is an initializer; no data if it isn't given. */
+Status *read_constant(const KernelInfo *info, size_t index, Tensor *tensor);
+
 Status *read_input(const KernelContext *context, size_t index, Tensor *tensor);
 
 /* Makes an output of the operator; `out` is NULL where nobody wants it. */
