@@ -168,15 +168,20 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
 """The passes in order. Replacements and folding make more shapes known, so shapes are inferred again after them."""
 
 
-@without_collections()
 def clean_up(model: ir.Model) -> Graph:
     """Run every pass over a model, in place, and view the result.
 
     Returns:
         The cleaned graph. It has the same inputs and outputs, and computes the same values.
     """
+    run_passes(model)
+    return Graph.of(model)
+
+
+@without_collections()
+def run_passes(model: ir.Model) -> None:
+    """Run every pass over a model, in place. It keeps its inputs and outputs, and computes the same values."""
     for run in PASSES:
         before = len(model.graph)
         run(model)
         logger.debug("%s: %d nodes before, %d after", run.__name__, before, len(model.graph))
-    return Graph.of(model)

@@ -9,7 +9,7 @@ applied for it: it loses there, or nobody has measured it. Graphics processors w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 
 import onnx_ir as ir
 
@@ -60,6 +60,7 @@ class Rule:
         needs: Sets of operators, one of which must be in a graph that has places.
         in_float16: True if no inner result passes float16's range where the old ones didn't.
         opens: True if it lets engines take or compute more: of use without a gain, but not where nothing runs in them.
+        adds: False if it only takes nodes away that others make needless, so that types and constants stay as they are.
     """
 
     name: str
@@ -68,6 +69,11 @@ class Rule:
     needs: tuple[frozenset[str], ...]
     in_float16: bool = True
     opens: bool = False
+    adds: bool = True
+
+    def fits(self, op_types: Set[str]) -> bool:
+        """Return whether a graph of these operators may have places."""
+        return any(needed <= op_types for needed in self.needs)
 
     def pays(self, engine: str) -> bool:
         """Return whether the rule makes nodes faster in an engine."""
@@ -119,6 +125,7 @@ RULES: tuple[Rule, ...] = (
         gains=EVERYWHERE,
         needs=_ops(""),
         opens=True,
+        adds=False,
     ),
     Rule(
         name="branches",
