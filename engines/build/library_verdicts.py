@@ -26,7 +26,7 @@ from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Ve
 from partitioner.cut.labels import engine_nodes
 from partitioner.graph.extraction import sampler_model
 from partitioner.graph.node_keys import NodeKey
-from partitioner.model.values import subgraphs
+from partitioner.model.values import has_subgraphs
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequ
 
 def _can_stand_alone(graph: Graph, node: Node) -> bool:
     """Return whether a node means the same outside its graph: subgraphs capture values, shape arithmetic folds."""
-    return not any(True for _ in subgraphs(node.op)) and graph.shape_arithmetic.isdisjoint(node.reads)
+    return not has_subgraphs(node.op) and graph.shape_arithmetic.isdisjoint(node.reads)
 
 
 def _hash(node: Node) -> str:
