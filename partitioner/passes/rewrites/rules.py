@@ -10,7 +10,7 @@ measure: their gains of 1 stand where the new form computes no more, and is safe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 
 import onnx_ir as ir
 
@@ -62,6 +62,7 @@ class Rule:
         needs: Sets of operators, one of which must be in a graph that has places.
         in_float16: True if no inner result passes float16's range where the old ones didn't.
         opens: True if it lets engines take or compute more: of use without a gain, but not where nothing runs in them.
+        adds: False if it only takes nodes away that others make needless, so that types and constants stay as they are.
     """
 
     name: str
@@ -71,6 +72,11 @@ class Rule:
     wide: Mapping[str, Gain] = dataclasses.field(default_factory=dict)
     in_float16: bool = True
     opens: bool = False
+    adds: bool = True
+
+    def fits(self, op_types: Set[str]) -> bool:
+        """Return whether a graph of these operators may have places."""
+        return any(needed <= op_types for needed in self.needs)
 
     def on(self, *, wide: bool) -> Rule:
         """Return the rule with its gains on a processor that has 512-bit vectors, or has none."""
@@ -126,6 +132,7 @@ RULES: tuple[Rule, ...] = (
         gains=EVERYWHERE,
         needs=_ops(""),
         opens=True,
+        adds=False,
     ),
     Rule(
         name="branches",
