@@ -53,8 +53,13 @@ def app(arguments: Mapping[str, str]) -> serve.Application:
     return application(load_config(pathlib.Path(arguments["config"]), on_ray=True))
 
 
-def application(config: ServableConfig) -> serve.Application:
-    """Return the application of a configuration."""
+def application(config: ServableConfig, run: str = "") -> serve.Application:
+    """Return the application of a configuration.
+
+    Args:
+        config: What to serve.
+        run: Names who deploys it.
+    """
     replicas = {model.name: _deployment(config, model) for model in config.models}
     most = max((model.scaling or ScalingConfig()).most for model in config.models)
     ingress = serve.deployment(Ingress).options(
@@ -68,7 +73,7 @@ def application(config: ServableConfig) -> serve.Application:
         ray_actor_options={"num_cpus": 0},
         **_common(config),
     )
-    return ingress.bind(config, replicas)
+    return ingress.bind(config, replicas, run)
 
 
 def _deployment(config: ServableConfig, model: ModelConfig) -> serve.Application:

@@ -26,6 +26,7 @@ from serving.security.authorization import MODEL_FIELDS
 from serving.service.inference_service import EXTENSIONS, SERVER_NAME
 from serving.service.rpc_table import messages_of
 from serving.service.status import status_of
+from serving.workers.merged_metrics import Families
 from serving.workers.merged_rpcs import COMBINATIONS
 
 REPLICAS_S = 5.0
@@ -36,7 +37,11 @@ FORWARDED = ("ModelInfer", "ModelMetadata", "ModelConfig")
 
 
 class Cluster:
-    """Answers RPCs for all replicas of all models. For one event loop."""
+    """Answers RPCs for all replicas of all models. For one event loop.
+
+    Attributes:
+        state: The replicas that there are.
+    """
 
     def __init__(self, replicas: Mapping[str, Any], state: ClusterState) -> None:
         """Prepare.
@@ -46,7 +51,7 @@ class Cluster:
             state: The replicas that there are.
         """
         self._replicas = replicas
-        self._state = state
+        self.state = state
         self._own: Mapping[str, Callable[[Any], Awaitable[Any]]] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -80,6 +85,15 @@ class Cluster:
         answer: HttpAnswer = await _of_replica(self._replica(name).answer_http.remote(request))
         return answer
 
+    async def metrics(self) -> list[Families]:
+        """Return the counts of each replica of all models.
+
+        Raises:
+            UnavailableError: A replica doesn't tell.
+        """
+        asked = (_of_all(handle, "metrics") for handle in self._replicas.values())
+        return [families for replies in await asyncio.gather(*asked) for families in replies]
+
     def _replica(self, name: str) -> Any:
         if name not in self._replicas:
             raise NotFoundError(
@@ -91,13 +105,13 @@ class Cluster:
         return ServerLiveResponse(live=True)
 
     async def _ready(self, _request: Any) -> ServerReadyResponse:
-        return ServerReadyResponse(ready=not await self._state.not_ready())
+        return ServerReadyResponse(ready=not await self.state.not_ready())
 
     async def _metadata(self, _request: Any) -> ServerMetadataResponse:
         return ServerMetadataResponse(name=SERVER_NAME, version=builder_version(), extensions=EXTENSIONS)
 
     async def _model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
-        if request.name not in self._replicas or await self._state.lacks(request.name):
+        if request.name not in self._replicas or await self.state.lacks(request.name):
             return ModelReadyResponse(ready=False)
         asked = self._replica(request.name).answer.remote("ModelReady", request.SerializeToString(), NOBODY)
         return ModelReadyResponse.FromString(_message_of(await _of_replica(asked)))
@@ -109,7 +123,7 @@ class Cluster:
         kind = messages_of(rpc)[1]
         whole = kind()
         message = request.SerializeToString()
-        for replies in await asyncio.gather(*(_of_all(handle, rpc, message) for handle in handles)):
+        for replies in await asyncio.gather(*(_of_all(handle, "answer", rpc, message, NOBODY) for handle in handles)):
             whole.MergeFrom(COMBINATIONS[rpc]([kind.FromString(_message_of(reply)) for reply in replies]))
         return whole
 
@@ -145,12 +159,13 @@ async def _of_replica(asked: Any) -> Any:
         return await asked
     except RayTaskError:
         raise  # a fault of the replica's code
-    except (RayError, RayServeException) as error:
+    except (RayError, RayServeException, TimeoutError) as error:
         raise UnavailableError(f"no replica answered ({type(error).__name__}); send the request again") from error
 
 
-async def _of_all(handle: Any, rpc: str, message: bytes) -> list[Reply]:
-    replies = handle.broadcast("answer", rpc, message, NOBODY).results_async(timeout_s=REPLICAS_S)
+async def _of_all(handle: Any, method: str, *arguments: Any) -> list[Any]:
+    """Return what each replica of a model answers; it is never asked to infer."""
+    replies = handle.broadcast(method, *arguments).results_async(timeout_s=REPLICAS_S)
     return list(await _of_replica(replies))
 
 

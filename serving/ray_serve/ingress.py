@@ -51,24 +51,29 @@ class StreamEndedError(ServingError):
 class Ingress:
     """The deployment that Ray's proxies call. It also has a method for each RPC, of that name."""
 
-    def __init__(self, config: ServableConfig, replicas: Mapping[str, Any]) -> None:
+    def __init__(self, config: ServableConfig, replicas: Mapping[str, Any], run: str) -> None:
         """Read the tokens.
 
         Args:
             config: What is served.
             replicas: The deployment handle of each model, by its name.
+            run: Names who deployed it.
 
         Raises:
             ConfigError: The tokens file can't be used.
         """
         write_logs(config)
+        self._run = run
         server, metrics = config.server, Metrics()
         self._max_bytes = server.grpc.max_message_mb << 20
         tokens = Tokens(server.auth.tokens_file) if server.auth else None
         self._authorizer = Authorizer(server.admin, tokens, metrics)
-        self._state = ClusterState(serve.get_replica_context().app_name, config.models)
+        context = serve.get_replica_context()
+        self._state = ClusterState(context.app_name, config.models)
         self._cluster = Cluster(replicas, self._state)
-        self._http = ClusterHttpApp(server, self._cluster, self._state, self._authorizer, metrics).asgi()
+        name = context.replica_id.unique_id
+        http = ClusterHttpApp(server, self._cluster, self._authorizer, name=name, registry=metrics.registry)
+        self._http = http.asgi()
 
     async def __call__(self, request: Request) -> Response:
         """Answer a request of the HTTP port."""
@@ -84,6 +89,10 @@ class Ingress:
             code, details = status_of(error, rpc)
             return Failure(code.name, details)
         return await self._cluster.answer(rpc, message, caller)
+
+    async def deployed_by(self) -> str:
+        """Return the name of who deployed the application."""
+        return self._run
 
     async def ModelStreamInfer(  # noqa: N802  # the name of the RPC
         self, requests: AsyncIterator[bytes], grpc_context: Any

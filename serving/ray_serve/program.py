@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,14 @@ logger = logging.getLogger(__name__)
 APPLICATION = "trtnode"
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 NAMESPACE = "serve"
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # replicas are what the machine is for; Ray would let everything else go first
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a proxy that starts slowly on a busy machine is no broken one
+}
+"""Variables of a cluster that this process starts, unless the user sets them."""
+LOOK_S = 5.0
+"""The time between two looks at who has deployed the application."""
 
 
 class DeploymentFailedError(ServingError):
@@ -63,7 +72,9 @@ class RayServer:
         self.at_rest = False
         self._config = config
         self._stop_wanted = threading.Event()
+        self._run = uuid.uuid4().hex
         self._owns_serve = False
+        self._deployed = False
 
     def start(self) -> None:
         """Join or start the cluster, and begin to deploy.
@@ -97,22 +108,41 @@ class RayServer:
         self._stop_wanted.set()
 
     def wait_for_stop(self) -> None:
-        """Wait until somebody asks it to stop, or it can't go on."""
-        self._stop_wanted.wait()
+        """Wait until somebody asks it to stop, another one serves in its place, or it can't go on."""
+        while not self._stop_wanted.wait(LOOK_S):
+            if not self._owns_serve and self._is_replaced():
+                logger.info("another process has deployed in place of this one")
+                return
 
     def stop(self, grace_s: float) -> bool:  # noqa: ARG002  # each deployment has it
-        """Remove the application, once its replicas have answered, and what this process has started."""
-        ray_serve.delete(APPLICATION)
+        """Remove the application, once its replicas have answered, and what this process has started.
+
+        What another process has deployed in its place stays, and so does what was there before a failure to deploy.
+        """
         if self._owns_serve:
             ray_serve.shutdown()
+        elif self._deployed and not self._is_replaced():
+            ray_serve.delete(APPLICATION)
         ray.shutdown()
         self.at_rest = True
         return True
 
+    def _is_replaced(self) -> bool:
+        """Return whether an application answers that another process has deployed."""
+        if not self._deployed:
+            return False
+        try:
+            run: str = ray_serve.get_app_handle(APPLICATION).deployed_by.remote().result(timeout_s=LOOK_S)
+        except Exception as error:  # whoever doesn't answer replaces nobody
+            logger.debug("The application doesn't tell who deployed it: %s", error)
+            return False
+        return run != self._run
+
     def _deploy(self) -> None:
         """Deploy; runs in a thread of its own, since it takes as long as the models need to load."""
         try:
-            ray_serve.run(application(self._config), name=APPLICATION, route_prefix="/")
+            ray_serve.run(application(self._config, self._run), name=APPLICATION, route_prefix="/")
+            self._deployed = True
         except Exception as error:
             if not self._stop_wanted.is_set():
                 self.failure = DeploymentFailedError(_deployment_problem(error))
@@ -126,7 +156,8 @@ class RayServer:
 def _join() -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine that ends with this process."""
     address = os.environ.get("RAY_ADDRESS")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     options: dict[str, Any] = {} if address else {"include_dashboard": False}
     with _signals_kept():
         ray.init(address or "local", namespace=NAMESPACE, logging_level=logging.WARNING, **options)

@@ -16,10 +16,12 @@ from serving.grpc.call import Call
 from serving.grpc.servicer import GrpcServicer
 from serving.models.loader import engine_loader
 from serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply, ask
+from serving.ray_serve.metrics import labelled
 from serving.rest.app import HttpApp
 from serving.schema.server import ServableConfig
 from serving.service.host import ModelHost
 from serving.telemetry import logs
+from serving.workers.merged_metrics import Families
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,10 @@ class ModelReplica:
     async def answer_http(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request of the HTTP port about this model."""
         return await ask(self._http, request)
+
+    def metrics(self) -> Families:
+        """Return the counts of this process, with its name on every sample."""
+        return labelled(self._host.metrics.registry.collect(), serve.get_replica_context().replica_id.unique_id)
 
     def check_health(self) -> None:
         """Let Ray replace this replica when its model is gone.

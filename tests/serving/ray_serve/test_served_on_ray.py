@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -26,6 +27,7 @@ from tritonclient.utils import InferenceServerException
 
 pytestmark = [
     pytest.mark.ray,
+    pytest.mark.timeout(600),  # starting a cluster takes long on a busy machine
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: make test-ray"),
 ]
 
@@ -183,6 +185,15 @@ def test_the_health_service_answers_for_the_cluster(served: Served) -> None:
     answer = check(health_pb2.HealthCheckRequest(), timeout=60)
 
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_metrics_tell_replicas_apart(served: Served) -> None:
+    served.client.infer("digits", [image()])
+
+    status, text = served.get("/metrics")
+
+    assert status == 200
+    assert re.search(rb'nv_inference_request_success{model="digits",replica="\w+",version="1"} [1-9]', text)
 
 
 def test_the_log_warns_that_every_address_listens(served: Served) -> None:
