@@ -123,7 +123,7 @@ def test_an_unchanged_client_gets_the_answers_of_a_plain_server(served: Served) 
     index = {(model.name, model.state) for model in client.get_model_repository_index().models}
     assert index == {("digits", "READY"), ("numbers", "READY")}
     (statistics,) = client.get_inference_statistics("digits").model_stats
-    assert statistics.inference_count >= 2
+    assert statistics.inference_count >= 1
 
 
 @pytest.mark.parametrize(
