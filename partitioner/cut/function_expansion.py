@@ -13,7 +13,7 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
 from partitioner.cut.levels import earliest_levels
 from partitioner.graph.extraction import extract_model, single_node_model
 from partitioner.graph.view import Graph, Node
@@ -55,11 +55,12 @@ def expand_functions(graph: Graph, supports: Predicate, options: PartitionOption
     """
     labels = label_nodes(graph, supports, options)
     refused = [n for n in graph.nodes if labels[n.name].code not in (None, ReasonCode.USER_EXCLUDED)]
-    kinds = {n.key: n for n in refused if is_defined_as_function(n)}
-    whole = {key for key, n in kinds.items() if _runs_whole(graph, n, supports, options)}
+    kinds = {n.key: n for n in refused}
+    functions = {key: n for key, n in kinds.items() if is_defined_as_function(n)}
+    whole = {key for key, n in functions.items() if _runs_whole(graph, n, supports, options)}
     candidates = [n.name for n in refused if n.key in whole]
-    taken = {name for name, verdict in labels.items() if verdict.supported}
-    chosen = _joining(graph, taken, candidates)
+    taken = set(itertools.compress(graph.names, engine_nodes(graph, labels)))
+    chosen = _joining(graph, taken, candidates) if candidates else []
     if not chosen:
         return graph
     logger.info("Expanding %s, which joins segments", ", ".join(chosen))
@@ -76,7 +77,7 @@ def _joining(graph: Graph, taken: set[str], candidates: Sequence[str]) -> list[s
 
     chosen = list(candidates)
     fewest = segments(chosen)
-    if not chosen or fewest >= segments(()):
+    if fewest >= segments(()):
         return []
     for name in candidates:
         others = [other for other in chosen if other != name]
