@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "engines/diagnostics": {"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime"},
     "engines/compile": {
-        *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime", "sparse", "tuning"},
+        *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "quantization", "runtime", "sparse"},
+        "tuning",
     },
     "serving/executables": {"schema"},
     "serving/threads": set(),
@@ -65,7 +66,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/grpc": {"protocol", "schema", "security", "service", "threads"},
     "serving/pages": {"models", "security", "service", "telemetry"},
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
-    "serving/cli": {"pages", "telemetry", "threads"},
+    "serving/cli/terminal": set(),
+    "serving/cli": {"cli/terminal", "pages", "telemetry", "threads"},
     "serving/workers": {"executables", "grpc", "models", "rest", "schema", "security", "service", "telemetry"},
     "serving/process": {"grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
     "serving/ray_serve": {
