@@ -135,8 +135,8 @@ class Inference(abc.ABC):
         """Read the request, and have the model run."""
         before = logs.CURRENT_REQUEST.set(self)
         servable, context = self._servable, self.context
-        began_ns = self._began_ns = time.perf_counter_ns()
         trace = self._trace = tracing.begin(context.invocation_metadata) if tracing is not None else None
+        began_ns = self._began_ns = time.perf_counter_ns()
         durations = self._durations = Durations(traced=trace is not None)
         self._busy_ns = time.thread_time_ns() if servable.brevity.is_doubtful else 0
         try:
