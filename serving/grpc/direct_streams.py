@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 class DirectStream(Stream):
     """A stream from its arrival until gRPC lets go of it.
 
-    Its first metadata, its first message and the client's leaving are asked for at once. After each message the next one
-    is asked for, unless too many wait for their answers. gRPC takes one answer at a time.
+    Its first message and the client's leaving are asked for at once. After each message the next one is asked for,
+    unless too many wait for their answers. gRPC takes one answer at a time.
     """
 
     def __init__(self, streams: Streams, parse: Callable[[bytes], Any], event: Any) -> None:
@@ -95,7 +95,9 @@ class DirectStream(Stream):
             if self._ended:
                 return
             self._ended = True
-        status = operations.SendStatusFromServerOperation(None, code.value[0], details.encode(errors="replace"), NO_FLAGS)
+        status = operations.SendStatusFromServerOperation(
+            None, code.value[0], details.encode(errors="replace"), NO_FLAGS
+        )
         self._await(self._began, *head, status)
 
     def _await(self, then: Callable[[Any], None], *batch: Any) -> None:

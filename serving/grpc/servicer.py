@@ -27,7 +27,6 @@ from serving.service.status import status_of
 from serving.service.unary_rpcs import Method
 from serving.threads.caller import answering
 
-
 FINAL: bytes = ModelInferResponse(
     parameters={"triton_final_response": InferParameter(bool_param=True)}
 ).SerializeToString()

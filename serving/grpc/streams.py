@@ -1,7 +1,8 @@
 """Inference streams: many requests on one call, each answered when it is finished.
 
-On grpcio's own layer a stream holds two threads, one that reads and one that writes; past it, it holds none
-(``direct_streams``). Its requests run where all others do. A client that doesn't read its answers stops its own requests and nothing else.
+On grpcio's own layer a stream holds two threads, one that reads and one that writes; past it (``direct_streams``) it
+holds none. Its requests run where all others do. A client that doesn't read its answers stops its own requests and
+nothing else.
 """
 
 from __future__ import annotations
