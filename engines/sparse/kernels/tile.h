@@ -25,6 +25,19 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
     for (size_t column = 0; column < tile->used; column++) out[column * tile->column_step] = values[column];
 }
 
+/* Four rows that lie side by side in the output: each column's four values are one store. */
+static inline void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
+                                       size_t vectors) {
+    typedef float Column __attribute__((vector_size(16), aligned(4), may_alias));
+    float values[4][MAX_WIDTH];
+    for (size_t i = 0; i < 4; i++)
+        for (size_t v = 0; v < vectors; v++)
+            *(NAME(Vector) *)(values[i] + v * LANES) = NAME(clip)(sums[i * vectors + v], matrix->low, matrix->high);
+    for (size_t column = 0; column < tile->used; column++)
+        *(Column *)(tile->out + row + column * tile->column_step) =
+            (Column){values[0][column], values[1][column], values[2][column], values[3][column]};
+}
+
 /* Four rows at a time: a value of the panel is loaded once for all of them. */
 #define BLOCK_OF_FOUR(VECTORS)                                                                                       \
     static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {      \
@@ -39,7 +52,10 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
             for (int i = 0; i < 4; i++)                                                                              \
                 for (int v = 0; v < VECTORS; v++) sums[i][v] += NAME(spread)(w[i]) * x[v];                           \
         }                                                                                                            \
-        for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                            \
+        if (tile->row_step == 1)                                                                                     \
+            NAME(store_columns)(matrix, tile, row, sums[0], VECTORS);                                                \
+        else                                                                                                         \
+            for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                        \
     }
 
 /* One row: four of its values at a time, each with sums of its own, so that no sum waits for the one before. */
