@@ -48,8 +48,8 @@ KEPT_BYTES = 64 * MIB
 IDLE_S = 5.0
 """Time that a process waits for the next model."""
 
-NICENESS = 10
-"""Loads stand back behind requests, and still get a tenth of a core that requests keep busy."""
+NICENESS = 5
+"""Loads stand back behind requests, and still get a quarter of a core that something else keeps busy."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

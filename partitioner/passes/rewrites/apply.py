@@ -44,15 +44,18 @@ class Wishes:
         engine: The engine that most nodes will run in; ``native`` for none.
         without: Names of rules that the user leaves out.
         exact: True if all nodes compute in float32.
+        wide: True if the processor has 512-bit vectors, on which some gains differ.
     """
 
     engine: str
     without: Collection[str] = ()
     exact: bool = True
+    wide: bool = False
 
-    def takes(self, rule: Rule) -> bool:
-        """Return whether nothing but its gain decides about a rule."""
-        return rule.name not in self.without and (rule.in_float16 or self.exact)
+    def rules(self) -> list[Rule]:
+        """Return the rules about which nothing but their gain decides."""
+        left = (rule for rule in RULES if rule.name not in self.without and (rule.in_float16 or self.exact))
+        return [rule.on(wide=self.wide) for rule in left]
 
 
 def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
@@ -109,11 +112,11 @@ def rules_inside(op_types: Set[str], wishes: Wishes) -> list[str]:
 
 
 def _rules(wishes: Wishes) -> list[Rule]:
-    return [rule for rule in RULES if wishes.takes(rule) and rule.helps(wishes.engine)]
+    return [rule for rule in wishes.rules() if rule.helps(wishes.engine)]
 
 
 def _rules_inside(wishes: Wishes) -> list[Rule]:
-    return [rule for rule in RULES if wishes.takes(rule) and rule.helps_inside(wishes.engine)]
+    return [rule for rule in wishes.rules() if rule.helps_inside(wishes.engine)]
 
 
 def _apply(model: ir.Model, rules: Sequence[Rule], engine: str) -> tuple[Rewritten, ...]:
