@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # One more than cores: some tests wait for other processes.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+RAY ?= build/ray
 PYCUDA ?= build/pycuda
 PYCUDA_SECONDS ?= 1800
 MINUTES ?= 5
@@ -12,7 +13,7 @@ SUITE ?= all
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu conformance soak attacks fuzz bench results lint clean
+.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -40,6 +41,15 @@ test-pycuda: setup
 # On a machine with a GPU, TensorRT and pycuda in the environment: see docs/gpu.md.
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
+
+# Ray installs a script `serve` in place of ours, so it gets an environment of its own, without what conftest.py needs.
+test-ray: $(RAY)/.installed
+	$(RAY)/bin/python -m pytest --noconftest tests/serving/ray_serve
+
+$(RAY)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --editable '.[ray]' pytest pytest-timeout 'tritonclient[grpc,http]'
+	touch $@
 
 # SUITE=openvino or SUITE=tensorrt-rtx runs the whole suite with that engine, and a sample of it with the others.
 conformance: setup
