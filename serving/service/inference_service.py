@@ -19,7 +19,7 @@ from serving.schema.server import ServerConfig, TracingConfig
 from serving.service.exchange import Exchange
 from serving.service.inference import Done, Inference
 from serving.service.request_context import RequestContext
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
 from serving.threads.request_pool import RequestPool
 
