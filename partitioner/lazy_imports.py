@@ -1,8 +1,9 @@
-"""Keeps onnx_ir from importing sympy, which would slow down the start of every command.
+"""Keeps libraries from importing what this program doesn't need, which would slow down the start of every command.
 
-onnx_ir needs sympy only to compute with symbolic dimensions, which this program doesn't do.
-The first access to a module of ``LATE`` imports it, so other users of onnx_ir notice nothing.
-This module imports neither, so commands that need no model pay for neither.
+onnx_ir needs sympy only to compute with symbolic dimensions. Protobuf and onnx need protobuf's text forms only to read
+and write them. This program does neither.
+The first access to a module of ``LATE`` imports it, so other users of these libraries notice nothing.
+This module imports none of them, so commands that need no model pay for none.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-LATE = ("sympy", "onnx_ir._symbolic_shapes")
-"""Modules that are imported on their first use."""
+LATE = {
+    "google.protobuf.internal.python_message": ("google.protobuf.text_format",),
+    "onnx.serialization": ("google.protobuf.json_format", "google.protobuf.text_format"),
+    "onnx_ir": ("sympy", "onnx_ir._symbolic_shapes"),
+}
+"""Modules, and those that each of them gets on their first use instead of at its own import."""
 
 
 class LateModule(ModuleType):
@@ -28,11 +33,15 @@ class LateModule(ModuleType):
 
 
 class _Loader(SourceFileLoader):
-    """Runs onnx_ir with placeholders for the modules of ``LATE``."""
+    """Runs a module with placeholders for what ``LATE`` names beside it."""
 
     def exec_module(self, module: ModuleType) -> None:
-        placeholders = {name: LateModule(name) for name in LATE if name not in sys.modules}
+        placeholders = {name: LateModule(name) for name in LATE[module.__name__] if name not in sys.modules}
         sys.modules.update(placeholders)
+        for name, placeholder in placeholders.items():
+            parent, _, child = name.rpartition(".")
+            if parent:  # an import statement reads the name there; importing the module replaces it
+                setattr(importlib.import_module(parent), child, placeholder)
         try:
             super().exec_module(module)
         finally:
@@ -41,11 +50,11 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds onnx_ir for ``_Loader``."""
+    """Finds the modules of ``LATE`` for ``_Loader``."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name == "onnx_ir" else None
+        spec = PathFinder.find_spec(name, path, target) if name in LATE else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec

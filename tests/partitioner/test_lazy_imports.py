@@ -51,6 +51,23 @@ print("sympy.core" in sys.modules, onnx_ir.SymbolicDim("N") + 1, hasattr(sys.mod
     assert printed(code) == "False N + 1 False"
 
 
+def test_the_text_forms_of_protobuf_are_imported_when_somebody_reads_or_writes_them() -> None:
+    code = """
+import sys, partitioner, onnx
+late = {"google.protobuf.json_format", "google.protobuf.text_format"}
+print(late.isdisjoint(sys.modules))
+model = onnx.ModelProto(ir_version=8)
+print(model, end="")
+for form in ("json", "textproto"):
+    written = onnx.serialization.registry.get(form).serialize_proto(model)
+    print(onnx.serialization.registry.get(form).deserialize_proto(written, onnx.ModelProto()).ir_version)
+import google.protobuf.text_format
+print(late <= set(sys.modules), google.protobuf.text_format.MessageToString(model), end="")
+"""
+
+    assert printed(code).splitlines() == ["True", "ir_version: 8", "8", "8", "True ir_version: 8"]
+
+
 def test_keys_of_caches_need_no_engine_library() -> None:
     code = """
 import sys
