@@ -82,7 +82,7 @@ class Supervisor:
             workers=lambda: [socket_of(self._folder, worker.pid) for worker in self._joined()],
             max_bytes=config.server.grpc.max_message_mb << 20,
         )
-        self._http = HttpServer(config.server, app)
+        self._http = HttpServer(config.server, lambda: app)
         self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()
