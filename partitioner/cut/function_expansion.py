@@ -13,6 +13,7 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 
+import partitioner
 from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from partitioner.cut.levels import earliest_levels
 from partitioner.graph.extraction import extract_model, single_node_model
@@ -20,7 +21,6 @@ from partitioner.graph.view import Graph, Node
 from partitioner.model.loading import view_model
 from partitioner.model.opset_versions import extends_operator
 from partitioner.model.values import subgraphs
-from partitioner.passes.clean_up import clean_up
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def _runs_whole(graph: Graph, node: Node, supports: Predicate, options: Partitio
     )
     outputs = [v for v in node.op.outputs if v.name]
     alone = extract_model(graph, [node], inputs=node.reads, outputs=outputs)
-    view = clean_up(view_model(alone, pathlib.Path(node.name)))
+    view = partitioner.clean_up(view_model(alone, pathlib.Path(node.name)))
     names = [n.name for n in view.nodes]
     view = _expand_deeply(view, names, lambda v: label_nodes(v, supports, wishes))
     return bool(view.nodes) and all(v.supported for v in label_nodes(view, supports, wishes).values())
@@ -129,7 +129,7 @@ def expand_nodes(graph: Graph, names: Collection[str]) -> Graph:
             body = _body(node)
             if body is not None:
                 _replace(graph.model.graph, node, body, taken)
-    return clean_up(graph.model)
+    return partitioner.clean_up(graph.model)
 
 
 def _body(node: Node) -> ir.Graph | None:
