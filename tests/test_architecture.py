@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/engine_coverage": {"partition"},
     "benchmarks/latency": {"latency_report", "networks"},
     "benchmarks/serving": {"latency", "load", "networks"},
+    "benchmarks/optimize": {"engine_coverage", "latency", "networks", "partition"},
     "benchmarks/soak": {"load"},
     "benchmarks/attacks": {"load", "soak"},
     "benchmarks/variants": {"load", "networks"},

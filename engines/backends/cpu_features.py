@@ -1,4 +1,4 @@
-"""Instruction sets of the processor that the choice of a precision depends on."""
+"""Instruction sets of the processor that the choice of a precision and of rewrites depends on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ INT8_FLAGS = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"
 """Dot products of 8-bit integers: VNNI and AMX of x86, dot product and matrix multiplication of Arm."""
 
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+
+WIDE_FLAG = "avx512f"
 
 SIGNS_OF_X86 = frozenset({"fpu", "sse2"})
 
@@ -72,6 +74,11 @@ def _entries(cpuinfo: pathlib.Path) -> list[tuple[str, str]]:
     except OSError:
         return []
     return [(key.strip(), text.strip()) for key, _, text in (line.partition(":") for line in lines)]
+
+
+def has_wide_vectors(cpuinfo: pathlib.Path = CPUINFO) -> bool:
+    """Return whether vectors of this processor have 512 bits; false if unknown."""
+    return WIDE_FLAG in (processor_flags(cpuinfo) or ())
 
 
 def has_short_sums(flags: frozenset[str] | None) -> bool:

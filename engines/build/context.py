@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from engines.artifact.cache import EngineCache
 from engines.artifact.temporary_folder import TemporaryFolder
+from engines.backends.cpu_features import has_wide_vectors
 from engines.backends.names import NATIVE
 from engines.backends.protocols import Backend
 from engines.backends.registry import get_backend, only_builds_reason
@@ -78,7 +79,7 @@ class CompileContext:
         """Return the equal rewrites that the model gets where an engine runs most of it."""
         options = self.options
         exact = engine == NATIVE or options.precision.is_float32
-        return Wishes(engine=engine, without=options.without_rewrites, exact=exact)
+        return Wishes(engine=engine, without=options.without_rewrites, exact=exact, wide=has_wide_vectors())
 
     def rewrites_inside(self, partition: Partition) -> tuple[Rewritten, ...]:
         """Return the rewrites that engines alone get."""

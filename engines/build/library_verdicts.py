@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,10 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.build.whole_model import Reading
 from engines.errors import WorkerError
 from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.cut.labels import engine_nodes
 from partitioner.graph.extraction import sampler_model
 from partitioner.graph.node_keys import NodeKey
-from partitioner.model.values import subgraphs
+from partitioner.model.values import has_subgraphs
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +67,10 @@ def ask_library(
         said.update(cache.verdicts(library))
     inside = {_hash(node): TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
     labels = label_nodes(graph, table, options)
-    kinds = {node.key: node for node in graph.nodes if labels[node.name].supported and _can_stand_alone(graph, node)}
+    kinds: dict[NodeKey, Node] = {}
+    for node in itertools.compress(graph.nodes, engine_nodes(graph, labels)):
+        if node.key not in kinds and _can_stand_alone(graph, node):
+            kinds[node.key] = node
     new = {hashed: node for node in kinds.values() if (hashed := _hash(node)) not in said.keys() | inside}
     if new:
         with TemporaryFolder() as folder:
@@ -121,7 +126,7 @@ def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequ
 
 def _can_stand_alone(graph: Graph, node: Node) -> bool:
     """Return whether a node means the same outside its graph: subgraphs capture values, shape arithmetic folds."""
-    return not any(True for _ in subgraphs(node.op)) and graph.shape_arithmetic.isdisjoint(node.reads)
+    return not has_subgraphs(node.op) and graph.shape_arithmetic.isdisjoint(node.reads)
 
 
 def _hash(node: Node) -> str:

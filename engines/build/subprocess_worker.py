@@ -37,7 +37,7 @@ PACKAGES = ("partitioner", "engines", "serving")
 """Those whose log a child hands on."""
 
 CHILD = (
-    "import resource, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "import os, resource, signal, sys; os.nice({niceness}); signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "limit = {memory_bytes}; limit and resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); "
     "from engines.build.subprocess_worker import serve; serve(int(sys.argv[1]), {log_level})"
 )
@@ -55,13 +55,15 @@ class SubprocessWorker:
     logged here.
     """
 
-    def __init__(self, *, memory_bytes: int | None = None) -> None:
+    def __init__(self, *, memory_bytes: int | None = None, niceness: int = 0) -> None:
         """Start nothing yet.
 
         Args:
             memory_bytes: Limit of the memory of the child, and of each process that it starts; None for no limit.
+            niceness: By how much the child stands back behind this process where both want the processor: nice(2).
         """
         self._memory_bytes = memory_bytes
+        self._niceness = niceness
         self._cancelled = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -151,7 +153,7 @@ class SubprocessWorker:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
             return self._connection
         stdout = sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL
-        code = CHILD.format(memory_bytes=self._memory_bytes, log_level=_lowest_level())
+        code = CHILD.format(niceness=self._niceness, memory_bytes=self._memory_bytes, log_level=_lowest_level())
         self._process, self._connection = start_interpreter(code, stdout=stdout)
         if self._cancelled:
             self._process.kill()

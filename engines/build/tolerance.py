@@ -15,6 +15,10 @@ RELATIVE = 1e-3
 OF_LARGEST = 1e-4
 """Allowed difference as a part of the tensor's largest element, because sums lose the digits of their small terms."""
 
+ABSOLUTE = 2.0**-22
+"""Allowed difference of any element. Sigmoid and its like are computed around 0.5, so small results lose their digits:
+two processors' kernels differ by 2^-23."""
+
 HALF_STEPS = 4
 """The same for float16 and bfloat16, in steps of the type at the largest element. Engines compute a chain in float32
 and round its result alone; native execution rounds between any two operators."""
@@ -111,7 +115,8 @@ def _compare_floats(expected: np.ndarray, actual: np.ndarray) -> str | None:
     largest = float(finite.max()) if finite.size else 0.0
     step = float(ml_dtypes.finfo(expected.dtype).eps)  # type: ignore[no-untyped-call]
     of_largest = {8: OF_LARGEST, 4: OF_LARGEST, 2: HALF_STEPS * step}.get(expected.dtype.itemsize, 0.0)
-    close = np.isclose(result, reference, rtol=max(RELATIVE, step), atol=of_largest * largest + 1e-7, equal_nan=True)
+    relative, absolute = max(RELATIVE, step), of_largest * largest + ABSOLUTE
+    close = np.isclose(result, reference, rtol=relative, atol=absolute, equal_nan=True)
     if close.all():
         return None
     with np.errstate(over="ignore"):  # infinities of different sign

@@ -44,9 +44,17 @@ def embed(
         built: The model's partition, with the engines.
         precision: Figures of the precision stage, for the report.
         built_now: Number of engines that this compilation has built so far.
+
+    Raises:
+        ReferenceNeededError: Nothing but onnx.reference runs a node that is in no engine, and it must not.
     """
     source = context.source
-    nodes = reference_nodes(context, built.partition.graph) if context.options.reference else {}
+    nodes = reference_nodes(context, built.partition.graph)
+    if not context.options.reference:
+        left = native_reference_nodes(built.partition, nodes)
+        if left:
+            raise ReferenceNeededError(str(source.origin), count_operators(node.op_type for node in left))
+        nodes = {}
     partition = with_reference_labels(built.partition, nodes)
     report = partition.report(model=source.origin.name, engine=context.engine)
     engines = built.engines.values()

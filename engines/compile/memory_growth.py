@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import dataclasses
 import pathlib
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.compile.prepare import load_executable
 from engines.errors import EngineError
 from engines.inputs.samples import find_samples
-from engines.process_memory import resident_bytes, status_bytes
+from engines.process_memory import give_back_free_memory, resident_bytes, status_bytes
 from engines.runtime.executor import Executable
 from engines.tuning.timing import LIKELY_SIZES, with_one_row
 from partitioner import PartitionError
@@ -80,17 +78,11 @@ def growth_of(open_model: Callable[[], M], run: Callable[[M], object]) -> Memory
     """
     before = resident_bytes()
     model = open_model()
-    _give_back_free_memory()
+    give_back_free_memory()  # pages that loading has freed would hide what runs take
     loaded = resident_bytes()
     CLEAR_REFS.write_text(RESET_PEAK)
     run(model)
     return MemoryGrowth(load_bytes=max(0, loaded - before), run_bytes=max(0, status_bytes("VmHWM") - loaded))
-
-
-def _give_back_free_memory() -> None:
-    """Let pages that loading has freed go, where the C library can: they would hide what runs take."""
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _measure(model: pathlib.Path, engine: str, given: pathlib.Path | None) -> MemoryGrowth:

@@ -18,6 +18,7 @@ from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import write_model
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.artifact.trust import Trust
+from engines.backends.cpu_features import has_wide_vectors
 from engines.backends.names import NATIVE
 from engines.backends.registry import only_builds_reason, resolve_engine
 from engines.build.options import CompileOptions
@@ -223,7 +224,7 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
         reference=options.reference,
         without_rewrites=options.without_rewrites,
     )
-    wishes = Wishes(engine=NATIVE, without=options.without_rewrites)
+    wishes = Wishes(engine=NATIVE, without=options.without_rewrites, wide=has_wide_vectors())
     try:
         if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
             return None

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from engines.backends.shape_range import Profile
 from engines.errors import AlreadyCompiledError
 from engines.inputs.shape_profiles import check_profiles, mark_sizes
-from partitioner import Graph, clean_up, is_compiled, load_model
+from partitioner import Graph, is_compiled, load_model
 from partitioner.graph.view import specs
-from partitioner.passes.clean_up import freeze_initializers
+from partitioner.passes.clean_up import freeze_initializers, run_passes
 from partitioner.passes.computed_sizes import check_computed_sizes
 from partitioner.passes.rewrites.apply import Wishes, rewrite_model
 
@@ -57,9 +57,10 @@ def cleaned(
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
     mark_sizes(model, shapes)
     try:
-        graph = clean_up(model)
-        if wishes is not None and rewrite_model(model, wishes):
-            graph = Graph.of(model)
+        run_passes(model)
+        if wishes is not None:
+            rewrite_model(model, wishes)
+        graph = Graph.of(model)
     except Exception as error:  # onnx_ir and its passes let exceptions of any type out
         logger.warning("%s: it can't be simplified (%s), so its nodes stay as they are", source, error)
         graph = Graph.of(load_model(source))

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 DEVICE = "CPU"
 HEADER_BYTES = 512
+WITHOUT_DOT_PRODUCTS = " without 8-bit dot products"
+"""Follows the instruction set in the name of a device."""
+
 INFERENCE_PRECISIONS = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
 """Values of the property that fixes the precision. OpenVINO's own choice is bfloat16 where the processor has it."""
 
@@ -53,7 +56,7 @@ class OpenVinoBackend:
 
         The name of AVX2 says nothing about 8-bit dot products, and engines made with them would saturate without.
         """
-        lacking = " without 8-bit dot products" if has_short_sums(usable_flags()) else ""
+        lacking = WITHOUT_DOT_PRODUCTS if has_short_sums(usable_flags()) else ""
         return Device(features=_instruction_set() + lacking, name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:

@@ -9,21 +9,51 @@ So the pattern stays where little memory is to be saved.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from engines.runtime.buffers import Lifetime, plan_offsets
+from engines.runtime.buffers import ALIGNMENT, Lifetime, plan_offsets
 from partitioner import Graph, Partition
 from partitioner.cut.report import levels_of
-from partitioner.graph.topology import GRAPH_INPUT
+from partitioner.graph.topology import GRAPH_INPUT, as_booleans
 
 PATTERN_BELOW = 2**20
 """Bytes alive at a time below which ONNX Runtime's memory pattern is worth its memory."""
 
 MOST_TENSORS = 1000
 """Most tensors whose places are planned: the time grows with the square of their number."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spans:
+    """The positions between which tensors are alive.
+
+    Attributes:
+        sizes: Bytes of each tensor, whole cache lines: ``int64[T]``.
+        first: Position that writes it; -1 for an input of the model.
+        last: The last position that reads it; the number of positions for an output of the model.
+    """
+
+    sizes: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+    def peak_bytes(self) -> int:
+        """Return the most bytes that are alive at a time."""
+        if not len(self.sizes):
+            return 0
+        changes = np.zeros(int(self.last.max()) + 3, dtype=np.int64)  # from position -1 to the one behind the last
+        np.add.at(changes, self.first + 1, self.sizes)
+        np.subtract.at(changes, self.last + 2, self.sizes)
+        return int(np.cumsum(changes).max())
+
+    def lifetimes(self) -> dict[str, Lifetime]:
+        """Return each tensor's lifetime by its number."""
+        spans = zip(self.sizes.tolist(), self.first.tolist(), self.last.tolist(), strict=True)
+        byte = np.dtype(np.uint8)
+        return {str(i): Lifetime(dtype=byte, shape=(s,), first=f, last=n) for i, (s, f, n) in enumerate(spans)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +73,14 @@ class ArenaPlan:
     arena_bytes: int | None
 
     @classmethod
-    def of(cls, lifetimes: Sequence[Lifetime]) -> ArenaPlan:
+    def of(cls, spans: Spans) -> ArenaPlan:
         """Plan tensors that are alive from one position to another."""
-        few = len(lifetimes) <= MOST_TENSORS
+        few = len(spans.sizes) <= MOST_TENSORS
         return cls(
-            tensors=len(lifetimes),
-            total_bytes=sum(one.size_bytes for one in lifetimes),
-            peak_bytes=_peak(lifetimes),
-            arena_bytes=plan_offsets({str(i): one for i, one in enumerate(lifetimes)})[1] if few else None,
+            tensors=len(spans.sizes),
+            total_bytes=sum(spans.sizes.tolist()),
+            peak_bytes=spans.peak_bytes(),
+            arena_bytes=plan_offsets(spans.lifetimes())[1] if few else None,
         )
 
 
@@ -70,22 +100,23 @@ def plan_memory(partition: Partition, *, engine_bytes: int | None = None) -> dic
     inside[[node.index for segment in partition.segments for node in segment.nodes]] = True
     stages = 2 * np.array(levels_of(graph, partition.segments), dtype=np.int64) - inside
     boundary = {v for s in partition.segments for v in (*s.inputs, *s.outputs)}
-    crosses = [value in boundary for value in graph.tensors]
-    native = [p != GRAPH_INPUT and not inside[p] and not c for p, c in zip(graph.producers, crosses, strict=True)]
+    crosses = as_booleans([value in boundary for value in graph.tensors])
+    producers = graph.topology.producers
+    native = (producers != GRAPH_INPUT) & ~inside[producers] & ~crosses
     order = np.argsort(np.argsort(stages, kind="stable"))
     return {
         "weight_bytes": sum(v.const_value.nbytes for v in graph.model.graph.initializers.values() if v.const_value),
         "engine_bytes": engine_bytes,
-        "boundary": dataclasses.asdict(ArenaPlan.of(_lifetimes(graph, stages, crosses))),
-        "native": dataclasses.asdict(ArenaPlan.of(_lifetimes(graph, order, native))),
+        "boundary": dataclasses.asdict(ArenaPlan.of(_spans(graph, stages, crosses))),
+        "native": dataclasses.asdict(ArenaPlan.of(_spans(graph, order, native))),
         "memory_pattern": gains_from_pattern(graph),
     }
 
 
 def gains_from_pattern(graph: Graph) -> bool:
     """Return whether ONNX Runtime's memory pattern is worth its memory, were all nodes native."""
-    results = [producer != GRAPH_INPUT for producer in graph.producers]
-    return _peak(_lifetimes(graph, np.arange(len(graph.nodes)), results)) < PATTERN_BELOW
+    results = graph.topology.producers != GRAPH_INPUT
+    return _spans(graph, np.arange(len(graph.nodes)), results).peak_bytes() < PATTERN_BELOW
 
 
 def keeps_memory_pattern(memory: Mapping[str, Any] | None) -> bool:
@@ -93,24 +124,22 @@ def keeps_memory_pattern(memory: Mapping[str, Any] | None) -> bool:
     return memory is None or memory.get("memory_pattern") is not False
 
 
-def _lifetimes(graph: Graph, positions: np.ndarray, chosen: Iterable[bool]) -> list[Lifetime]:
-    """Return the lifetimes of chosen tensors, without those of constants and without those that take no memory."""
-    topology, lifetimes = graph.topology, []
-    for tensor, wanted in enumerate(chosen):
-        producer, size = graph.producers[tensor], topology.sizes.item(tensor)
-        if not wanted or not size or (producer != GRAPH_INPUT and graph.constant[producer]):
-            continue
-        pins = positions[topology.pins[topology.pin_starts[tensor] : topology.pin_starts[tensor + 1]]]
-        first = -1 if producer == GRAPH_INPUT else positions.item(producer)
-        last = len(positions) if topology.leaving[tensor] else int(pins.max())
-        lifetimes.append(Lifetime(dtype=np.dtype(np.uint8), shape=(size,), first=first, last=last))
-    return lifetimes
+def _spans(graph: Graph, positions: np.ndarray, chosen: np.ndarray) -> Spans:
+    """Return the spans of chosen tensors, without those of constants and without those that take no memory.
 
-
-def _peak(lifetimes: Sequence[Lifetime]) -> int:
-    changes: dict[int, int] = {}
-    for one in lifetimes:
-        changes[one.first] = changes.get(one.first, 0) + one.size_bytes
-        changes[one.last + 1] = changes.get(one.last + 1, 0) - one.size_bytes
-    alive = np.cumsum([changes[position] for position in sorted(changes)], dtype=np.int64)
-    return int(alive.max(initial=0))
+    Args:
+        graph: Its nodes and tensors.
+        positions: Of each node: ``int64[N]``.
+        chosen: True for a tensor that counts: ``bool[T]``.
+    """
+    topology = graph.topology
+    given = topology.producers == GRAPH_INPUT
+    constant = as_booleans(graph.constant)[topology.producers] & ~given
+    wanted = np.flatnonzero(chosen & (topology.sizes > 0) & ~constant)
+    if not len(wanted):
+        return Spans(sizes=np.zeros(0, np.int64), first=np.zeros(0, np.int64), last=np.zeros(0, np.int64))
+    latest = np.maximum.reduceat(positions[topology.pins], topology.pin_starts[:-1])  # every tensor has a pin
+    last = np.where(topology.leaving, len(positions), latest)
+    first = np.where(given, -1, positions[topology.producers])
+    lines = -(-topology.sizes[wanted] // ALIGNMENT)
+    return Spans(sizes=lines * ALIGNMENT, first=first[wanted], last=last[wanted])

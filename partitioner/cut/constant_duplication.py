@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from partitioner.cut.segments import NATIVE, Segment
 from partitioner.graph.view import Graph, Node
-from partitioner.model.values import subgraphs
+from partitioner.model.values import has_subgraphs
 
 
 def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> tuple[Graph, dict[str, str]]:
@@ -56,7 +56,7 @@ def _is_anything_shared(graph: Graph, segments: Sequence[Segment]) -> bool:
 
 def _readers_elsewhere(op: ir.Node, where: Mapping[ir.Node, int]) -> dict[int, list[ir.Node]]:
     """Return the readers of a node elsewhere, by place; none if a subgraph is involved, which captures by name."""
-    if any(True for _ in subgraphs(op)):
+    if has_subgraphs(op):
         return {}
     found: dict[int, list[ir.Node]] = {}
     for value in op.outputs:

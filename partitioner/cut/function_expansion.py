@@ -7,20 +7,25 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-import partitioner
-from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
 from partitioner.cut.levels import earliest_levels
 from partitioner.graph.extraction import extract_model, single_node_model
 from partitioner.graph.view import Graph, Node
+from partitioner.lazy_names import on_first_call
 from partitioner.model.loading import view_model
 from partitioner.model.opset_versions import extends_operator
 from partitioner.model.values import subgraphs
+
+if TYPE_CHECKING:
+    from partitioner.passes.clean_up import clean_up
+else:
+    clean_up = on_first_call("partitioner.passes.clean_up:clean_up")
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +60,12 @@ def expand_functions(graph: Graph, supports: Predicate, options: PartitionOption
     """
     labels = label_nodes(graph, supports, options)
     refused = [n for n in graph.nodes if labels[n.name].code not in (None, ReasonCode.USER_EXCLUDED)]
-    kinds = {n.key: n for n in refused if is_defined_as_function(n)}
-    whole = {key for key, n in kinds.items() if _runs_whole(graph, n, supports, options)}
+    kinds = {n.key: n for n in refused}
+    functions = {key: n for key, n in kinds.items() if is_defined_as_function(n)}
+    whole = {key for key, n in functions.items() if _runs_whole(graph, n, supports, options)}
     candidates = [n.name for n in refused if n.key in whole]
-    taken = {name for name, verdict in labels.items() if verdict.supported}
-    chosen = _joining(graph, taken, candidates)
+    taken = set(itertools.compress(graph.names, engine_nodes(graph, labels)))
+    chosen = _joining(graph, taken, candidates) if candidates else []
     if not chosen:
         return graph
     logger.info("Expanding %s, which joins segments", ", ".join(chosen))
@@ -76,7 +82,7 @@ def _joining(graph: Graph, taken: set[str], candidates: Sequence[str]) -> list[s
 
     chosen = list(candidates)
     fewest = segments(chosen)
-    if not chosen or fewest >= segments(()):
+    if fewest >= segments(()):
         return []
     for name in candidates:
         others = [other for other in chosen if other != name]
@@ -92,7 +98,7 @@ def _runs_whole(graph: Graph, node: Node, supports: Predicate, options: Partitio
     )
     outputs = [v for v in node.op.outputs if v.name]
     alone = extract_model(graph, [node], inputs=node.reads, outputs=outputs)
-    view = partitioner.clean_up(view_model(alone, pathlib.Path(node.name)))
+    view = clean_up(view_model(alone, pathlib.Path(node.name)))
     names = [n.name for n in view.nodes]
     view = _expand_deeply(view, names, lambda v: label_nodes(v, supports, wishes))
     return bool(view.nodes) and all(v.supported for v in label_nodes(view, supports, wishes).values())
@@ -129,7 +135,7 @@ def expand_nodes(graph: Graph, names: Collection[str]) -> Graph:
             body = _body(node)
             if body is not None:
                 _replace(graph.model.graph, node, body, taken)
-    return partitioner.clean_up(graph.model)
+    return clean_up(graph.model)
 
 
 def _body(node: Node) -> ir.Graph | None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, describe_quantization
-from partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, is_constant, subgraphs
+from partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, has_subgraphs, is_constant
 
 EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""
@@ -64,7 +64,7 @@ class NodeKeys:
         return self._plain[plain]
 
     def _full(self, op: ir.Node, inputs: tuple[Hashable, ...], outputs: tuple[Hashable, ...]) -> NodeKey:
-        alone = id(op) if any(True for _ in subgraphs(op)) else None  # equal to no other node
+        alone = id(op) if has_subgraphs(op) else None  # equal to no other node
         attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
         detail = DETAILS[op.op_type](op) if op.op_type in DETAILS else None
         parts = (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone, detail)

@@ -121,7 +121,7 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
     """Yield the nodes of a graph, each before those of its subgraphs."""
     for op in graph:
         yield op
-        for subgraph in subgraphs(op):
+        for subgraph in subgraphs(op) if op.attributes else ():  # most nodes of large graphs have none
             yield from all_nodes(subgraph)
 
 
@@ -136,13 +136,18 @@ def subgraphs(op: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def has_subgraphs(op: ir.Node) -> bool:
+    """Return whether a node has subgraphs."""
+    return bool(op.attributes) and any(True for _ in subgraphs(op))
+
+
 def is_sorted(graph: ir.Graph) -> bool:
     """Return whether each node of a graph without subgraphs stands behind those that it reads from."""
     behind: set[ir.Node | None] = {None}
     for op in graph:
         if any(value is not None and value.producer() not in behind for value in op.inputs):
             return False
-        if any(True for _ in subgraphs(op)):
+        if has_subgraphs(op):
             return False
         behind.add(op)
     return True

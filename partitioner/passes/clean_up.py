@@ -11,7 +11,7 @@ from onnx_ir.passes import common
 
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph
 from partitioner.model.garbage import without_collections
-from partitioner.model.values import all_nodes, is_sorted, subgraphs
+from partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
 from partitioner.passes.constant_folding import fold_constants
 from partitioner.passes.contrib_operators import replace_contrib_gelu
 from partitioner.passes.shape_inference import infer_shapes
@@ -122,7 +122,7 @@ def _is_unused(value: ir.Value) -> bool:
 def _may_shrink(op: ir.Node) -> bool:
     """Return whether something inside of a node may be unused."""
     absent = bool(op.inputs) and op.inputs[-1] is None
-    return absent or op.op_type == "BatchNormalization" or any(True for _ in subgraphs(op))
+    return absent or op.op_type == "BatchNormalization" or has_subgraphs(op)
 
 
 def sort_nodes(model: ir.Model) -> None:
@@ -168,15 +168,20 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
 """The passes in order. Replacements and folding make more shapes known, so shapes are inferred again after them."""
 
 
-@without_collections()
 def clean_up(model: ir.Model) -> Graph:
     """Run every pass over a model, in place, and view the result.
 
     Returns:
         The cleaned graph. It has the same inputs and outputs, and computes the same values.
     """
+    run_passes(model)
+    return Graph.of(model)
+
+
+@without_collections()
+def run_passes(model: ir.Model) -> None:
+    """Run every pass over a model, in place. It keeps its inputs and outputs, and computes the same values."""
     for run in PASSES:
         before = len(model.graph)
         run(model)
         logger.debug("%s: %d nodes before, %d after", run.__name__, before, len(model.graph))
-    return Graph.of(model)

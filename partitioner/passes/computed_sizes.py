@@ -16,7 +16,7 @@ from onnx_ir.passes import common
 
 from partitioner.errors import ModelFileError
 from partitioner.model.declared_sizes import EXPORT, size_bytes
-from partitioner.model.values import is_constant, read_values, serialize_value, subgraphs
+from partitioner.model.values import has_subgraphs, is_constant, read_values, serialize_value, subgraphs
 from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
 from partitioner.passes.constant_folding import fold_constants
 from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
@@ -58,7 +58,7 @@ def check_computed_sizes(model: ir.Model, path: pathlib.Path) -> None:
 
 def _check(model: ir.Model, path: pathlib.Path) -> None:
     is_old = model.ir_version < FIRST_IR_WITH_DEFAULTS
-    if is_old or model.functions or any(True for op in model.graph for _ in subgraphs(op)):
+    if is_old or model.functions or any(map(has_subgraphs, model.graph)):
         model = model.clone()
         lift_constants(model)
         apart = functions_apart(model)

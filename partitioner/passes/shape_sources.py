@@ -18,10 +18,10 @@ from partitioner.model.values import (
     ONNX_DOMAINS,
     Dimension,
     dimensions,
+    has_subgraphs,
     is_constant,
     is_unknown,
     serialize_value,
-    subgraphs,
 )
 from partitioner.passes.constant_folding import MAX_ELEMENTS
 from partitioner.passes.shape_inference import infer_shapes
@@ -115,7 +115,7 @@ def _specs_of(
 
 def _infer(op: ir.Node) -> Mapping[str, onnx.TypeProto]:
     """Infer the types of one node's outputs by ONNX's rules, from those of its inputs."""
-    if op.domain or op.graph is None or any(True for _ in subgraphs(op)):
+    if op.domain or op.graph is None or has_subgraphs(op):
         return {}
     opset = op.version or op.graph.opset_imports.get("", 0)
     given = [value for value in dict.fromkeys(op.inputs) if value is not None and value.name]

@@ -48,6 +48,9 @@ KEPT_BYTES = 64 * MIB
 IDLE_S = 5.0
 """Time that a process waits for the next model."""
 
+NICENESS = 5
+"""Loads stand back behind requests, and still get a quarter of a core that something else keeps busy."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
@@ -238,7 +241,7 @@ class IsolatedLoading:
     def _take(self) -> Worker:
         with self._lock:
             worker, self._idle = self._idle, None
-        return worker or Worker(memory_bytes=self._memory_mb * MIB)
+        return worker or Worker(memory_bytes=self._memory_mb * MIB, niceness=NICENESS)
 
     def _give_back(self, worker: Worker) -> None:
         """Keep a process for the next load, which often follows at once."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from engines import EngineError
-from engines.process_memory import resident_bytes
+from engines.process_memory import give_back_free_memory, resident_bytes
 from partitioner import PartitionError
 from partitioner.lazy_names import on_first_call
 from partitioner.wording import counted
@@ -244,6 +244,8 @@ class Servable:
         self._files = None
         if executable is not None:
             executable.close()
+            del executable
+            give_back_free_memory()  # Python might not look for garbage among old objects for hours
         self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
     def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

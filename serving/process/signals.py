@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -81,6 +82,7 @@ def run_until_signal(config: ServableConfig, server: Stoppable) -> int:
         ModelLoadFailedError: A required model didn't load.
     """
     _watch_signals(server)
+    gc.freeze()  # modules stay: looking for garbage among them would hold up requests
     server.start()
     server.wait_for_stop()
     drained = server.stop(config.server.shutdown_grace_s)

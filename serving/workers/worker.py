@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import gc
 import logging
 import os
 import pathlib
@@ -110,6 +111,7 @@ class Worker:
     def run(self) -> None:
         """Work until the supervisor is gone."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        gc.freeze()  # modules stay: looking for garbage among them would hold up requests
         self._host.load(self._report)
         self._channel.follow()
 

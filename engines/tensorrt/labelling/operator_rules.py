@@ -10,7 +10,7 @@ import onnx_ir as ir
 from engines.tensorrt.labelling.operators import BLOCKED, MAX_DEPTH, MAX_K
 from partitioner import Node, ReasonCode, Verdict
 from partitioner.graph.qdq import MIDDLE, QUANTIZE, describe_quantization
-from partitioner.model.values import Dimension, dimensions, subgraphs
+from partitioner.model.values import Dimension, dimensions, has_subgraphs, subgraphs
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
 """Values of ``auto_pad`` by which the size of the input alone decides that of the result."""
@@ -232,7 +232,7 @@ def _may_stop(condition: ir.Value | None, body: ir.Graph) -> bool:
 
 def _depth(op: ir.Node) -> int:
     inner = [_depth(child) for body in subgraphs(op) for child in body]
-    return 1 + max(inner, default=0) if any(True for _ in subgraphs(op)) else 0
+    return 1 + max(inner, default=0) if has_subgraphs(op) else 0
 
 
 OPERATOR_RULES: Mapping[str, Callable[[Node], Verdict | None]] = {

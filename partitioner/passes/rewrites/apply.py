@@ -44,15 +44,18 @@ class Wishes:
         engine: The engine that most nodes will run in; ``native`` for none.
         without: Names of rules that the user leaves out.
         exact: True if all nodes compute in float32.
+        wide: True if the processor has 512-bit vectors, on which some gains differ.
     """
 
     engine: str
     without: Collection[str] = ()
     exact: bool = True
+    wide: bool = False
 
-    def takes(self, rule: Rule) -> bool:
-        """Return whether nothing but its gain decides about a rule."""
-        return rule.name not in self.without and (rule.in_float16 or self.exact)
+    def rules(self) -> list[Rule]:
+        """Return the rules about which nothing but their gain decides."""
+        left = (rule for rule in RULES if rule.name not in self.without and (rule.in_float16 or self.exact))
+        return [rule.on(wide=self.wide) for rule in left]
 
 
 def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
@@ -77,7 +80,8 @@ def rewrite_segment(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
 def rewrites_inside(graph: ir.Graph, segments: Sequence[Collection[ir.Node]], wishes: Wishes) -> tuple[Rewritten, ...]:
     """Return what ``rewrite_segment`` will do to the segments of a graph, which isn't changed."""
     found = []
-    for rule in _rules_inside(wishes):
+    held = _op_types(graph)
+    for rule in filter(lambda rule: rule.fits(held), _rules_inside(wishes)):
         places = [p for p in rule.find(graph) if any(all(op in s for op in p.nodes) for s in segments)]
         if places:
             nodes = tuple(place.name for place in places)
@@ -94,7 +98,7 @@ def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
 def may_rewrite(model: ir.Model, wishes: Wishes) -> bool:
     """Return whether a model, cleaned or not, has the operators of a rule that pays for it."""
     held = {op.op_type for op in model.graph.all_nodes()} | {op.op_type for f in model.functions.values() for op in f}
-    return any(needed <= held for rule in _rules(wishes) for needed in rule.needs)
+    return any(rule.fits(held) for rule in _rules(wishes))
 
 
 def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
@@ -104,31 +108,39 @@ def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
 
 def rules_inside(op_types: Set[str], wishes: Wishes) -> list[str]:
     """Return the names of the rules that ``rewrite_segment`` may apply to a segment of these operators."""
-    return [rule.name for rule in _rules_inside(wishes) if any(needed <= op_types for needed in rule.needs)]
+    return [rule.name for rule in _rules_inside(wishes) if rule.fits(op_types)]
 
 
 def _rules(wishes: Wishes) -> list[Rule]:
-    return [rule for rule in RULES if wishes.takes(rule) and rule.helps(wishes.engine)]
+    return [rule for rule in wishes.rules() if rule.helps(wishes.engine)]
 
 
 def _rules_inside(wishes: Wishes) -> list[Rule]:
-    return [rule for rule in RULES if wishes.takes(rule) and rule.helps_inside(wishes.engine)]
+    return [rule for rule in wishes.rules() if rule.helps_inside(wishes.engine)]
 
 
 def _apply(model: ir.Model, rules: Sequence[Rule], engine: str) -> tuple[Rewritten, ...]:
     done = []
+    settling: Sequence[Callable[[ir.Model], None]] = ()
+    held = _op_types(model.graph)
     for rule in rules:
         names = []
-        for place in rule.find(model.graph):
+        for place in rule.find(model.graph) if rule.fits(held) else ():
             names.append(place.name)
             place.apply()
         if names:
+            held = _op_types(model.graph)
+            settling = SETTLING if rule.adds else settling
             logger.debug("%s: %d places", rule.name, len(names))
             done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[engine]))
-    for settle in SETTLING if done else ():
+    for settle in settling:
         settle(model)
     return tuple(done)
 
 
+def _op_types(graph: ir.Graph) -> set[str]:
+    return {op.op_type for op in graph}
+
+
 SETTLING: tuple[Callable[[ir.Model], None], ...] = (remove_identities, infer_shapes, fold_and_infer, remove_dead_nodes)
-"""Passes over a rewritten model, in order."""
+"""Passes over a model with new nodes, in order."""

@@ -74,7 +74,7 @@ def _into_next(op: ir.Node, affine: Affine) -> Place | None:
     conv = readers[0]
     padded = any(conv.attributes.get_ints("pads", ())) or conv.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
     grouped = conv.attributes.get_int("group", 1) != 1
-    if padded or grouped or weights.shape[1] != affine.factor.size:
+    if padded or grouped or weights.shape[1] != affine.factor.size or not _bias_is_known(conv):
         return None
 
     def apply() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS, RANDOM_OPS, subgraphs
+from partitioner.model.values import ONNX_DOMAINS, RANDOM_OPS, has_subgraphs
 from partitioner.passes.rewrites.replacement import Place
 
 MOST_ELEMENTS = 64
@@ -39,7 +39,7 @@ def _place(op: ir.Node, earlier: ir.Node) -> Place:
 
 def _key(op: ir.Node) -> Hashable | None:
     """Return what nodes of equal results have in common; None for a node like no other."""
-    if op.domain not in ONNX_DOMAINS or op.op_type in RANDOM_OPS or any(True for _ in subgraphs(op)):
+    if op.domain not in ONNX_DOMAINS or op.op_type in RANDOM_OPS or has_subgraphs(op):
         return None
     attributes = tuple(sorted((name, _content(attribute)) for name, attribute in op.attributes.items()))
     if any(content is None for _, content in attributes):

@@ -83,6 +83,8 @@ def call(op_type: str, *inputs: Pattern) -> Call:
 def find(op: ir.Node, patterns: Sequence[Call]) -> Found | None:
     """Return the first fit of patterns that end at a node and whose inner results nobody else reads."""
     for pattern in patterns:
+        if pattern.op_type != op.op_type:  # as of most nodes
+            continue
         for found in _fits(pattern, op.outputs[0], Found({}, ())):
             if is_closed(found.nodes):
                 return found

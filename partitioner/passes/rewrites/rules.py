@@ -2,14 +2,15 @@
 
 A gain is the time of the old nodes over that of the new ones, measured on a CPU with AVX2: of the nodes alone, and
 between two convolutions or products of matrices. 1 is no difference. Where an engine has no gain, the rule isn't
-applied for it: it loses there, or nobody has measured it. Graphics processors weren't there to measure: their gains of
-1 stand where the new form computes no more, and is safe in float16.
+applied for it: it loses there, or nobody has measured it. On a CPU with AVX-512 some gains differ, and a few rules
+lose: engines have wider kernels there for what the rules compute otherwise. Graphics processors weren't there to
+measure: their gains of 1 stand where the new form computes no more, and is safe in float16.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 
 import onnx_ir as ir
 
@@ -57,17 +58,29 @@ class Rule:
         name: For users.
         find: Yields places of a sorted graph, each to be applied before the next one is asked for.
         gains: By engine. One without a gain doesn't get the rule.
+        wide: Gains by engine that differ on a processor with 512-bit vectors.
         needs: Sets of operators, one of which must be in a graph that has places.
         in_float16: True if no inner result passes float16's range where the old ones didn't.
         opens: True if it lets engines take or compute more: of use without a gain, but not where nothing runs in them.
+        adds: False if it only takes nodes away that others make needless, so that types and constants stay as they are.
     """
 
     name: str
     find: Callable[[ir.Graph], Iterator[Place]]
     gains: Mapping[str, Gain]
     needs: tuple[frozenset[str], ...]
+    wide: Mapping[str, Gain] = dataclasses.field(default_factory=dict)
     in_float16: bool = True
     opens: bool = False
+    adds: bool = True
+
+    def fits(self, op_types: Set[str]) -> bool:
+        """Return whether a graph of these operators may have places."""
+        return any(needed <= op_types for needed in self.needs)
+
+    def on(self, *, wide: bool) -> Rule:
+        """Return the rule with its gains on a processor that has 512-bit vectors, or has none."""
+        return dataclasses.replace(self, gains={**self.gains, **self.wide}) if wide and self.wide else self
 
     def pays(self, engine: str) -> bool:
         """Return whether the rule makes nodes faster in an engine."""
@@ -119,6 +132,7 @@ RULES: tuple[Rule, ...] = (
         gains=EVERYWHERE,
         needs=_ops(""),
         opens=True,
+        adds=False,
     ),
     Rule(
         name="branches",
@@ -136,6 +150,7 @@ RULES: tuple[Rule, ...] = (
         name="mish",
         find=_each(find_mish),
         gains={NATIVE: Gain(6.5, 2.7), OPENVINO: Gain(1.25, 1.0)},
+        wide={NATIVE: Gain(8.4, 1.44), OPENVINO: EQUAL},
         needs=_ops("Softplus Tanh", "Mish"),
         in_float16=False,
     ),
@@ -143,18 +158,21 @@ RULES: tuple[Rule, ...] = (
         name="hard-swish",
         find=_each(find_hard_swish),
         gains={NATIVE: Gain(1.55, 1.33), OPENVINO: Gain(0.95, 1.14)},
+        wide={NATIVE: Gain(2.2, 1.01), OPENVINO: EQUAL},
         needs=_ops("Clip Mul Add"),
     ),
     Rule(
         name="hard-sigmoid",
         find=_each(find_gated_hard_sigmoid),
         gains={NATIVE: EQUAL, OPENVINO: Gain(1.08, 1.7)},
+        wide={OPENVINO: Gain(1.22, 1.02)},
         needs=_ops("HardSigmoid Mul"),
     ),
     Rule(
         name="layer-norm",
         find=_each(find_layer_norm),
         gains={NATIVE: Gain(2.0, 1.0), OPENVINO: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
+        wide={NATIVE: Gain(1.8, 1.01)},
         needs=_ops("ReduceMean Sqrt"),
     ),
     Rule(
@@ -168,30 +186,35 @@ RULES: tuple[Rule, ...] = (
         name="channel-layer-norm",
         find=_each(find_channel_layer_norm),
         gains={NATIVE: Gain(1.4, 1.24)},
+        wide={NATIVE: Gain(0.69, 0.91)},
         needs=_ops("ReduceMean Sqrt"),
     ),
     Rule(
         name="rms-norm",
         find=_each(find_rms_norm),
         gains={NATIVE: Gain(2.5, 1.0), OPENVINO: EQUAL},
+        wide={NATIVE: Gain(2.4, 1.03)},
         needs=_ops("ReduceMean Sqrt Reciprocal", "ReduceMean Sqrt Div"),
     ),
     Rule(
         name="group-norm",
         find=_each(find_group_norm),
         gains={OPENVINO: Gain(1.44, 1.1)},
+        wide={OPENVINO: Gain(1.19, 1.01)},
         needs=_ops("InstanceNormalization Reshape"),
     ),
     Rule(
         name="gelu-tanh",
         find=_each(find_gelu_tanh),
         gains={OPENVINO: Gain(2.8, 1.28)},
+        wide={OPENVINO: Gain(1.0, 0.99)},
         needs=_ops("Tanh Mul", "Gelu"),
     ),
     Rule(
         name="tanh",
         find=_each(find_tanh),
         gains={OPENVINO: Gain(2.55, 1.6)},
+        wide={OPENVINO: EQUAL},
         needs=_ops("Tanh"),
         in_float16=False,
     ),

@@ -9,6 +9,7 @@ import pytest
 from engines.backends.cpu_features import (
     LIMIT_VARIABLE,
     has_short_sums,
+    has_wide_vectors,
     kernels_chosen_by,
     precision_warnings,
     processor_flags,
@@ -42,6 +43,21 @@ def test_instruction_sets_decide_about_weights_and_warnings(
 
     assert has_short_sums(flags) == reduced
     assert {p for p in ("fp32", "fp16", "bf16", "int8") if precision_warnings(p, flags)} == warned
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "wide"),
+    [
+        pytest.param(NEW, True, id="avx512"),
+        pytest.param("flags\t\t: fpu sse2 avx2\n", False, id="avx2"),
+        pytest.param(ARM, False, id="arm"),
+        pytest.param("", False, id="unknown"),
+    ],
+)
+def test_vectors_are_wide_with_avx512(cpuinfo: str, wide: bool, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+
+    assert has_wide_vectors(tmp_path / "cpuinfo") == wide
 
 
 def test_the_warning_about_int8_says_that_weights_get_seven_bits(tmp_path: pathlib.Path) -> None:

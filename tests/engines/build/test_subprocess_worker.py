@@ -272,3 +272,8 @@ def test_child_ends_when_its_parent_is_killed_during_a_call(functions: types.Mod
         parent.kill()
 
         assert parent.stderr.read() == b""  # ends when the last process that holds it is gone
+
+
+def test_a_child_stands_back_behind_this_process_if_asked_to() -> None:
+    with SubprocessWorker(niceness=3) as worker:
+        assert worker.call(os.nice, 60, 0) == os.nice(0) + 3

@@ -29,6 +29,7 @@ def texts(*values: str) -> np.ndarray:
         pytest.param(f32(np.nan, np.inf, -np.inf), f32(np.nan, np.inf, -np.inf), id="same-special-values"),
         pytest.param(f32(), f32(), id="no-elements"),
         pytest.param(f32(0), f32(1e-8), id="almost-zero"),
+        pytest.param(f32(2e-5, 4e-5), f32(2e-5 + 2**-23, 4e-5 - 2**-23), id="small-results-of-sigmoid"),
         pytest.param(np.array([1, 2]), np.array([1, 2]), id="integers"),
         pytest.param(np.array(True), np.array(True), id="bool"),
         pytest.param(texts("a"), texts("a"), id="strings"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engines import CompileOptions, partition_model
 from engines.runtime.buffers import Lifetime
-from engines.tuning.memory_plan import ArenaPlan, keeps_memory_pattern
+from engines.tuning.memory_plan import ArenaPlan, Spans, keeps_memory_pattern
 from partitioner import PartitionOptions
 from workshop import Workshop
 
@@ -70,7 +70,10 @@ def test_a_model_without_a_plan_keeps_the_default() -> None:
 def test_reuse_takes_at_least_what_is_alive_and_at_most_everything(spans: list[tuple[int, int, int]]) -> None:
     lifetimes = [Lifetime(dtype=np.dtype("u1"), shape=(s,), first=f, last=f + n) for s, f, n in spans]
 
-    plan = ArenaPlan.of(lifetimes)
+    columns = [(one.size_bytes, one.first, one.last) for one in lifetimes]
+    sizes, first, last = np.array(columns, dtype=np.int64).reshape(-1, 3).T
+
+    plan = ArenaPlan.of(Spans(sizes=sizes, first=first, last=last))
 
     alive = [sum(one.size_bytes for one in lifetimes if one.first <= at <= one.last) for at in range(-1, 31)]
     assert plan.peak_bytes == max(alive)

@@ -209,6 +209,12 @@ KEPT = [
         "native",
         id="batch-norm-before-padding",
     ),
+    pytest.param(
+        "n = BatchNormalization(x, s8, b8, m8, v8) r = ReduceSum <keepdims = 0> (x) e = Expand(r, eight) "
+        "y = Conv(n, w, e)",
+        "native",
+        id="batch-norm-before-a-convolution-whose-bias-varies",
+    ),
     pytest.param("s = Softplus(x) t = Tanh(s) y = Mul(x, t)", "tensorrt", id="mish-in-tensorrt"),
     pytest.param("s = Softplus(x) t = Tanh(s) z = Mul(x, t) y = Add(z, s)", "native", id="inner-result-read-elsewhere"),
     pytest.param("a = Relu(x) b = Conv(x, w) c = Conv(a, w) y = Add(b, c)", "native", id="branches-of-two-values"),
@@ -229,6 +235,38 @@ def test_what_loses_or_differs_stays(nodes: str, engine: str) -> None:
 
     assert rules == []
     assert op_types(result) == [node.op_type for node in clean(source).nodes]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "engine"),
+    [
+        pytest.param("y = Tanh(x)", "openvino", id="tanh"),
+        pytest.param(f"{CUBIC} h = Mul(half, x) y = Mul(h, g)", "openvino", id="gelu-tanh"),
+        pytest.param(
+            "m = ReduceMean(x, channel) d = Sub(x, m) q = Pow(d, two) v = ReduceMean(q, channel) e = Add(v, epsilon) "
+            "s = Sqrt(e) n = Div(d, s) k = Mul(n, cs) y = Add(k, cb)",
+            "native",
+            id="layer-norm-of-channels",
+        ),
+    ],
+)
+def test_what_pays_only_with_narrow_vectors_stays_on_processors_with_wide_ones(nodes: str, engine: str) -> None:
+    source = model_of(nodes)
+
+    narrow, wide = (rewritten(source, engine, wide=wide)[1] for wide in (False, True))
+
+    assert len(narrow) == 1
+    assert wide == []
+
+
+def test_gains_are_those_of_the_processor() -> None:
+    graphs = [clean(model_of("s = Softplus(x) t = Tanh(s) y = Mul(x, t)")).model for _ in range(2)]
+
+    for graph, wide in zip(graphs, (False, True), strict=True):
+        rewrite_model(graph, Wishes(engine="native", wide=wide))
+
+    narrow, wide = (rewrites_of(graph.graph)[0].gain for graph in graphs)
+    assert narrow != wide
 
 
 def test_an_inner_result_that_leaves_the_graph_keeps_its_nodes() -> None:

@@ -24,6 +24,10 @@ ATTENTION = f"""{IMPORTS} g (float[1,1,L,8] q) => (float[1,1,L,8] y) {{
 }}"""
 """Its memory grows with the square of L."""
 
+BETWEEN_ENGINES = f"""{IMPORTS} g (float[1,1,4,8] x, float[8,8] w) => (float[1,1,4,8] y) {{
+    q = MatMul (x, w) a = ai.onnx.preview.FlexAttention (q, x, x) r = Relu (a) y = Add (r, x)
+}}"""
+
 ROIS = f"""{IMPORTS} g (float[1,1,8,8] x, float[1,4] rois, int64[1] batch) => (float[1,1,1,1] y) {{
     y = RoiAlign <output_height=1, output_width=1, sampling_ratio=0> (x, rois, batch)
 }}"""
@@ -81,10 +85,12 @@ def test_such_a_model_is_served_where_it_may_and_every_run_is_bounded(folder: pa
 
 
 @pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("text", [ATTENTION, BETWEEN_ENGINES], ids=["attention", "between-engines"])
 def test_such_a_model_is_refused_with_the_key_that_allows_it(
-    folder: pathlib.Path, start: Starter, eventually: Eventually, compiled: bool
+    folder: pathlib.Path, start: Starter, eventually: Eventually, text: str, compiled: bool
 ) -> None:
     path = folder / "attention.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
     if compiled:
         assert main(["compile", str(path), "-o", str(folder / "compiled.onnx"), "--no-cache"]) == 0
         path = folder / "compiled.onnx"
