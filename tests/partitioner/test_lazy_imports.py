@@ -73,6 +73,22 @@ print(late <= set(sys.modules), google.protobuf.text_format.MessageToString(mode
     assert printed(code).splitlines() == ["True", "ir_version: 8", "8", "8", "True ir_version: 8"]
 
 
+def test_openvino_s_operators_and_converter_are_imported_when_somebody_makes_a_model_with_them() -> None:
+    code = """
+import engines.openvino.library, sys
+import openvino
+late = {"openvino.opset1", "openvino.opset13", "openvino.tools.ovc"}
+print(late.isdisjoint(sys.modules), openvino.opset13.relu.__name__, "openvino.tools.ovc" in sys.modules)
+from openvino import opset8
+try:
+    openvino.convert_model("none.onnx")
+except Exception as error:
+    print(opset8.relu.__name__, type(error).__module__)
+"""
+
+    assert printed(code).splitlines() == ["True relu False", "relu openvino.tools.ovc.error"]
+
+
 def test_keys_of_caches_need_no_engine_library() -> None:
     code = """
 import sys
