@@ -279,5 +279,12 @@ class UnknownCalibratorError(EngineError):
         super().__init__(f"Calibration method {method!r} can't be used: {problem}.")
 
 
+class PruningError(EngineError):
+    """A model has no weights that can be pruned."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"There is nothing to prune: {problem}. Other blocks or --all-layers may fit.")
+
+
 class QuantizationError(EngineError):
     """A model can't be brought into a form that holds quantized tensors."""

@@ -15,7 +15,7 @@ from benchmarks.latency_report.results import NATIVE
 from engines import BuildOptions, EngineCache, Worker, compile_model
 from engines.backends.build_options import TensorRtOptions
 from engines.precision.options import Calibration
-from serving.cli.report import sentences
+from serving.cli.terminal.report import sentences
 
 CACHE_BYTES = 10**11
 """Size of the cache, enough for one model's engines."""

@@ -40,6 +40,9 @@ NATIVE: Literal["native"] = "native"
 SPARSE: Literal["sparse"] = "sparse"
 """Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
 
+PRUNED_BLOCKS = (1, 4, 8)
+"""Successive output channels that are pruned together: the blocks that the kernels of ``sparse`` have."""
+
 LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
 """Engine libraries in the order in which ``auto`` tries them, the best first."""
 

@@ -1,46 +1,179 @@
-"""Magnitude pruning by blocks: the weights of least size become zero."""
+"""Magnitude pruning by blocks: the weights of least size become zero.
+
+The first and the last layer stay by default, depthwise convolutions always: they hold few weights, and cost most
+accuracy.
+"""
 
 from __future__ import annotations
+
+import collections
+import dataclasses
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from engines.errors import PruningError
 from engines.sparse.packing import LEAST_VALUES
 from engines.sparse.rewriting import find_layers
 
+RECURRENT = ("LSTM", "GRU")
 
-def prune_model(model: onnx.ModelProto, share: float, block: int) -> list[str]:
-    """Set blocks of weights to zero in place, layer by layer.
 
-    The first and the last layer stay, depthwise convolutions too: they hold few weights, and cost most accuracy.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PruningScope:
+    """Which layers are pruned, and how they are weighed."""
+
+    together: bool = False
+    """True weighs the blocks of all layers together, so that some lose more than others; False takes the same share
+    from each."""
+    ends: bool = False
+    """True prunes the first and the last layer too."""
+    dense: tuple[str, ...] = ()
+    """Patterns of names of nodes that keep their weights."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The weights of a layer.
+
+    Attributes:
+        layer: Name of its node.
+        tensor: Name of the initializer.
+        matrix: The weights as [outputs, inputs of each].
+        transposed: True if the file holds them as [inputs, outputs].
+    """
+
+    layer: str
+    tensor: str
+    matrix: np.ndarray
+    transposed: bool
+
+
+def prune_model(
+    model: onnx.ModelProto,
+    share: float,
+    block: int,
+    scope: PruningScope = PruningScope(),
+) -> list[Weights]:
+    """Set blocks of weights to zero in place.
 
     Args:
         model: Its layers have constant float32 weights.
-        share: Of the blocks of each layer that become zero, from 0 to 1.
+        share: Of the blocks that become zero, from 0 to 1.
         block: Successive output channels of a block.
+        scope: The layers.
 
     Returns:
-        Names of the weights that were pruned.
+        The weights that were pruned, with their new values, in the order of the graph.
+
+    Raises:
+        PruningError: No layer can be pruned.
     """
-    layers = find_layers(model)[1:-1]
+    found = list(_weights(model))
+    candidates = _candidates(found, block, scope)
+    if not candidates:
+        raise PruningError(_nothing(found, block))
+    scores = [_sizes(weights.matrix, block) for weights in candidates]
+    kept = _kept_together(scores, share) if scope.together else _kept_in_each(scores, share)
+    pruned = [
+        dataclasses.replace(one, matrix=np.where(np.repeat(keep, block, axis=0), one.matrix, np.float32(0)))
+        for one, keep in zip(candidates, kept, strict=True)
+    ]
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    pruned = []
-    for layer in layers:
-        if layer.matrix.size < LEAST_VALUES or layer.matrix.shape[0] % block:
-            continue
-        name = layer.node.input[1]
-        matrix = _pruned(layer.matrix, share, block)
-        weights = (matrix.T if layer.transposed else matrix).reshape(tuple(tensors[name].dims))
-        tensors[name].CopyFrom(numpy_helper.from_array(np.ascontiguousarray(weights), name))
-        pruned.append(name)
+    for one in pruned:
+        _write(one, tensors[one.tensor])
     return pruned
 
 
-def _pruned(matrix: np.ndarray, share: float, block: int) -> np.ndarray:
+def _weights(model: onnx.ModelProto) -> Iterator[Weights]:
+    """Yield all weights of layers that only one node reads, in the order of the graph."""
+    inferred = onnx.shape_inference.infer_shapes(model)
+    names = {tensor.name for tensor in inferred.graph.initializer}
+    inputs = [value for value in inferred.graph.input if value.name not in names]  # old files list weights too
+    del inferred.graph.input[:]
+    inferred.graph.input.extend(inputs)
+    uses = collections.Counter(name for node in inferred.graph.node for name in node.input)
+    layers = {layer.node.output[0]: layer for layer in find_layers(inferred)}
+    tensors = {tensor.name: tensor for tensor in inferred.graph.initializer}
+    for node in inferred.graph.node:
+        name = node.name or (node.output[0] if node.output else "")
+        if (layer := layers.get(node.output[0]) if node.output else None) is not None:
+            found = [Weights(layer=name, tensor=node.input[1], matrix=layer.matrix, transposed=layer.transposed)]
+        elif node.op_type in RECURRENT and not node.domain:
+            found = list(_recurrent_weights(node, name, tensors))
+        else:
+            continue
+        yield from (one for one in found if uses[one.tensor] == 1)
+
+
+def _recurrent_weights(node: onnx.NodeProto, name: str, tensors: Mapping[str, onnx.TensorProto]) -> Iterator[Weights]:
+    for tensor in (tensors.get(given) for given in node.input[1:3]):
+        if tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 3:
+            array = numpy_helper.to_array(tensor)
+            matrix = array.reshape(-1, array.shape[-1])
+            yield Weights(layer=name, tensor=tensor.name, matrix=matrix, transposed=False)
+
+
+def _candidates(found: Sequence[Weights], block: int, scope: PruningScope) -> list[Weights]:
+    ends = set() if scope.ends or not found else {found[0].layer, found[-1].layer}
+    return [
+        one
+        for one in found
+        if one.layer not in ends
+        and one.matrix.size >= LEAST_VALUES
+        and one.matrix.shape[0] % block == 0
+        and not any(fnmatch.fnmatchcase(one.layer, pattern) for pattern in scope.dense)
+    ]
+
+
+def _nothing(found: Sequence[Weights], block: int) -> str:
+    if not found:
+        return "no Conv of one group, Gemm, MatMul, LSTM or GRU has constant float32 weights of its own"
+    return (
+        f"each of its {len(found)} layers is the first or the last, is left dense, has fewer than {LEAST_VALUES} "
+        f"weights, or outputs that are no multiple of {block}"
+    )
+
+
+def _sizes(matrix: np.ndarray, block: int) -> np.ndarray:
+    """Return the energy of each block, ``float64[rows / block, columns]``."""
     rows, columns = matrix.shape
-    sizes = np.square(matrix).reshape(rows // block, block, columns).sum(axis=1)
-    order = np.argsort(sizes, axis=None, kind="stable")
-    kept = np.ones(sizes.size, dtype=bool)
-    kept[order[: round(share * sizes.size)]] = False
-    return np.where(np.repeat(kept.reshape(sizes.shape), block, axis=0), matrix, np.float32(0))
+    energies: np.ndarray = np.square(matrix, dtype=np.float64).reshape(rows // block, block, columns).sum(axis=1)
+    return energies
+
+
+def _kept_in_each(scores: Sequence[np.ndarray], share: float) -> list[np.ndarray]:
+    return [_largest(one.reshape(-1), share).reshape(one.shape) for one in scores]
+
+
+def _kept_together(scores: Sequence[np.ndarray], share: float) -> list[np.ndarray]:
+    """Weigh each block against the blocks of its own layer that are no smaller (LAMP, Lee et al. 2021).
+
+    So layers with small weights aren't emptied: the largest block of each has score 1.
+    """
+    relative = []
+    for one in scores:
+        order = np.argsort(one, axis=None, kind="stable")
+        ordered = one.reshape(-1)[order]
+        rest = np.cumsum(ordered[::-1])[::-1]
+        score = np.empty_like(ordered)
+        score[order] = np.divide(ordered, rest, out=np.zeros_like(ordered), where=rest > 0)
+        relative.append(score)
+    kept = _largest(np.concatenate(relative), share)
+    parts = np.split(kept, np.cumsum([one.size for one in scores])[:-1])
+    return [part.reshape(one.shape) for part, one in zip(parts, scores, strict=True)]
+
+
+def _largest(scores: np.ndarray, share: float) -> np.ndarray:
+    """Return ``bool`` of the same shape: False for the smallest."""
+    kept = np.ones(scores.size, dtype=bool)
+    kept[np.argsort(scores, kind="stable")[: round(share * scores.size)]] = False
+    return kept
+
+
+def _write(weights: Weights, tensor: onnx.TensorProto) -> None:
+    array = (weights.matrix.T if weights.transposed else weights.matrix).reshape(tuple(tensor.dims))
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))

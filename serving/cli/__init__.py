@@ -3,5 +3,5 @@
 Takes: command-line arguments.
 Gives: an exit code.
 Promises: help needs no library; each command imports its own when it runs.
-Imports: pages, telemetry, threads.
+Imports: cli/terminal, pages, telemetry, threads.
 """

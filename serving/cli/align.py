@@ -11,7 +11,7 @@ from rich.table import Table
 
 from engines import AlignedValue, Alignment, align
 from engines.inputs.samples import load_samples
-from serving.cli.progress_bar import showing_progress
+from serving.cli.terminal.progress_bar import showing_progress
 from serving.cli.trust import trust_from
 
 

@@ -20,8 +20,8 @@ from partitioner import Allowance, PartitionOptions
 from partitioner.lazy_names import on_first_call
 from partitioner.model.garbage import without_collections
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
-from serving.cli.progress_bar import showing_progress
-from serving.cli.report import print_report, sparse_layers
+from serving.cli.terminal.progress_bar import showing_progress
+from serving.cli.terminal.report import print_report, sparse_layers
 
 if TYPE_CHECKING:
     from serving.pages.explain_page import render_page

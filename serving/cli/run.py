@@ -17,7 +17,7 @@ from engines.artifact.files import check_output, write_atomically
 from engines.inputs.samples import load_samples, only_inputs
 from partitioner.wording import counted
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from
-from serving.cli.progress_bar import showing_progress
+from serving.cli.terminal.progress_bar import showing_progress
 from serving.cli.trust import trust_from
 
 

@@ -26,9 +26,6 @@ class Call(RequestContext, abc.ABC):
         self.grant = ANYONE
         self.size = 0
 
-    def watch(self) -> None:
-        """Notice from now on when the client leaves. A call that is answered at once can do without."""
-
     @abc.abstractmethod
     def reply(self, response: bytes) -> None:
         """Answer the client."""

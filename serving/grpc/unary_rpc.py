@@ -35,7 +35,7 @@ class UnaryRpc:
         self._name = name
         self._parse = parse
         self._answer = answer
-        self._authorizer = authorizer
+        self._authorizer = authorizer if authorizer is not None and not authorizer.lets_all(name) else None
         self._model_field = MODEL_FIELDS.get(name)
 
     def admit(self, call: Call) -> bool:

@@ -54,38 +54,44 @@ class InstancePool:
             durations: Gets the time in the queue and of the run.
             then: Gets the results, what the execution raised, or CancelledRequestError.
         """
-        request = _Request(feeds, names, options.pool, durations, then, time.perf_counter_ns())
+        arrived_ns = time.perf_counter_ns()
         with self._lock:
             runs = self._free > 0
             if runs:
                 self._free -= 1
             else:
+                request = _Request(feeds, names, options.pool, durations, then, arrived_ns)
                 self._queue.append(request)
                 self._counts.enter_queue()
         if runs:
-            self._execute(request, leaving=0)
+            self._execute(feeds, names, durations, then, arrived_ns)
         elif not options.on_cancel(functools.partial(self._cancel, request)):
             self._cancel(request)
 
-    def _execute(self, request: _Request, leaving: int = 1) -> None:
-        durations = request.durations
+    def _execute(
+        self, feeds: Feeds, names: Sequence[str] | None, durations: Durations, then: Then, arrived_ns: int
+    ) -> None:
         execution = durations.execution = Execution() if durations.traced else None
-        started_ns = time.perf_counter_ns()
         outcome: Outcome
+        started_ns = time.perf_counter_ns()
         try:
-            self._counts.begin_execution(leaving)
+            self._counts.begin_execution(int(durations.waited))
             run, durations.variant = self._choose()
-            outcome = run(request.feeds, request.names, execution.stages if execution else None)
+            outcome = run(feeds, names, execution.stages if execution else None)
         except BaseException as error:
             outcome = error
         ended_ns = time.perf_counter_ns()
         self._let_next_run()
-        durations.alone, durations.waited = True, bool(leaving)
-        durations.queue = started_ns - request.arrived_ns
+        durations.alone = True
+        durations.queue = started_ns - arrived_ns
         durations.compute_infer = ended_ns - started_ns
         if execution is not None:
             execution.ended_ns = ended_ns
-        request.then(outcome)
+        then(outcome)
+
+    def _execute_waiting(self, request: _Request) -> None:
+        request.durations.waited = True
+        self._execute(request.feeds, request.names, request.durations, request.then, request.arrived_ns)
 
     def _let_next_run(self) -> None:
         with self._lock:
@@ -93,7 +99,7 @@ class InstancePool:
                 self._free += 1
                 return
             following = self._queue.popleft()
-        following.pool.run(functools.partial(self._execute, following))
+        following.pool.run(functools.partial(self._execute_waiting, following))
 
     def _cancel(self, request: _Request) -> None:
         """Take a request out of the queue whose client has left; one that runs already goes on."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from protos import ModelInferRequest, ModelInferResponse
-from serving.protocol import tensors
+from serving.protocol import tensors, wire_format
 from serving.protocol.classification import classified
 from serving.protocol.parameters import queue_wishes
 from serving.protocol.shared_memory import SharedMemory, Window
@@ -23,6 +23,12 @@ MAX_ENTRIES = 256
 """Templates, and heads, that a model remembers. With more, it forgets all and begins anew, which costs little."""
 KEY_BYTES = 1024
 """Templates with a longer key are not remembered."""
+
+COPIED_BYTES = 16 << 10
+"""Tensors up to this size are copied once more on their way into a response, which costs less than a view of them."""
+
+ID_FIELD = ModelInferResponse.ID_FIELD_NUMBER
+RAW_FIELD = ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 
 VARIANT = "trtnode_variant"
 """The parameter of a response that names the variant that has answered."""
@@ -128,13 +134,15 @@ class RequestCache:
                 self._remember(key, parsed)
         return parsed
 
-    def write(self, response: ModelInferResponse, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
-        """Fill in all of an empty response but its id.
+    def encode(self, request: ParsedRequest, arrays: Sequence[np.ndarray], identity: str = "") -> bytes:
+        """Return the response to a request, as the bytes of a ``ModelInferResponse``.
+
+        The bytes of a message's fields may stand in any order, so those of a head, an id and tensors are joined.
 
         Args:
-            response: To a request.
             request: The request.
             arrays: Of each output that it asks for.
+            identity: The request's id.
 
         Raises:
             InvalidOutputError: An array isn't of its tensor's type.
@@ -142,19 +150,15 @@ class RequestCache:
             InvalidRequestError: The object of a window has shrunk since the request began, or an output can't be a
                 classification.
         """
-        outputs = request.outputs
-        if request.windows or request.classes:
-            given, arrays = classified(outputs, arrays, request.classes, is_batched=self.is_batched)
-            self._begin(response, request)
-            tensors.write_outputs(response, given, arrays, request.windows)
-            return
-        key = (request.variant, outputs, *[array.shape for array in arrays])
-        head = self._heads.get(key)
-        if head is None:
-            head = self._head(request, arrays)
-            _keep(self._heads, key, head)
-        response.MergeFromString(head)
-        response.raw_output_contents.extend(map(tensors.to_raw, outputs, arrays))
+        parts: list[bytes | memoryview] = [self._head(request, arrays)]
+        if identity:
+            encoded = identity.encode()
+            parts += wire_format.field_head(ID_FIELD, len(encoded)), encoded
+        if not (request.windows or request.classes):
+            for tensor, array in zip(request.outputs, arrays, strict=True):
+                raw = tensors.raw_view(tensor, array) if array.nbytes > COPIED_BYTES else tensors.to_raw(tensor, array)
+                parts += wire_format.field_head(RAW_FIELD, len(raw)), raw
+        return b"".join(parts)
 
     def _read(self, request: ModelInferRequest, raw: Sequence[bytes], memory: SharedMemory) -> ParsedRequest:
         priority, timeout_us = queue_wishes(request.parameters)
@@ -175,17 +179,29 @@ class RequestCache:
         inputs = tuple(RawInput(name, array.dtype, array.shape, array.nbytes) for name, array in parsed.feeds.items())
         _keep(self._templates, key, RequestTemplate(inputs, parsed.outputs, parsed.priority, parsed.timeout_us))
 
-    def _begin(self, response: ModelInferResponse, request: ParsedRequest) -> None:
-        response.model_name, response.model_version = self.signature.model, self.version
+    def _head(self, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> bytes:
+        """Return all of a response but its id and, unless they go elsewhere, the contents of its outputs."""
+        outputs = request.outputs
+        if request.windows or request.classes:
+            response = self._begun(request)
+            given, arrays = classified(outputs, arrays, request.classes, is_batched=self.is_batched)
+            tensors.write_outputs(response, given, arrays, request.windows)
+            return bytes(response.SerializeToString())
+        key = (request.variant, outputs, *[array.shape for array in arrays])
+        head = self._heads.get(key)
+        if head is None:
+            response = self._begun(request)
+            for tensor, array in zip(outputs, arrays, strict=True):
+                response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
+            head = bytes(response.SerializeToString())
+            _keep(self._heads, key, head)
+        return head
+
+    def _begun(self, request: ParsedRequest) -> ModelInferResponse:
+        response = ModelInferResponse(model_name=self.signature.model, model_version=self.version)
         for name, value in request.response_parameters().items():
             response.parameters[name].string_param = value
-
-    def _head(self, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> bytes:
-        response = ModelInferResponse()
-        self._begin(response, request)
-        for tensor, array in zip(request.outputs, arrays, strict=True):
-            response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
-        return bytes(response.SerializeToString())
+        return response
 
 
 def _takes_any_bytes(tensor: WireTensor) -> bool:

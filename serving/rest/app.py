@@ -18,7 +18,7 @@ from partitioner.lazy_names import on_first_call
 from serving.models.loader import engine_cache
 from serving.pages.served_explanation import Explanations
 from serving.rest.body import read_body
-from serving.rest.inference import RestInference, fail, peer_of, unless_gone
+from serving.rest.inference import fail, infer, peer_of, unless_gone
 from serving.rest.ops import NOT_STORED, OpsApp
 from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from serving.schema.server import ServableConfig
@@ -60,18 +60,18 @@ class HttpApp(OpsApp):
         self._pools = pools
         self._explain = Explanations(engine_cache(config)).page
         self._max_bytes = config.server.grpc.max_message_mb << 20
-        self._inference = RestInference(service, pools.inference, self._max_bytes)
 
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""
-        explain, infer = self.guarded("ModelConfig", self._show_explanation), self.guarded(INFER_RPC, self._infer)
+        explain = self.guarded("ModelConfig", self._show_explanation)
+        inference = self.guarded(INFER_RPC, self._infer)
         return [
             *super().routes(),
             *(Route(page.path, show_page) for page in STATUS_PAGES),
             Route(STATUS.path, self.guarded(STATUS.path, self._show_status)),
             *(Route(page.path, explain) for page in EXPLANATIONS),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
-            *(Route(path, infer, methods=["POST"]) for path in INFERENCE),
+            *(Route(path, inference, methods=["POST"]) for path in INFERENCE),
         ]
 
     def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
@@ -94,7 +94,8 @@ class HttpApp(OpsApp):
         return self.guarded(method.rpc, handle)
 
     async def _infer(self, request: Request, _grant: Grant) -> Response:
-        return await self._inference.answer(request)  # type: ignore[return-value]  # an application, as responses are
+        answer: Any = await infer(self._service, self._max_bytes, request)  # an application, as responses are
+        return answer  # type: ignore[no-any-return]
 
     async def _show_status(self, _request: Request, grant: Grant) -> Response:
         facts = await asyncio.wrap_future(self.control.call(functools.partial(server_facts, self._service, grant)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -22,12 +21,10 @@ from serving.protocol.shared_memory import SharedMemory
 from serving.rest.body import JSON_LENGTH, Body, read_body
 from serving.rest.json_messages import infer_parameters
 from serving.rest.tensors import OutputFormats, parse_request, read_inputs, write_outputs
+from serving.service.inference import Inference
 from serving.service.inference_service import InferenceService
 from serving.service.request_context import RequestContext
-from serving.service.rpc_handler import answer_inference, rpc_handler
-from serving.service.rpc_table import INFER_RPC
 from serving.service.status import HTTP_STATUSES
-from serving.threads.request_pool import RequestPool
 
 JOINED_BYTES = 1 << 16
 """Answers up to this size are sent in one piece, larger ones tensor by tensor, without a copy."""
@@ -35,23 +32,21 @@ JOINED_BYTES = 1 << 16
 Result = TypeVar("Result")
 
 
-class RestExchange:
-    """An inference request and its response as HTTP bodies; see ``Exchange``.
+class RestInference(Inference):
+    """An inference request and its response as HTTP bodies; see ``Inference``.
 
     Attributes:
-        answer: The response, once it is written.
+        answer: The response or the error, in the future.
     """
 
-    __slots__ = ("_body", "_formats", "answer", "id", "model_name", "model_version", "size")
+    __slots__ = ("_body", "_formats", "_response", "answer")
 
-    def __init__(self, model_name: str, model_version: str, body: Body) -> None:
-        self.model_name = model_name
-        self.model_version = model_version
-        self.id = ""
-        self.size = 0
-        self.answer: Answer | None = None
+    def __init__(self, context: RequestContext, model_name: str, model_version: str, body: Body) -> None:
+        super().__init__(context, model_name, model_version, "", 0)
+        self.answer: Future[Answer] = Future()
         self._body = body
-        self._formats: OutputFormats | None = None
+        self._formats: OutputFormats
+        self._response: Answer
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
@@ -66,7 +61,6 @@ class RestExchange:
 
     def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
         """Make the answer."""
-        assert self._formats is not None, "a request is read before its response is written"
         given, arrays = classified(request.outputs, arrays, request.classes, is_batched=cache.is_batched)
         outputs, raw = write_outputs(given, arrays, self._formats)
         facts: dict[str, Any] = {"model_name": self.model_name, "model_version": cache.version}
@@ -74,7 +68,19 @@ class RestExchange:
             facts["id"] = self.id
         if request.variant:
             facts["parameters"] = request.response_parameters()
-        self.answer = Answer(200, json.dumps({**facts, "outputs": outputs}).encode(), raw)
+        self._response = Answer(200, json.dumps({**facts, "outputs": outputs}).encode(), raw)
+
+    def reply(self) -> None:
+        """Send the response that was made."""
+        self._send(self._response)
+
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Send an error instead."""
+        self._send(error_answer(code, details))
+
+    def _send(self, answer: Answer) -> None:
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(answer)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,60 +116,26 @@ def fail(code: grpc.StatusCode, details: str, _request: Any, context: RequestCon
     return error_answer(code, details)
 
 
-class RestInference:
-    """Answers inference requests."""
+async def infer(service: InferenceService, max_bytes: int, request: Request) -> Answer:
+    """Return the answer to an inference request; what goes wrong stands in it.
 
-    def __init__(self, service: InferenceService, pool: RequestPool, max_bytes: int) -> None:
-        """Prepare.
+    Args:
+        service: Runs the models.
+        max_bytes: Largest body.
+        request: The request.
 
-        Args:
-            service: Runs the models.
-            pool: The threads for it.
-            max_bytes: Largest body.
-        """
-        self._service = service
-        self._pool = pool
-        self._max_bytes = max_bytes
-        self._refusal_handler = rpc_handler(INFER_RPC, self._refuse, fail)
-
-    async def answer(self, request: Request) -> Answer:
-        """Return the answer to a request; what goes wrong stands in it.
-
-        Raises:
-            InvalidRequestError: The body doesn't come as its headers say.
-            TooLargeError: It is too large.
-            UnsupportedError: It is compressed in a way that this server doesn't know.
-            ClientDisconnect: The client left before its request was there, or before its answer.
-        """
-        body = await read_body(request, self._max_bytes)
-        names = request.path_params
-        exchange = RestExchange(names["model"], names.get("version", ""), body)
-        context = RequestContext(peer_of(request), request.headers.items())
-        answer: Future[Answer] = Future()
-        if self._pool.admits():
-            self._pool.enter()
-            self._pool.run(functools.partial(self._begin, exchange, context, answer))
-        else:
-            answer.set_result(self._refusal_handler(exchange, context))
-        return await unless_gone(asyncio.wrap_future(answer), request.receive, context.leave)
-
-    def _begin(self, exchange: RestExchange, context: RequestContext, answer: Future[Answer]) -> None:
-        def end(result: Answer) -> None:
-            if answer.set_running_or_notify_cancel():
-                answer.set_result(result)
-            self._pool.leave()
-
-        def reply() -> None:
-            assert exchange.answer is not None, "the service has written it"
-            end(exchange.answer)
-
-        def tell(code: grpc.StatusCode, details: str) -> None:
-            end(fail(code, details, exchange, context))
-
-        answer_inference(self._service, INFER_RPC, exchange, context, reply, tell)
-
-    def _refuse(self, exchange: RestExchange, _context: RequestContext) -> NoReturn:
-        raise self._service.refuse(exchange.model_name)
+    Raises:
+        InvalidRequestError: The body doesn't come as its headers say.
+        TooLargeError: It is too large.
+        UnsupportedError: It is compressed in a way that this server doesn't know.
+        ClientDisconnect: The client left before its request was there, or before its answer.
+    """
+    body = await read_body(request, max_bytes)
+    names = request.path_params
+    context = RequestContext(peer_of(request), request.headers.items())
+    inference = RestInference(context, names["model"], names.get("version", ""), body)
+    service.accept(inference)
+    return await unless_gone(asyncio.wrap_future(inference.answer), request.receive, context.leave)
 
 
 def peer_of(request: Request) -> str:

@@ -38,7 +38,7 @@ INFER_RESPONSE: Schema = {
         },
     },
 }
-"""The JSON that ``RestExchange`` writes."""
+"""The JSON that ``RestInference`` writes."""
 
 ERROR: Schema = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 

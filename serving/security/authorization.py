@@ -57,6 +57,10 @@ class Authorizer:
         """True if calls need a token, so that each is checked."""
         return self._tokens is not None
 
+    def lets_all(self, rpc: str) -> bool:
+        """Return whether an RPC is open to every caller, about every model."""
+        return not self.has_tokens and rpc not in ADMIN_RIGHTS
+
     def authenticate(self, authorization: str) -> Grant:
         """Return what the sender of an ``authorization`` header may do.
 

@@ -1,96 +1,192 @@
-"""One inference request, from the model that it found to its response."""
+"""One inference request, from its arrival to its answer."""
 
 from __future__ import annotations
 
+import abc
+import functools
+import logging
 import math
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import grpc
+import numpy as np
 
 from engines import InvalidInputError
 from serving.batching.queued_request import Outcome
 from serving.batching.request_options import RequestOptions
-from serving.errors import InvalidRequestError
+from serving.errors import CancelledRequestError, InvalidRequestError
 from serving.models.servable import Servable
 from serving.protocol.request_cache import ParsedRequest, RequestCache
 from serving.protocol.shared_memory import SharedMemory
-from serving.service.exchange import Exchange
 from serving.service.request_context import RequestContext
-from serving.service.status import failure_reason
+from serving.service.rpc_table import INFER_RPC
+from serving.service.status import failure_reason, status_of
+from serving.telemetry import logs
 from serving.telemetry.request_stats import Durations, FailureReason
 from serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
-    from serving.telemetry.tracing import RequestTrace
-
-Done = Callable[[BaseException | None], None]
-"""Gets None when the response is written, else the error."""
+    from serving.telemetry.tracing import RequestTrace, Tracing
 
 
-class Inference:
-    """A request that has entered its model, and leaves it whatever happens."""
+class Inference(abc.ABC):
+    """A request that reads itself, takes its response, and sends that or an error, as its transport has it.
+
+    ``InferenceService.accept`` has it answered: once, from whatever thread ends it. Lines that are logged meanwhile
+    name it.
+
+    Attributes:
+        rpc: The name of its RPC, for the log.
+        context: Its client, until it is answered.
+        model_name: As the client names it.
+        model_version: Decimal; empty for the preferred one.
+        id: As the client chose it; known at the latest once the request is read.
+        size: Bytes of the request's message; 0 where another thread should answer it, however short it takes.
+    """
 
     __slots__ = (
-        "_began_ns", "_busy_ns", "_cache", "_done", "_durations", "_exchange", "_request", "_servable", "_trace",
+        "_began_ns", "_busy_ns", "_cache", "_durations", "_pool", "_request", "_servable", "_trace",
+        "context", "id", "model_name", "model_version", "size",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        servable: Servable,
-        cache: RequestCache,
-        exchange: Exchange,
-        trace: RequestTrace | None,
-        done: Done,
-    ) -> None:
-        self._servable = servable
-        self._cache = cache
-        self._exchange = exchange
-        self._trace = trace
-        self._done = done
-        self._durations = Durations(traced=trace is not None)
+    rpc: ClassVar[str] = INFER_RPC
+
+    def __init__(self, context: RequestContext, model_name: str, model_version: str, identity: str, size: int) -> None:
+        self.context = context
+        self.model_name = model_name
+        self.model_version = model_version
+        self.id = identity
+        self.size = size
         self._began_ns = time.perf_counter_ns()
-        self._busy_ns = time.thread_time_ns() if exchange.size else 0
+        self._trace: RequestTrace | None = None
+        self._durations: Durations
         self._request: ParsedRequest
 
-    def begin(self, context: RequestContext, memory: SharedMemory, pool: RequestPool) -> None:
-        """Read the request, and have the model run."""
+    @abc.abstractmethod
+    def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
+        """Return the request as arrays that fit the model.
+
+        Args:
+            cache: Of the model.
+            memory: The regions that clients have registered.
+
+        Raises:
+            ServingError: The request is at fault.
+        """
+
+    @abc.abstractmethod
+    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
+        """Make the response.
+
+        Args:
+            cache: Of the model.
+            request: What ``read`` returned.
+            arrays: Of each output that the request asks for.
+
+        Raises:
+            InvalidOutputError: An array isn't of its tensor's type.
+            ServingError: An array can't be written where the client wants it.
+        """
+
+    @abc.abstractmethod
+    def reply(self) -> None:
+        """Send the response that was made."""
+
+    @abc.abstractmethod
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Send an error instead; the context has its code already."""
+
+    def refuse(self, error: BaseException) -> None:
+        """Answer with an error before any model has the request."""
+        before = logs.CURRENT_REQUEST.set(self)
         try:
-            request = self._request = self._exchange.read(self._cache, memory)
-            feeds = self._servable.decode_images(request.feeds)
-            read_ns = time.perf_counter_ns()
-            self._durations.compute_input = read_ns - self._began_ns
-            if self._trace is not None:
-                self._trace.add_phase("read", self._began_ns, read_ns)
-            options = RequestOptions(pool, request.priority, request.timeout_us, context.add_callback)
-            self._servable.submit(feeds, request.outputs, options, self._durations, self._end)
+            self._answer(error)
+        finally:
+            logs.CURRENT_REQUEST.reset(before)
+
+    def start(
+        self, servable: Servable, cache: RequestCache, pool: RequestPool, memory: SharedMemory, tracing: Tracing | None
+    ) -> None:
+        """Have a model answer: in this thread if that takes a moment, else in one of the pool.
+
+        Args:
+            servable: The model, which this request has entered, and leaves whatever happens.
+            cache: The model's.
+            pool: Counts the request.
+            memory: The regions that clients have registered.
+            tracing: Of the server; None where nothing is traced.
+        """
+        self._servable = servable
+        self._cache = cache
+        self._pool = pool
+        pool.enter()
+        try:
+            if servable.answers_at_once(self.size):
+                self._run(memory, tracing)
+            else:
+                self.context.watch()
+                pool.run(functools.partial(self._run, memory, tracing))
         except BaseException as error:
             self._fail(error)
+
+    def _run(self, memory: SharedMemory, tracing: Tracing | None) -> None:
+        """Read the request, and have the model run."""
+        before = logs.CURRENT_REQUEST.set(self)
+        servable, context = self._servable, self.context
+        trace = self._trace = tracing.begin(context.invocation_metadata) if tracing is not None else None
+        began_ns = self._began_ns = time.perf_counter_ns()
+        durations = self._durations = Durations(traced=trace is not None)
+        self._busy_ns = time.thread_time_ns() if servable.brevity.is_doubtful else 0
+        try:
+            if context.has_left:
+                raise CancelledRequestError
+            request = self._request = self.read(self._cache, memory)
+            feeds = servable.decode_images(request.feeds)
+            read_ns = time.perf_counter_ns()
+            durations.compute_input = read_ns - began_ns
+            if trace is not None:
+                trace.add_phase("read", began_ns, read_ns)
+            options = RequestOptions(self._pool, request.priority, request.timeout_us, context.add_callback)
+            servable.submit(feeds, request.outputs, options, durations, self._end)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            logs.CURRENT_REQUEST.reset(before)
 
     def _end(self, outcome: Outcome) -> None:
         """Write the response."""
-        if isinstance(outcome, BaseException):
-            self._fail(outcome)
-            return
+        before = logs.CURRENT_REQUEST.set(self)
+        try:
+            if isinstance(outcome, BaseException):
+                self._fail(outcome)
+                return
+            try:
+                self._write(outcome)
+            except BaseException as error:
+                self._fail(error)
+            else:
+                self._leave(None)
+        finally:
+            logs.CURRENT_REQUEST.reset(before)
+
+    def _write(self, results: Mapping[str, np.ndarray]) -> None:
         ran_ns = time.perf_counter_ns()
-        durations, counts, request = self._durations, self._servable.counts, self._request
+        servable, durations, request = self._servable, self._durations, self._request
         if durations.variant:
             request = request._replace(variant=durations.variant)
-        try:
-            self._exchange.write(self._cache, request, [outcome[one.name] for one in request.outputs])
-            ended_ns = time.perf_counter_ns()
-            durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
-            durations.ended_ns = ended_ns
-            counts.add_success(durations)
-        except BaseException as error:
-            self._fail(error)
-            return
-        self._servable.observe(durations.total / 1e6)
-        if durations.alone and not durations.waited and self._exchange.size:
-            busy_ns = time.thread_time_ns() - self._busy_ns
-            self._servable.brevity.note(self._exchange.size, durations.total, busy_ns)
+        self.write(self._cache, request, [results[one.name] for one in request.outputs])
+        ended_ns = durations.ended_ns = time.perf_counter_ns()
+        durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
+        servable.counts.add_success(durations)
+        if durations.variant:
+            servable.observe(durations.total / 1e6)
+        if self.size and durations.alone and not durations.waited:
+            busy_ns = time.thread_time_ns() - self._busy_ns if self._busy_ns else 0
+            servable.brevity.note(self.size, durations.total, busy_ns)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
-        self._leave(None)
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, InvalidInputError):
@@ -106,9 +202,33 @@ class Inference:
         self._leave(error)
 
     def _leave(self, error: BaseException | None) -> None:
-        self._servable.leave(self._exchange)
+        servable = self._servable
+        servable.leave(self)
         if self._trace is not None:
-            self._trace.end(self._exchange.id, self._servable.name, self._servable.version, self._durations)
-        done = self._done
-        del self._done  # it leads to the call, which leads here while the client is watched
-        done(error)
+            self._trace.end(self.id, servable.name, servable.version, self._durations)
+        try:
+            self._answer(error)
+        finally:
+            self._pool.leave()
+
+    def _answer(self, error: BaseException | None) -> None:
+        """Send the response, or the error."""
+        try:
+            if error is None:
+                self._log()
+                self.reply()
+            else:
+                self._tell(error)
+        except Exception as unexpected:
+            self._tell(unexpected)
+        del self.context  # it leads to what waits for its client to leave, and that leads here
+
+    def _tell(self, error: BaseException) -> None:
+        code, details = status_of(error, self.rpc)
+        self.context.set_code(code)
+        self._log()
+        self.fail(code, details)
+
+    def _log(self) -> None:
+        if logs.logger.isEnabledFor(logging.DEBUG):
+            logs.log_answer(self.rpc, self.context, self._began_ns / 1e9)

@@ -16,9 +16,7 @@ from serving.protocol.request_cache import RequestCache
 from serving.protocol.shared_memory import SharedMemory
 from serving.protocol.wire_signature import WireTensor
 from serving.schema.server import ServerConfig, TracingConfig
-from serving.service.exchange import Exchange
-from serving.service.inference import Done, Inference
-from serving.service.request_context import RequestContext
+from serving.service.inference import Inference
 from serving.telemetry.metrics import Metrics
 from serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
 from serving.threads.request_pool import RequestPool
@@ -76,7 +74,7 @@ class InferenceService:
             repository: The models.
             metrics: Counts requests for models that aren't served.
             config: Of the server.
-            pool: The threads for requests that waited.
+            pool: The threads for requests that take longer than a moment.
 
         Raises:
             MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
@@ -193,42 +191,26 @@ class InferenceService:
         """Serve a model no longer, see ``ModelRepository.unload``."""
         self._repository.unload(name)
 
-    def answers_at_once(self, name: str, version: str, size: int) -> bool:
-        """Return whether a request takes so little time that no thread should be woken for it.
+    def accept(self, inference: Inference) -> None:
+        """Have an inference request answered: in this thread if that takes a moment, else in one of the pool.
 
-        Args:
-            name: Of its model, as the client has it.
-            version: Likewise.
-            size: Of its message, in bytes.
+        It counts how the request ends. An error is one of these: InvalidRequestError if the request is at fault;
+        NotFoundError if there is no such model, version, or region of shared memory; UnavailableError if the server has
+        no room for it, the model isn't ready, its queue is full, or the request waited too long; CancelledRequestError
+        if its client left while it waited; ExecutionError if the run failed.
         """
         try:
-            return self._repository.find(name, version).answers_at_once(size)
-        except (InvalidRequestError, NotFoundError):
-            return True  # its answer is this error
-
-    def infer(self, exchange: Exchange, context: RequestContext, done: Done) -> None:
-        """Answer an inference request: read it, run the model, write the response, and count how it ends.
-
-        Args:
-            exchange: The request.
-            context: Its client.
-            done: Called once, from whatever thread ends the request. It gets None when the response is written, else
-                the error: InvalidRequestError if the request is at fault; NotFoundError if there is no such model,
-                version, or region of shared memory; UnavailableError if the model isn't ready, its queue is full, or
-                the request waited too long; CancelledRequestError if its client left while it waited; ExecutionError if
-                the run failed.
-        """
-        try:
-            servable, cache = self._enter(exchange)
+            if not self._pool.admits():
+                raise self._refusal(inference.model_name)
+            servable, cache = self._enter(inference)
         except Exception as error:
-            done(error)
-            return
-        trace = self.tracing.begin(context.invocation_metadata) if self.tracing is not None else None
-        Inference(servable, cache, exchange, trace, done).begin(context, self.shared_memory, self._pool)
+            inference.refuse(error)
+        else:
+            inference.start(servable, cache, self._pool, self.shared_memory, self.tracing)
 
-    def _enter(self, exchange: Exchange) -> tuple[Servable, RequestCache]:
+    def _enter(self, inference: Inference) -> tuple[Servable, RequestCache]:
         """Return the model of a request, which isn't freed until the request leaves it."""
-        name, version = exchange.model_name, exchange.model_version
+        name, version = inference.model_name, inference.model_version
         while True:
             try:
                 servable = self._repository.find(name, version)
@@ -241,10 +223,10 @@ class InferenceService:
                 servable.counts.add_failure(FailureReason.REJECTED, detail=str(error))
                 servable.counts.add_rejection(RejectionReason.NOT_READY)
                 raise
-            if servable.enter(exchange):  # else another has just taken its place, and is found next
+            if servable.enter(inference):  # else another has just taken its place, and is found next
                 return servable, cache
 
-    def refuse(self, name: str) -> UnavailableError:
+    def _refusal(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""
         counts = self._counts_of(name)
         error = UnavailableError(

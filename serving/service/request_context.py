@@ -33,6 +33,14 @@ class RequestContext:
         self._callbacks.append(callback)  # before the look, and `leave` marks before it calls: one sees the other
         return not self._left
 
+    @property
+    def has_left(self) -> bool:
+        """Whether the client waits no more."""
+        return self._left
+
+    def watch(self) -> None:
+        """Notice from now on when the client leaves. A call that is answered at once can do without."""
+
     def leave(self) -> None:
         """Note that the client has left, and call who asked for it."""
         self._left = True

@@ -24,8 +24,13 @@ class Brevity:
         self._score = 0
 
     def covers(self, size: int) -> bool:
-        """Return whether the model answers a message of so many bytes in a moment."""
-        return size <= self._most_bytes
+        """Return whether the model answers a message of so many bytes in a moment; 0 bytes are those of none."""
+        return 0 < size <= self._most_bytes
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the next note should tell how long the thread was busy, which takes longer to ask than the clock."""
+        return self._score > 0
 
     def note(self, size: int, wall_ns: int, cpu_ns: int) -> None:
         """Learn from a request that was answered without a wait.
@@ -33,7 +38,7 @@ class Brevity:
         Args:
             size: Of its message, in bytes.
             wall_ns: The time that it took.
-            cpu_ns: The time that its thread was busy.
+            cpu_ns: The time that its thread was busy; 0 if nobody asked for it.
         """
         if wall_ns <= BRIEF_NS:
             if not self._score and self._most_bytes < size <= MAX_BYTES:

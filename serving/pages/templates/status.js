@@ -223,7 +223,7 @@ function tile(label, value, {tone = "", title = ""} = {}) {
 function totals() {
   const models = facts.models, over = key => sum(models.map(model => key(model.counts)));
   const failed = over(counts => total(counts.failures)), ready = models.filter(model => model.state === "READY").length;
-  const memory = facts.memory_bytes ? `${(facts.memory_bytes / 2 ** 20).toFixed(0)} MiB` : "unknown";
+  const memory = facts.memory_bytes ? `${(facts.memory_bytes / 1e6).toFixed(0)} MB` : "unknown";
   const processes = facts.processes > 1 ? {title: `of ${facts.processes} processes`} : {};
   return [
     tile("models ready", `${ready} of ${models.length}`, {tone: ready < models.length ? "busy" : ""}),

@@ -89,7 +89,7 @@ def test_an_unexpected_error_is_the_answer_of_its_call_alone(
         raise SystemExit("broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr(InferenceService, "answers_at_once", fail)
+        patch.setattr(InferenceService, "accept", fail)
         for _ in range(3):
             with pytest.raises(InferenceServerException) as caught:
                 infer(running)

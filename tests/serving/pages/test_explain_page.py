@@ -154,6 +154,14 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
     assert all(fact in partly for fact in ("engine ms", "saves ms", "cross per run", "instead of 3"))
 
 
+def test_bytes_have_the_units_of_the_terminal() -> None:
+    text = Page(
+        page_of(cut('<ir_version: 10, opset_import: ["": 17]> g (float[800] x) => (float[800] y) { y = Relu(x) }'))
+    ).text
+
+    assert "6.4 kB" in text
+
+
 def test_nodes_that_follow_others_stand_after_their_causes() -> None:
     causes = [("ATOMIC_GROUP", "b"), ("ATOMIC_GROUP", "c"), ("UNSUPPORTED_DTYPE", "a")]
 

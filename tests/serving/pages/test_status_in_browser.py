@@ -189,7 +189,7 @@ def test_totals_uptime_memory_and_versions_are_shown(tell: Callable[..., str], b
 
     assert re.search(r"models ready\s+1 of 2", page.text)
     assert re.search(r"up for\s+2 hours", page.text)
-    assert re.search(r"memory\s+300 MiB", page.text)
+    assert re.search(r"memory\s+315 MB", page.text)
     assert page.tile("for unknown models") == "8"
     assert "onnxruntime 9.9" in page.text
     assert "<img src=x onerror='throw 1'>" in page.text

@@ -122,7 +122,7 @@ def test_clients_that_never_repeat_themselves_fill_no_memory() -> None:
         request = request_of([bytes(4 * size)], ("a", "FP32", [size]))
         request.parameters["mine"].string_param = "x" * size
         parsed = cache.read(request, NO_MEMORY)
-        cache.write(ModelInferResponse(), parsed, [parsed.feeds["a"]])
+        cache.encode(parsed, [parsed.feeds["a"]])
 
     assert 0 < len(cache._templates) <= request_cache.MAX_ENTRIES
     assert 0 < len(cache._heads) <= request_cache.MAX_ENTRIES
@@ -132,12 +132,13 @@ def test_clients_that_never_repeat_themselves_fill_no_memory() -> None:
 def test_responses_of_every_shape_are_what_writing_each_anew_gives() -> None:
     cache = cache_of(FLOAT)
 
-    for size in (1, 3, 1, 0):
+    parsed = cache.read(request_of([b""], ("a", "FP32", [0])), NO_MEMORY)
+
+    for size, identity in [(1, ""), (3, "a"), (1, "é" * 200), (0, "b"), (2 * request_cache.COPIED_BYTES, "c")]:
         array = np.arange(size, dtype=np.float32)
-        response, anew = ModelInferResponse(), ModelInferResponse(model_name="m", model_version="7")
-        cache.write(response, cache.read(request_of([b""], ("a", "FP32", [0])), NO_MEMORY), [array])
+        anew = ModelInferResponse(model_name="m", model_version="7", id=identity)
         tensors.write_outputs(anew, cache.signature.outputs, [array], {})
-        assert response == anew
+        assert ModelInferResponse.FromString(cache.encode(parsed, [array], identity)) == anew
 
 
 def test_a_server_answers_like_requests_and_refuses_those_among_them_that_are_wrong(shared: Running) -> None:

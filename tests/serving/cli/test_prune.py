@@ -1,0 +1,136 @@
+"""trtnode prune, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from serving.cli.program import main
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
+DIGITS = EXAMPLES / "digits.onnx"
+TEST = EXAMPLES / "test.npz"
+
+
+def prune(*arguments: object) -> int:
+    return main(["prune", *map(str, arguments)])
+
+
+def zeros_of(path: pathlib.Path) -> dict[str, float]:
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    return {name: float((array == 0).mean()) for name, array in tensors.items() if name.endswith("weight")}
+
+
+def test_prune_tells_the_accuracy_lost_and_that_training_wins_it_back(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "pruned.onnx"
+
+    assert prune(DIGITS, "-o", output, "--sparsity", 0.9, "--data", TEST) == 0
+
+    verdict, figures, wrote, cost = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("The answers are not inside the accuracy budget: the cosine of an output is ")
+    assert "on 200 samples: cosine 0." in figures
+    assert wrote.endswith("90.0% of the weights of 2 layers are zero, in blocks of 4; 62.0% of all weights.")
+    assert cost.startswith("Pruning without training costs accuracy.")
+    assert zeros_of(output) == pytest.approx(
+        {"conv1.weight": 0, "conv2.weight": 0.9, "conv3.weight": 0.9, "gemm.weight": 0}, abs=1e-3
+    )
+
+
+def test_prune_prints_one_json_object(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prune(DIGITS, "-o", tmp_path / "pruned.onnx", "--sparsity", 0.5, "--block", 8, "--data", TEST, "--json")
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["layers"], facts["zeros"]) == (["conv2", "conv3"], pytest.approx(0.5))
+    assert facts["figures"]["samples"] == 200
+
+
+def test_generated_samples_are_called_so(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prune(DIGITS, "-o", tmp_path / "pruned.onnx", "--sparsity", 0.5)
+
+    assert "The samples were generated, so this says little about accuracy." in capsys.readouterr().out
+
+
+def test_layers_can_be_named_to_stay_dense_and_the_ends_to_be_pruned(tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "pruned.onnx"
+
+    prune(DIGITS, "-o", output, "--sparsity", 0.5, "--block", 1, "--all-layers", "--dense", "conv[12]")
+
+    assert {name for name, zeros in zeros_of(output).items() if zeros} == {"conv3.weight", "gemm.weight"}
+
+
+def test_global_pruning_keeps_the_share_over_all_layers_together(tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "pruned.onnx"
+
+    prune(DIGITS, "-o", output, "--sparsity", 0.8, "--scope", "global")
+
+    zeros = zeros_of(output)
+    sizes = {"conv2.weight": 32 * 16 * 9, "conv3.weight": 64 * 32 * 9}
+    assert zeros["conv2.weight"] != pytest.approx(zeros["conv3.weight"], abs=1e-3)
+    assert sum(zeros[n] * s for n, s in sizes.items()) / sum(sizes.values()) == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["--sparsity", "0"], "0 is not above 0 and below 1", id="no-zeros"),
+        pytest.param(["--sparsity", "1"], "1 is not above 0 and below 1", id="nothing-but-zeros"),
+        pytest.param(["--sparsity", "90"], "90 is no number from 0 up to 1", id="percent"),
+        pytest.param(["--sparsity", "0.5", "--block", "3"], "invalid choice: 3", id="unknown-block"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_sentence(
+    arguments: list[str], sentence: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prune(DIGITS, "-o", tmp_path / "pruned.onnx", *arguments) == 2
+
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_model_with_nothing_to_prune_is_refused(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "pruned.onnx"
+
+    assert prune(DIGITS, "-o", output, "--sparsity", 0.5, "--dense", "*") == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith("trtnode: There is nothing to prune: each of its 4 layers is the first or the last, ")
+    assert not output.exists()
+
+
+def test_data_of_another_model_is_refused(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "data.npz", picture=np.zeros((1, 1, 8, 8), np.float32))
+    output = tmp_path / "pruned.onnx"
+
+    assert prune(DIGITS, "-o", output, "--sparsity", 0.5, "--data", tmp_path / "data.npz") == 1
+
+    assert "there is no array 'image'" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_the_model_itself_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    assert prune(DIGITS, "-o", DIGITS, "--sparsity", 0.5) == 2
+
+    assert "nothing is written in its place" in capsys.readouterr().err
+
+
+def test_training_on_holds_the_zeros_and_wins_accuracy_back(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pruned, retrained = tmp_path / "pruned.onnx", tmp_path / "retrained.onnx"
+    prune(DIGITS, "-o", pruned, "--sparsity", 0.8)
+
+    command = [sys.executable, EXAMPLES / "retrain.py", pruned, "-o", retrained, "--epochs", "1"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True).stderr
+
+    right = {name: int(count) for name, count in re.findall(r"(\w+) +(\d+) of 360", told)}
+    assert zeros_of(retrained) == zeros_of(pruned)
+    assert right["pruned"] < right["retrained"] <= right["dense"]
