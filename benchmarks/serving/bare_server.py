@@ -31,14 +31,15 @@ from protos import (
 )
 from serving.config.load import load_config
 from serving.executables.interface import ServedExecutable
-from serving.grpc.server import channel_options, codec
+from serving.grpc.codec import parser_of
+from serving.grpc.server import channel_options
 from serving.models.loader import engine_loader
 from serving.models.repository import ModelRepository
 from serving.protocol.wire_signature import DATATYPES
 from serving.schema.server import ServableConfig
 from serving.service.inference_service import InferenceService
 from serving.service.rpc_handler import Handler
-from serving.service.rpc_table import INFER_RPC, SERVICE_NAME
+from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, messages_of
 from serving.service.unary_rpcs import Method, UnaryRpcs
 from serving.telemetry.metrics import Metrics
 from serving.threads.cpu_affinity import PortCores, placed
@@ -81,10 +82,15 @@ def make_server(config: ServableConfig, cores: PortCores) -> grpc.Server:
     grpc_port = config.server.grpc
     with cores.kept():
         server = grpc.server(pool, options=channel_options(config.server, shares_port=grpc_port.workers > 1))
-    methods = {name: grpc.unary_unary_rpc_method_handler(handler, **codec(name)) for name, handler in handlers.items()}
+    methods = {name: _in_messages(name, handler) for name, handler in handlers.items()}
     server.add_registered_method_handlers(SERVICE_NAME, methods)
     server.add_insecure_port(f"{grpc_port.host}:{grpc_port.port}")
     return server
+
+
+def _in_messages(rpc: str, handler: Handler) -> grpc.RpcMethodHandler:
+    request, response = messages_of(rpc)
+    return grpc.unary_unary_rpc_method_handler(handler, parser_of(request), response.SerializeToString)
 
 
 def _without_context(method: Method) -> Handler:

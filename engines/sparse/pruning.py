@@ -16,8 +16,8 @@ import onnx
 from onnx import numpy_helper
 
 from engines.errors import PruningError
+from engines.sparse.layers import find_layers
 from engines.sparse.packing import LEAST_VALUES
-from engines.sparse.rewriting import find_layers
 
 RECURRENT = ("LSTM", "GRU")
 

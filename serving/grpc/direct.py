@@ -1,4 +1,4 @@
-"""Unary calls on grpcio's own server without its Python layer.
+"""Calls on grpcio's own server without its Python layer.
 
 grpcio's serving thread calls the tag of each event that it doesn't know as its own: ``state, callbacks = tag(event)``.
 So calls of a method that are requested with a tag of ours come here as bytes, and cost neither a condition nor a
@@ -10,7 +10,8 @@ An exception that leaves a tag would end the serving thread and with it the port
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import grpc
 
@@ -24,6 +25,9 @@ except ImportError:
     _server = cygrpc = None
 
 logger = logging.getLogger(__name__)
+
+operations: Any = cygrpc
+"""The module that has grpcio's operations on calls; None where there is none."""
 
 PARTS: dict[str, tuple[str, ...]] = {
     "state": ("completion_queue", "due", "lock", "rpc_states", "server", "stage"),
@@ -39,10 +43,12 @@ PARTS: dict[str, tuple[str, ...]] = {
 MOST_METADATA = 500
 """Entries of a call's metadata. A few bytes on the wire may stand for megabytes of them, so they are not kept."""
 
-_Finished = tuple[Any, tuple[()]]
+Finished = tuple[Any, tuple[()]]
 """The object that grpcio may forget, or None, and no callbacks."""
-_NOTHING: _Finished = (None, ())
-_NO_FLAGS = 0
+NOTHING: Finished = (None, ())
+"""grpcio keeps its objects."""
+NO_FLAGS = 0
+"""The flags of every operation."""
 
 
 def missing_parts(server: grpc.Server) -> list[str]:
@@ -57,20 +63,28 @@ def missing_parts(server: grpc.Server) -> list[str]:
     return [f"{owner}.{part}" for owner, parts in PARTS.items() for part in parts if not _has(owners[owner], part)]
 
 
+class Received(Protocol):
+    """A call that has come. grpcio keeps it until the tag of its last event gives it back."""
+
+    def begin(self) -> None:
+        """Begin to read its request, or its first one."""
+        ...
+
+
 class DirectMethod:
     """Takes the calls of one method. It is the tag with which the next call is requested."""
 
-    def __init__(self, server: grpc.Server, method: str, rpc: UnaryRpc) -> None:
+    def __init__(self, server: grpc.Server, method: str, receive: Callable[[Any], Received]) -> None:
         """Register the method; the server hasn't started yet, and has no handler of it.
 
         Args:
             server: One with no ``missing_parts``.
             method: ``/service/name``.
-            rpc: Admits and takes its calls, in the serving thread.
+            receive: Makes an object of the event of a call, in the serving thread.
         """
         self._state = server._state
         self._method = method
-        self._rpc = rpc
+        self._receive = receive
         self._state.server.register_method(self._method)
 
     def open(self) -> None:
@@ -78,7 +92,7 @@ class DirectMethod:
         with self._state.lock:
             self._request()
 
-    def __call__(self, event: Any) -> _Finished:
+    def __call__(self, event: Any) -> Finished:
         """Let the next call come, and begin to read this one's request."""
         state = self._state
         try:
@@ -89,12 +103,12 @@ class DirectMethod:
                     return self, ()
                 if state.stage is _server._ServerStage.STARTED:
                     self._request()
-                call = DirectCall(event, self._rpc)
+                call = self._receive(event)
                 state.rpc_states.add(call)
             call.begin()
         except BaseException:
             logger.exception("A call could not be taken")
-        return _NOTHING
+        return NOTHING
 
     def _request(self) -> None:
         state = self._state
@@ -107,7 +121,7 @@ class DirectCall(Call):
 
     __slots__ = ("_call", "_crowded", "_due", "_ended", "_rpc", "_watched")
 
-    def __init__(self, event: Any, rpc: UnaryRpc) -> None:
+    def __init__(self, rpc: UnaryRpc, event: Any) -> None:
         super().__init__()
         metadata = event.invocation_metadata or ()
         self._crowded = len(metadata) > MOST_METADATA
@@ -126,16 +140,16 @@ class DirectCall(Call):
         if self._crowded:
             self.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the call has more than {MOST_METADATA} entries of metadata")
         elif self._rpc.admit(self):
-            self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._received)
+            self._call.start_server_batch((cygrpc.ReceiveMessageOperation(NO_FLAGS),), self._received)
 
     def watch(self) -> None:
         """Notice from now on when the client leaves."""
         self._due, self._watched = 2, True
-        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(NO_FLAGS),), self._closed)
 
     def reply(self, response: bytes) -> None:
         """Answer the client."""
-        self._end(grpc.StatusCode.OK, "", cygrpc.SendMessageOperation(response, _NO_FLAGS))
+        self._end(grpc.StatusCode.OK, "", cygrpc.SendMessageOperation(response, NO_FLAGS))
 
     def fail(self, code: grpc.StatusCode, details: str) -> None:
         """Tell the client that its request failed."""
@@ -146,12 +160,12 @@ class DirectCall(Call):
         if self._ended:
             return
         self._ended = True
-        status = cygrpc.SendStatusFromServerOperation(None, code.value[0], details.encode(errors="replace"), _NO_FLAGS)
-        head = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
-        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
+        status = cygrpc.SendStatusFromServerOperation(None, code.value[0], details.encode(errors="replace"), NO_FLAGS)
+        head = cygrpc.SendInitialMetadataOperation(None, NO_FLAGS)
+        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(NO_FLAGS),)
         self._call.start_server_batch((head, *message, status, *close), self._sent)
 
-    def _received(self, event: Any) -> _Finished:
+    def _received(self, event: Any) -> Finished:
         try:
             message = event.batch_operations[0].message()
             if message is None:
@@ -161,9 +175,9 @@ class DirectCall(Call):
         except BaseException:
             logger.exception("A call ended without an answer")
             self.fail(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why")
-        return _NOTHING
+        return NOTHING
 
-    def _closed(self, _event: Any) -> _Finished:
+    def _closed(self, _event: Any) -> Finished:
         if not self._ended:
             try:
                 self.leave()
@@ -171,12 +185,12 @@ class DirectCall(Call):
                 logger.exception("A client's leaving was not noted everywhere")
         return self._let_go()
 
-    def _sent(self, _event: Any) -> _Finished:
+    def _sent(self, _event: Any) -> Finished:
         return self._let_go()
 
-    def _let_go(self) -> _Finished:
+    def _let_go(self) -> Finished:
         self._due -= 1
-        return _NOTHING if self._due else (self, ())
+        return NOTHING if self._due else (self, ())
 
 
 def _has(owner: Any, part: str) -> bool:

@@ -1,6 +1,6 @@
 """The gRPC port: the inference service, health and reflection on grpcio's threaded server.
 
-Unary calls go past grpcio's Python layer where the installed version lets them (``direct``). Threads that run models
+Calls go past grpcio's Python layer where the installed version lets them (``direct``). Threads that run models
 are apart from those that answer everything else, so that health checks never wait for a slow model.
 """
 
@@ -24,7 +24,8 @@ from serving.errors import AddressError
 from serving.grpc import health
 from serving.grpc.auth_interceptor import AuthInterceptor
 from serving.grpc.codec import parser_of
-from serving.grpc.direct import DirectMethod, missing_parts
+from serving.grpc.direct import DirectCall, DirectMethod, missing_parts
+from serving.grpc.direct_streams import DirectStream
 from serving.grpc.servicer import GrpcServicer
 from serving.grpc.streams import Streams
 from serving.grpc.unary_rpc import UnaryRpc
@@ -143,10 +144,7 @@ class GrpcServer:
         self._add_unary(inference, self._servicer.unary_rpcs())
         self._add_unary(health_service, {"Check": self._health.check_rpc()})
         self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
-        stream = grpc.stream_stream_rpc_method_handler(
-            _on(self._streams.pool, self._streams.handle), **codec(STREAM_RPC)
-        )
-        self._server.add_registered_method_handlers(inference, {STREAM_RPC: stream})
+        self._add_streams(inference)
         reflector = reflection.ReflectionServicer(
             (inference, health_service, reflection.SERVICE_NAME), pool=_described_files()
         )
@@ -158,10 +156,24 @@ class GrpcServer:
         )
         self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
 
+    def _add_streams(self, service: str) -> None:
+        """Offer inference streams past grpcio's Python layer, unless each of their requests needs a token."""
+        parse = parser_of(messages_of(STREAM_RPC)[0])
+        if self._goes_direct and self._host.authorizer.lets_all(STREAM_RPC):
+            receive = functools.partial(DirectStream, self._streams, parse)
+            self._direct.append(DirectMethod(self._server, f"/{service}/{STREAM_RPC}", receive))
+            return
+        handle = _on(self._streams.pool, self._streams.handle)
+        handler = grpc.stream_stream_rpc_method_handler(handle, request_deserializer=parse)
+        self._server.add_registered_method_handlers(service, {STREAM_RPC: handler})
+
     def _add_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:
         """Offer unary RPCs past grpcio's Python layer where that is possible."""
         if self._goes_direct:
-            self._direct += [DirectMethod(self._server, f"/{service}/{name}", rpc) for name, rpc in rpcs.items()]
+            self._direct += [
+                DirectMethod(self._server, f"/{service}/{name}", functools.partial(DirectCall, rpc))
+                for name, rpc in rpcs.items()
+            ]
             return
         handlers = {name: rpc.handler() for name, rpc in rpcs.items()}
         if INFER_RPC in handlers:
@@ -186,12 +198,6 @@ def probe(host: str, port: int) -> None:
     """
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     socket.create_server(address[:2], family=family).close()
-
-
-def codec(name: str) -> dict[str, Any]:
-    """Return what reads the requests of an RPC and writes its responses, as gRPC's handlers take it."""
-    request, response = messages_of(name)
-    return {"request_deserializer": parser_of(request), "response_serializer": response.SerializeToString}
 
 
 def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from serving.errors import UnreadableMessageError
 from serving.grpc.call import Call
 from serving.grpc.codec import UNREADABLE, parser_of
@@ -17,6 +17,7 @@ from serving.grpc.streams import Refused, Stream
 from serving.grpc.unary_rpc import Answer, UnaryRpc
 from serving.protocol.request_cache import ParsedRequest, RequestCache
 from serving.protocol.shared_memory import SharedMemory
+from serving.protocol.wire_format import field_head
 from serving.service.host import ModelHost
 from serving.service.inference import Inference
 from serving.service.request_context import RequestContext
@@ -25,6 +26,12 @@ from serving.service.rpc_table import INFER_RPC, STREAM_RPC, messages_of, pool_o
 from serving.service.status import status_of
 from serving.service.unary_rpcs import Method
 from serving.threads.caller import answering
+
+FINAL: bytes = ModelInferResponse(
+    parameters={"triton_final_response": InferParameter(bool_param=True)}
+).SerializeToString()
+"""The bytes that mark the one response of a streamed request as its last."""
+RESPONSE_FIELD = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 
 class GrpcInference(Inference):
@@ -67,22 +74,21 @@ class StreamedInference(GrpcInference):
     __slots__ = ("_stream",)
     rpc = STREAM_RPC
 
-    def __init__(self, request: ModelInferRequest, context: RequestContext, stream: Stream) -> None:
-        super().__init__(request, context)
+    def __init__(self, request: ModelInferRequest, context: RequestContext, stream: Stream, size: int) -> None:
+        super().__init__(request, context, size)
         self._stream = stream
 
     def reply(self) -> None:
         """Let the stream write the response that was made."""
-        self._answer_with(ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(self._response)))
+        response = self._response + FINAL
+        self._stream.answer(field_head(RESPONSE_FIELD, len(response)) + response, self.context)
 
     def fail(self, _code: grpc.StatusCode, details: str) -> None:
         """Let the stream write an error instead."""
-        failed = ModelInferResponse(model_name=self.model_name, id=self.id)
-        self._answer_with(ModelStreamInferResponse(error_message=details, infer_response=failed))
-
-    def _answer_with(self, answer: ModelStreamInferResponse) -> None:
-        answer.infer_response.parameters["triton_final_response"].bool_param = True
-        self._stream.answer(answer, self.context)
+        answer = ModelStreamInferResponse(error_message=details)
+        answer.infer_response.MergeFromString(FINAL)
+        answer.infer_response.model_name, answer.infer_response.id = self.model_name, self.id
+        self._stream.answer(answer.SerializeToString(), self.context, details)
 
 
 class GrpcServicer:
@@ -103,12 +109,14 @@ class GrpcServicer:
             for rpc, answer in answers.items()
         }
 
-    def accept_streamed(self, stream: Stream, request: ModelInferRequest | Refused, context: RequestContext) -> None:
-        """Have a request of a stream answered, in the thread of a model where it is to run."""
+    def accept_streamed(
+        self, stream: Stream, request: ModelInferRequest | Refused, context: RequestContext, size: int
+    ) -> None:
+        """Have a request of a stream answered; its size is that of ``Inference``."""
         if isinstance(request, Refused):
-            StreamedInference(request.request, context, stream).refuse(request.error)
+            StreamedInference(request.request, context, stream, size).refuse(request.error)
         else:
-            self._service.accept(StreamedInference(request, context, stream))
+            self._service.accept(StreamedInference(request, context, stream, size))
 
     def _in_pool(self, rpc: str, method: Method) -> Answer:
         handler = rpc_handler(rpc, functools.partial(_answer_unary, rpc, method), _fail)

@@ -1,11 +1,13 @@
 """Inference streams: many requests on one call, each answered when it is finished.
 
-A stream holds two threads of its own, one that reads and one that writes, and none that runs models: its requests run
-where all others do. A client that doesn't read its answers stops its own requests and nothing else.
+On grpcio's own layer a stream holds two threads, one that reads and one that writes; past it (``direct_streams``) it
+holds none. Its requests run where all others do. A client that doesn't read its answers stops its own requests and
+nothing else.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import queue
@@ -15,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from protos import ModelInferRequest, ModelStreamInferResponse
+from protos import ModelInferRequest
 from serving.errors import ServingError, UnavailableError
 from serving.grpc.codec import UNREADABLE
 from serving.service.request_context import RequestContext
@@ -42,7 +44,7 @@ class Refused:
 _Requests = Iterator[ModelInferRequest | Refused]
 
 
-class _EndError(Exception):
+class EndError(Exception):
     """Ends a stream with a status."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -58,23 +60,23 @@ class Streams:
         # One thread more than streams, to refuse those beyond.
         self.pool = ThreadPoolExecutor(most + 1, thread_name_prefix="stream")
         """The threads that write."""
-        self._accept = accept
+        self.accept = accept
         self._most = most
         self._lock = threading.Lock()
         self._open: set[Stream] = set()
         self._stopping = False
 
-    def handle(self, requests: _Requests, context: grpc.ServicerContext) -> Iterator[ModelStreamInferResponse]:
+    def handle(self, requests: _Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Yield the answers to the requests of one stream until all are written, or the client or the server leaves."""
-        stream = Stream(self._accept, context.peer(), context.invocation_metadata(), strict=_wants_status(context))
+        stream = ThreadedStream(self.accept, context.peer(), context.invocation_metadata())
         try:
-            self._enter(stream)
+            self.enter(stream)
             if context.add_callback(functools.partial(self._leave, stream)):
                 threading.Thread(target=stream.read, args=(requests,), name="stream-reader", daemon=True).start()
                 yield from stream.answers()
             else:
                 self._leave(stream)
-        except _EndError as end:
+        except EndError as end:
             context.abort(end.code, end.details)  # raises; gRPC sends the status
 
     def end(self) -> None:
@@ -83,9 +85,14 @@ class Streams:
             self._stopping = True
             streams = list(self._open)
         for stream in streams:
-            stream.end(_stopping())
+            stream.put(_stopping())
 
-    def _enter(self, stream: Stream) -> None:
+    def enter(self, stream: Stream) -> None:
+        """Count a stream that opens, until ``discard``.
+
+        Raises:
+            EndError: The server stops, or as many streams are open as may.
+        """
         with self._lock:
             if self._stopping:
                 raise _stopping()
@@ -93,43 +100,93 @@ class Streams:
                 raise _end(f"{self._most} streams are open, the most (server.limits.streams); close one, or try later")
             self._open.add(stream)
 
-    def _leave(self, stream: Stream) -> None:
+    def discard(self, stream: Stream) -> None:
+        """Count a stream no longer."""
         with self._lock:
             self._open.discard(stream)
+
+    def _leave(self, stream: Stream) -> None:
+        self.discard(stream)
         stream.leave()
 
 
-class Stream:
-    """One open stream.
+class Stream(abc.ABC):
+    """One open stream: what is the same however its messages come and go.
 
     Attributes:
-        peer: The client's address.
-        metadata: What came with the call.
         left: Whether the client has left.
     """
 
-    def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]], *, strict: bool) -> None:
-        self.peer = peer
-        self.metadata = metadata
+    def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        self.left = False
         self._accept = accept
-        self._strict = strict
-        self._outbox: queue.SimpleQueue[ModelStreamInferResponse | Exception | None] = queue.SimpleQueue()
+        self._peer = peer
+        self._metadata = metadata
+        # The first error is to end the stream, as clients of Triton can ask for.
+        self._strict = ("triton_grpc_error", "true") in metadata
         self._changed = threading.Condition()
         self._pending = 0
-        self.left = False
         self._unanswered: set[RequestContext] = set()
+
+    def answer(self, response: bytes, context: RequestContext, details: str = "") -> None:
+        """Let the answer of a request be written; nobody wants it if the client has left.
+
+        Args:
+            response: A ``ModelStreamInferResponse``.
+            context: Of the request; it has a code if the answer is an error.
+            details: Of the error.
+        """
+        code = context.code()
+        with self._changed:
+            self._unanswered.discard(context)
+        self.put(EndError(code, details) if code and self._strict else response)
+
+    def leave(self) -> None:
+        """Drop what is unanswered, since nobody waits for it any more."""
+        with self._changed:
+            self.left = True
+            unanswered = list(self._unanswered)
+            self._changed.notify()
+        for context in unanswered:
+            context.leave()
+
+    @abc.abstractmethod
+    def put(self, item: bytes | EndError) -> None:
+        """Let an answer be written, or the stream end with an error, after what was put before."""
+
+    def take(self, request: ModelInferRequest | Refused, size: int = 0) -> None:
+        """Have a request answered.
+
+        Args:
+            request: As it came.
+            size: See ``Inference``.
+
+        Raises:
+            EndError: It is no request.
+        """
+        if request is UNREADABLE:
+            raise EndError(grpc.StatusCode.INTERNAL, "a message of the stream is no ModelInferRequest")
+        context = RequestContext(self._peer, self._metadata)
+        with self._changed:
+            self._pending += 1
+            self._unanswered.add(context)
+        if self.left:
+            context.leave()
+        self._accept(self, request, context, size)
+
+
+class ThreadedStream(Stream):
+    """A stream on grpcio's own layer, with a thread that reads and one that writes."""
+
+    def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        super().__init__(accept, peer, metadata)
+        self._outbox: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
 
     def read(self, requests: _Requests) -> None:
         """Take requests as long as the client sends any, then let the stream end when all are answered."""
         try:
             for request in requests:
-                if request is UNREADABLE:
-                    raise _EndError(grpc.StatusCode.INTERNAL, "a message of the stream is no ModelInferRequest")
-                context = RequestContext(self.peer, self.metadata)
-                with self._changed:
-                    self._pending += 1
-                    self._unanswered.add(context)
-                self._accept(self, request, context)
+                self.take(request)
                 self._wait_for_fewer(MAX_PENDING)
             self._wait_for_fewer(1)
         except Exception as error:  # the client left, or is no longer allowed to call
@@ -137,7 +194,7 @@ class Stream:
         else:
             self._outbox.put(None)
 
-    def answers(self) -> Iterator[ModelStreamInferResponse]:
+    def answers(self) -> Iterator[bytes]:
         """Yield each answer when it is there.
 
         Raises:
@@ -151,25 +208,13 @@ class Stream:
                 self._pending -= 1
                 self._changed.notify()
 
-    def answer(self, response: ModelStreamInferResponse, context: RequestContext) -> None:
-        """Let the answer of a request be written; nobody wants it if the client has left."""
-        code = context.code()
-        with self._changed:
-            self._unanswered.discard(context)
-        self._outbox.put(_EndError(code, response.error_message) if code and self._strict else response)
-
-    def end(self, reason: Exception) -> None:
-        """End the stream after the answers that are there."""
-        self._outbox.put(reason)
+    def put(self, item: bytes | EndError) -> None:
+        """Let an answer be written, or the stream end with an error, after what was put before."""
+        self._outbox.put(item)
 
     def leave(self) -> None:
         """Drop what is unanswered, since nobody waits for it any more."""
-        with self._changed:
-            self.left = True
-            unanswered = list(self._unanswered)
-            self._changed.notify()
-        for context in unanswered:
-            context.leave()
+        super().leave()
         self._outbox.put(None)
 
     def _wait_for_fewer(self, pending: int) -> None:
@@ -177,18 +222,13 @@ class Stream:
             self._changed.wait_for(lambda: self._pending < pending or self.left)
 
 
-Accept = Callable[[Stream, ModelInferRequest | Refused, RequestContext], None]
-"""Lets some thread call the stream's ``answer`` with what becomes of a request, and with its context."""
+Accept = Callable[[Stream, ModelInferRequest | Refused, RequestContext, int], None]
+"""Lets some thread call the stream's ``answer`` with what becomes of a request; it also gets context and size."""
 
 
-def _wants_status(context: grpc.ServicerContext) -> bool:
-    """Return whether the first error is to end the stream, as clients of Triton can ask for."""
-    return ("triton_grpc_error", "true") in context.invocation_metadata()
-
-
-def _stopping() -> _EndError:
+def _stopping() -> EndError:
     return _end("the server is stopping; send requests to another one")
 
 
-def _end(reason: str) -> _EndError:
-    return _EndError(*status_of(UnavailableError(reason), STREAM_RPC))
+def _end(reason: str) -> EndError:
+    return EndError(*status_of(UnavailableError(reason), STREAM_RPC))

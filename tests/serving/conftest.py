@@ -28,6 +28,7 @@ ON_BOTH_PATHS = {
     f"tests.serving.{module}"
     for module in (
         "batching.test_served_batches", "grpc.test_attacks", "grpc.test_inference", "grpc.test_limits",
+        "grpc.test_stream_limits", "grpc.test_streams",
         "process.test_stop", "security.test_tls", "telemetry.test_statistics", "telemetry.test_tracing",
     )
 }  # fmt: skip

@@ -1,19 +1,14 @@
-/* One instruction set's kernels. Defined before: LANES, and NAME(x) that makes a name of its own. */
+/* One instruction set's kernels. Defined before: LANES; LARGER and SMALLER of two
+   vectors; NAME(x), which makes a name of its own. */
 
 typedef float NAME(Vector) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t NAME(Mask) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 static inline NAME(Vector) NAME(spread)(float value) { return (NAME(Vector)){0} + value; }
 
-static inline NAME(Vector) NAME(select)(NAME(Mask) mask, NAME(Vector) yes, NAME(Vector) no) {
-    return (NAME(Vector))((mask & (NAME(Mask))yes) | (~mask & (NAME(Mask))no));
-}
-
-/* NaN compares false, and stays. */
+/* LARGER and SMALLER give their second argument where one is NaN: it stays. */
 static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) {
-    NAME(Vector) least = NAME(spread)(low), most = NAME(spread)(high);
-    sums = NAME(select)(sums < least, least, sums);
-    return NAME(select)(sums > most, most, sums);
+    return SMALLER(NAME(spread)(high), LARGER(NAME(spread)(low), sums));
 }
 
 static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
@@ -38,7 +33,7 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
         for (int i = 0; i < 4; i++)                                                                                  \
             for (int v = 0; v < VECTORS; v++) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);   \
         for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                        \
-            const float *line = tile->panel + matrix->places[j] * (VECTORS * LANES);                                 \
+            const float *line = tile->panel + matrix->places[j] * tile->step;                                        \
             const float *w = matrix->values + j * block + offset;                                                    \
             for (int v = 0; v < VECTORS; v++) x[v] = *(const NAME(Vector) *)(line + v * LANES);                      \
             for (int i = 0; i < 4; i++)                                                                              \
@@ -55,12 +50,12 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
         for (int v = 0; v < VECTORS; v++) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);           \
         for (; j + 4 <= end; j += 4)                                                                                 \
             for (int i = 0; i < 4; i++) {                                                                            \
-                const float *x = tile->panel + matrix->places[j + i] * (VECTORS * LANES);                            \
+                const float *x = tile->panel + matrix->places[j + i] * tile->step;                                   \
                 for (int v = 0; v < VECTORS; v++)                                                                    \
                     sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                    \
             }                                                                                                        \
         for (; j < end; j++) {                                                                                       \
-            const float *x = tile->panel + matrix->places[j] * (VECTORS * LANES);                                    \
+            const float *x = tile->panel + matrix->places[j] * tile->step;                                           \
             for (int v = 0; v < VECTORS; v++)                                                                        \
                 sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                            \
         }                                                                                                            \
@@ -83,9 +78,16 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
 WIDTH(1)
 WIDTH(2)
 WIDTH(3)
+#if LANES == 16 /* the others have registers for three */
+WIDTH(4)
+#endif
 
 static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
-    void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3)};
+    void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3),
+#if LANES == 16
+                                                               NAME(multiply_4)
+#endif
+    };
     by_width[tile->width / LANES - 1](matrix, tile);
 }
 

@@ -138,6 +138,7 @@ RULES: tuple[Rule, ...] = (
         name="branches",
         find=_each(find_branches),
         gains={NATIVE: Gain(3.9, 1.15), OPENVINO: Gain(4.2, 1.17), TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
+        wide={NATIVE: Gain(3.85, 1.19), OPENVINO: Gain(4.15, 1.19)},
         needs=_ops("Conv Add", "Conv Sum"),
     ),
     Rule(

@@ -237,6 +237,11 @@ function totals() {
   ];
 }
 
+function listed(reasons, most = 3) {
+  const more = reasons.length > most ? [`and ${reasons.length - most} more`] : [];
+  return [...reasons.slice(0, most), ...more].join(", ");
+}
+
 function matches(model) {
   const text = [model.name, model.state, summary(model.runs)].join(" ").toLowerCase();
   return page.filter.value.toLowerCase().split(/\s+/).every(word => text.includes(word));
@@ -249,7 +254,7 @@ function show() {
   page.version.textContent = facts.version;
   page.server.textContent = facts.not_ready.length ? "not ready" : "ready";
   page.server.className = `state ${facts.not_ready.length ? "busy" : "good"}`;
-  page.reasons.textContent = facts.not_ready.join(", ");
+  page.reasons.textContent = listed(facts.not_ready);
   page.libraries.textContent = `${Object.entries(facts.libraries).map(one => one.join(" ")).join(", ")}.`;
   page.totals.replaceChildren(...totals());
   page.models.replaceChildren(...shown.flatMap(rows));

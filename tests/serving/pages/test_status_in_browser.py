@@ -181,6 +181,17 @@ def test_what_idle_values_are_is_told(tell: Callable[..., str], browse: Callable
     assert "since the start: no request in the last 30 seconds" in page.labels
 
 
+def test_a_server_with_many_models_tells_a_few_reasons_and_the_number_of_the_others(
+    tell: Callable[..., str], browse: Callable[..., Page]
+) -> None:
+    reasons = [f"model 'm{number}' is loading" for number in range(20)]
+
+    page = browse(tell({"models": [model_facts()], "not_ready": reasons}))
+
+    assert "model 'm2' is loading, and 17 more" in page.text
+    assert "model 'm3' is loading" not in page.text
+
+
 def test_totals_uptime_memory_and_versions_are_shown(tell: Callable[..., str], browse: Callable[..., Page]) -> None:
     broken = model_facts(name="n", state="UNAVAILABLE", reason="<img src=x onerror='throw 1'>", runs=None)
     facts = {"models": [model_facts(), broken], "not_ready": ["model 'n' is unavailable"], "unknown_requests": 8}
