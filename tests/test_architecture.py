@@ -70,6 +70,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/cli": {"cli/terminal", "pages", "telemetry", "threads"},
     "serving/workers": {"executables", "grpc", "models", "rest", "schema", "security", "service", "telemetry"},
     "serving/process": {"grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
+    "serving/ray_serve": {
+        *{"config", "grpc", "models", "process", "rest", "schema", "security", "service", "telemetry", "workers"},
+    },
     "benchmarks/latency_report": set(),
     "benchmarks/load": set(),
     "benchmarks/networks": set(),
@@ -92,6 +95,7 @@ VENDOR_LIBRARIES = {
     "tensorrt": "engines/tensorrt/library.py",
     "tensorrt_rtx": "engines/tensorrt/library.py",
     "pycuda": "engines/cuda/",
+    "ray": "serving/ray_serve/",
 }
 """Each vendor library, and the only place that imports it."""
 
@@ -131,6 +135,7 @@ LIBRARIES = {
     "pycuda",
     "pydantic",
     "pytest",
+    "ray",
     "rich",
     "sklearn",
     "starlette",

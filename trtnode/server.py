@@ -84,6 +84,7 @@ def serve(
     path = pathlib.Path(source)
     is_config = path.suffix in CONFIG_SUFFIXES
     options = argparse.Namespace(
+        on=None,
         model=None if is_config else path,
         config=path if is_config else None,
         model_repository=None,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import pathlib
 
 from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
 from partitioner.lazy_names import on_first_call
 from serving.cli.command import Command, add_optimize_option, lazy
+from serving.errors import InvalidOptionError, MissingExtraError
 from serving.threads.grpc_event_engine import read_sockets_directly
 
 LAST_PORT = 65535
 
 _config_from = on_first_call("serving.config.command_line:config_from")
 _serve_config = on_first_call("serving.process.signals:serve")
+_serve_on_ray = on_first_call("serving.ray_serve.program:serve")
 
 
 def _configure_serve(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +24,7 @@ def _configure_serve(parser: argparse.ArgumentParser) -> None:
     what.add_argument("model", nargs="?", type=pathlib.Path, help="an ONNX file, or a folder of version folders")
     what.add_argument("--config", type=pathlib.Path, metavar="FILE", help="a servable.yaml")
     what.add_argument("--model-repository", type=pathlib.Path, metavar="DIR", help="a folder of models, as of Triton")
+    parser.add_argument("--on", choices=("ray",), help="serve FILE on a Ray cluster; default: in this process")
     ports = parser.add_argument_group("ports, instead of those of servable.yaml")
     ports.add_argument("--host", metavar="H", help="address to listen on; default: 127.0.0.1")
     ports.add_argument("--port", type=_port, metavar="P", help="gRPC port, 0 for any free one; default: 8001")
@@ -41,8 +45,13 @@ def _port(text: str) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     read_sockets_directly()
+    if arguments.on is not None and arguments.config is None:
+        raise InvalidOptionError("--on", "serves a servable.yaml; name one with --config")
+    if arguments.on == "ray" and importlib.util.find_spec("ray") is None:
+        raise MissingExtraError("--on ray", "Ray", "ray")
     config = _config_from(arguments)  # before the server is imported, so that faults are told at once
-    code: int = _serve_config(config, arguments.log_level)
+    serve = _serve_on_ray if arguments.on == "ray" else _serve_config
+    code: int = serve(config, arguments.log_level)
     return code
 
 

@@ -56,7 +56,7 @@ def _config_in_file(arguments: argparse.Namespace) -> ServableConfig:
     _refuse_model_options(arguments, f"with --config, write it in {arguments.config}")
     if arguments.config.suffix == ".onnx":
         raise InvalidOptionError("--config", f"{arguments.config} is a model, and no configuration; {ONE_FILE}")
-    return load_config(arguments.config, overrides=dict(_addresses(arguments)))
+    return load_config(arguments.config, overrides=dict(_addresses(arguments)), on_ray=arguments.on == "ray")
 
 
 def _config_of_repository(arguments: argparse.Namespace) -> ServableConfig:

@@ -11,6 +11,7 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from serving.config.checks import setting_problems
+from serving.config.ray_checks import cluster_problems, scaling_problems
 from serving.errors import ConfigError, Problem
 from serving.schema.problems import contrast, field_text, problem_at, structure_text
 from serving.schema.server import ServableConfig
@@ -23,6 +24,8 @@ def load_config(
     path: pathlib.Path,
     environment: Mapping[str, str] = os.environ,
     overrides: Mapping[tuple[str, ...], object] = types.MappingProxyType({}),
+    *,
+    on_ray: bool = False,
 ) -> ServableConfig:
     """Read a servable.yaml; relative paths in it become paths relative to its folder.
 
@@ -30,6 +33,7 @@ def load_config(
         path: The file.
         environment: The variables that it may name.
         overrides: Values that replace what it says, by place, such as ``("server", "grpc", "port")``.
+        on_ray: Whether a Ray cluster is to serve it.
 
     Raises:
         ConfigError: The file can't be used. The error names all problems of the first stage that finds any: reading,
@@ -42,7 +46,8 @@ def load_config(
         config = ServableConfig.model_validate(tree.value, context={"folder": path.absolute().parent})
     except pydantic.ValidationError as error:
         raise ConfigError(path, list(_structure_problems(error.errors(), tree))) from None
-    problems = [problem_at(tree, place, text) for place, text in setting_problems(config)]
+    faults = [*setting_problems(config), *(cluster_problems if on_ray else scaling_problems)(config)]
+    problems = [problem_at(tree, place, text) for place, text in faults]
     if problems:
         raise ConfigError(path, problems)
     return config

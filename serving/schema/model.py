@@ -22,6 +22,7 @@ from engines.backends.names import (
 from engines.backends.shape_range import ShapeRange
 from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
 from serving.schema.pipeline import Postprocess, Preprocess
+from serving.schema.scaling import ScalingConfig
 
 Sizes = ListOf[int]
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
@@ -311,6 +312,8 @@ class ModelConfig(Section):
     """Building blocks or ONNX files behind the model, in order."""
     tensorrt: TensorRtConfig = TensorRtConfig()
     """Options of TensorRT's builder."""
+    scaling: ScalingConfig | None = None
+    """Replicas on a Ray cluster; only with `--on ray`, which gives a model without this section one replica."""
 
     @property
     def has_pipeline(self) -> bool:

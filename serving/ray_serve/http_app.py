@@ -1,0 +1,92 @@
+"""The routes of the HTTP port of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import grpc
+import prometheus_client
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from serving.ray_serve.cluster import Cluster
+from serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest
+from serving.ray_serve.metrics import labelled, registry_of
+from serving.rest.body import read_body
+from serving.rest.inference import peer_of
+from serving.rest.ops import NOT_STORED, OpsApp
+from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, RestMethod
+from serving.schema.server import ServerConfig
+from serving.security.authorization import Authorizer
+from serving.security.tokens import Grant
+from serving.service.rpc_table import INFER_RPC, messages_of
+from serving.service.status import HTTP_STATUSES
+from serving.telemetry.prometheus import exposition
+
+
+class ClusterHttpApp(OpsApp):
+    """The routes of a server whose models run in replicas of Ray's."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        cluster: Cluster,
+        authorizer: Authorizer,
+        *,
+        name: str,
+        registry: Callable[[], prometheus_client.CollectorRegistry],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            config: Of the server.
+            cluster: Answers.
+            authorizer: Decides about calls.
+            name: Of this ingress.
+            registry: Returns that of the metrics of this process.
+        """
+        super().__init__(authorizer, registry=registry, not_ready=lambda: cluster.state.reasons, notes=list)
+        self._cluster = cluster
+        self._name = name
+        self._max_bytes = config.grpc.max_message_mb << 20
+
+    def routes(self) -> list[Route]:
+        """Return the paths and what answers them."""
+        infer, explain = self.guarded(INFER_RPC, self._relay), self.guarded("ModelConfig", self._relay)
+        return [
+            *super().routes(),
+            *(Route(page.path, explain) for page in EXPLANATIONS),
+            *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
+            *(Route(path, infer, methods=["POST"]) for path in INFERENCE),
+        ]
+
+    def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request, _grant: Grant) -> Response:
+            body = await read_body(request, self._max_bytes)
+            message = method.request.read(request.path_params, body.unpacked()).SerializeToString()
+            reply = await self._cluster.answer(method.rpc, message, Caller(peer_of(request), ()))
+            if isinstance(reply, Failure):
+                return JSONResponse({"error": reply.details}, HTTP_STATUSES[grpc.StatusCode[reply.code]])
+            status, facts = method.answer.write(messages_of(method.rpc)[1].FromString(reply))
+            return JSONResponse(facts, status)
+
+        return self.guarded(method.rpc, handle)
+
+    async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
+        own = labelled(self._registry().collect(), self._name)
+        registry = registry_of([*await self._cluster.metrics(), own])
+        text, content_type = exposition(registry, request.headers.get("accept", ""))
+        return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
+
+    async def _relay(self, request: Request, _grant: Grant) -> Response:
+        body = await read_body(request, self._max_bytes)
+        whole = HttpRequest.of(request.scope, b"".join(body.chunks))
+        return response_of(await self._cluster.answer_http(request.path_params["model"], whole))
+
+
+def response_of(answer: HttpAnswer) -> Response:
+    """Return the answer of an application as a response."""
+    response = Response(answer.body, answer.status)
+    response.raw_headers = list(answer.headers)
+    return response

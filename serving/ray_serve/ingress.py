@@ -1,0 +1,212 @@
+"""The ingress of a cluster: it takes every call from Ray's proxies and finds the model by its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import Response
+
+from protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from serving.errors import ServingError, TooLargeError
+from serving.grpc.codec import parser_of
+from serving.ray_serve.cluster import Cluster, read_request
+from serving.ray_serve.http_app import ClusterHttpApp, response_of
+from serving.ray_serve.messages import Caller, Failure, HttpRequest, Reply, ask
+from serving.ray_serve.proxy_methods import UNARY_RPCS
+from serving.ray_serve.replica import write_logs
+from serving.ray_serve.state import FRESH_S, ClusterState
+from serving.rest.ops import PROBES
+from serving.schema.server import ServableConfig
+from serving.security.authorization import MODEL_FIELDS, Authorizer
+from serving.security.tokens import Tokens
+from serving.service.rpc_table import INFER_RPC, SERVICE_NAME
+from serving.service.status import status_of
+from serving.telemetry.metrics import Metrics
+
+MAX_PENDING = 128
+"""Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
+
+
+class Message:
+    """A message that is written already, as Ray takes the responses of RPCs."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def SerializeToString(self) -> bytes:  # noqa: N802  # protobuf's name for it
+        """Return its bytes."""
+        return self._content
+
+
+class StreamEndedError(ServingError):
+    """A stream ends with the status that its context has."""
+
+
+class Ingress:
+    """The deployment that Ray's proxies call. It also has a method for each RPC, of that name."""
+
+    def __init__(self, config: ServableConfig, replicas: Mapping[str, Any], run: str) -> None:
+        """Read the tokens.
+
+        Args:
+            config: What is served.
+            replicas: The deployment handle of each model, by its name.
+            run: Names who deployed it.
+
+        Raises:
+            ConfigError: The tokens file can't be used.
+        """
+        write_logs(config)
+        self._run = run
+        server, metrics = config.server, Metrics()
+        self._max_bytes = server.grpc.max_message_mb << 20
+        tokens = Tokens(server.auth.tokens_file) if server.auth else None
+        self._authorizer = Authorizer(server.admin, tokens, metrics)
+        context = serve.get_replica_context()
+        self._state = ClusterState(context.app_name, config.models)
+        self._cluster = Cluster(replicas, self._state)
+        name = context.replica_id.unique_id
+        http = ClusterHttpApp(server, self._cluster, self._authorizer, name=name, registry=lambda: metrics.registry)
+        self._http = http.asgi()
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request of the HTTP port."""
+        if request.url.path in PROBES:
+            await self._state.refresh()
+        return response_of(await ask(self._http, HttpRequest.of(request.scope, await request.body())))
+
+    async def answer(self, rpc: str, message: bytes, caller: Caller) -> Reply:
+        """Answer a unary RPC, if its caller may use it."""
+        try:
+            self._admit(rpc, message, caller)
+        except ServingError as error:
+            code, details = status_of(error, rpc)
+            return Failure(code.name, details)
+        return await self._cluster.answer(rpc, message, caller)
+
+    async def deployed_by(self) -> str:
+        """Return the name of who deployed the application."""
+        return self._run
+
+    async def ModelStreamInfer(  # noqa: N802  # the name of the RPC
+        self, requests: AsyncIterator[bytes], grpc_context: Any
+    ) -> AsyncIterator[Message]:
+        """Answer each request of a stream when it is finished."""
+        caller = _caller(grpc_context)
+        strict = ("triton_grpc_error", "true") in caller.metadata
+        answers: asyncio.Queue[tuple[bytes, Reply] | None] = asyncio.Queue()
+        room = asyncio.Semaphore(MAX_PENDING)
+        reading = asyncio.create_task(self._read(requests, caller, answers, room))
+        try:
+            while (answered := await answers.get()) is not None:
+                message, reply = answered
+                if strict and isinstance(reply, Failure):
+                    _fail(grpc_context, reply)
+                    raise StreamEndedError(reply.details)
+                yield Message(_streamed(message, reply))
+                room.release()
+        finally:
+            reading.cancel()
+
+    async def Check(self, message: bytes, grpc_context: Any) -> Message:  # noqa: N802  # the name of the RPC
+        """Answer a health check, which needs no token."""
+        service = HealthCheckRequest.FromString(message).service
+        if service not in ("", SERVICE_NAME):
+            _fail(grpc_context, Failure("NOT_FOUND", f"there is no service {service[:200]!r} here"))
+            return Message(b"")
+        return Message(await self._health())
+
+    async def Watch(self, message: bytes, grpc_context: Any) -> AsyncIterator[Message]:  # noqa: ARG002, N802
+        """Tell a watcher the status of a service, and each change of it."""
+        known = HealthCheckRequest.FromString(message).service in ("", SERVICE_NAME)
+        told = b""
+        while True:
+            status = await self._health() if known else _status("SERVICE_UNKNOWN")
+            if status != told:
+                yield Message(status)
+                told = status
+            await asyncio.sleep(FRESH_S)
+
+    async def _health(self) -> bytes:
+        return _status("NOT_SERVING" if await self._state.not_ready() else "SERVING")
+
+    async def _read(
+        self,
+        requests: AsyncIterator[bytes],
+        caller: Caller,
+        answers: asyncio.Queue[tuple[bytes, Reply] | None],
+        room: asyncio.Semaphore,
+    ) -> None:
+        async def answer_one(message: bytes) -> None:
+            reply = await self.answer(INFER_RPC, message, caller)
+            answers.put_nowait((message, reply))
+
+        try:
+            async with asyncio.TaskGroup() as unanswered:
+                async for message in requests:
+                    await room.acquire()
+                    unanswered.create_task(answer_one(message))
+        finally:
+            answers.put_nowait(None)
+
+    def _admit(self, rpc: str, message: bytes, caller: Caller) -> None:
+        if len(message) > self._max_bytes:
+            raise TooLargeError(self._max_bytes)
+        try:
+            grant = self._authorizer.authenticate(caller.header("authorization"))
+            self._authorizer.check_right(grant, rpc)
+            if rpc in MODEL_FIELDS and "*" not in grant.models:
+                self._authorizer.check_model(grant, getattr(read_request(rpc, message), MODEL_FIELDS[rpc]))
+        except ServingError as error:
+            self._authorizer.count_refusal(error, rpc, caller.peer)
+            raise
+
+
+def _unary(rpc: str) -> Callable[[Ingress, bytes, Any], Awaitable[Message]]:
+    async def method(self: Ingress, message: bytes, grpc_context: Any) -> Message:
+        reply = await self.answer(rpc, message, _caller(grpc_context))
+        if isinstance(reply, Failure):
+            _fail(grpc_context, reply)
+            return Message(b"")
+        return Message(reply)
+
+    return method
+
+
+for _rpc in UNARY_RPCS:
+    setattr(Ingress, _rpc, _unary(_rpc))
+
+
+_parse = parser_of(ModelInferRequest, instead=ModelInferRequest())
+
+
+def _caller(context: Any) -> Caller:
+    return Caller(context.peer(), tuple(context.invocation_metadata()))
+
+
+def _fail(context: Any, failure: Failure) -> None:
+    context.set_code(grpc.StatusCode[failure.code])
+    context.set_details(failure.details)
+
+
+def _status(name: str) -> bytes:
+    return bytes(HealthCheckResponse(status=name).SerializeToString())
+
+
+def _streamed(message: bytes, reply: Reply) -> bytes:
+    """Return the reply to a request of a stream as an answer of the stream."""
+    answer = ModelStreamInferResponse()
+    if isinstance(reply, Failure):
+        request = _parse(message)
+        failed = ModelInferResponse(model_name=request.model_name, id=request.id)
+        answer = ModelStreamInferResponse(error_message=reply.details, infer_response=failed)
+    else:
+        answer.infer_response.ParseFromString(reply)
+    answer.infer_response.parameters["triton_final_response"].bool_param = True
+    return bytes(answer.SerializeToString())

@@ -1,0 +1,30 @@
+"""The RPCs that Ray's gRPC proxies take. They pass messages on as bytes, so nothing is parsed before the ingress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from serving.grpc.health import SERVICE_NAME as HEALTH_SERVICE
+from serving.service.rpc_table import POOLS, SERVICE_NAME, STREAM_RPC
+
+ADDED = "serving.ray_serve.proxy_methods:add_to_server"
+"""The import path that Ray's proxies find the RPCs by."""
+
+HEALTH_CHECK, HEALTH_WATCH = "Check", "Watch"
+
+UNARY_RPCS = tuple(rpc for rpc in POOLS if rpc != STREAM_RPC)
+"""All RPCs of the inference service but its stream."""
+
+
+def add_to_server(servicer: Any, server: Any) -> None:
+    """Add both services to the gRPC server of a proxy, as generated code does; the proxy replaces the handlers."""
+    inference = {name: grpc.unary_unary_rpc_method_handler(getattr(servicer, name)) for name in UNARY_RPCS}
+    inference[STREAM_RPC] = grpc.stream_stream_rpc_method_handler(getattr(servicer, STREAM_RPC))
+    health = {
+        HEALTH_CHECK: grpc.unary_unary_rpc_method_handler(getattr(servicer, HEALTH_CHECK)),
+        HEALTH_WATCH: grpc.unary_stream_rpc_method_handler(getattr(servicer, HEALTH_WATCH)),
+    }
+    for service, handlers in ((SERVICE_NAME, inference), (HEALTH_SERVICE, health)):
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
