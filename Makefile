@@ -13,7 +13,7 @@ SUITE ?= all
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz bench results lint clean
+.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz sanitize bench results lint clean
 
 setup: $(VENV)/.installed
 
@@ -66,6 +66,16 @@ attacks: setup
 # Damaged and hostile input to every way in. Findings go to build/fuzz/; those mended stay in tests/fuzz/corpus/.
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+
+# The sparse kernels under AddressSanitizer and UndefinedBehaviorSanitizer: a fault ends the tests. ASan needs libstdc++
+# before Python is started, to see exceptions of ONNX Runtime; Python's own memory at exit is no leak of the kernels.
+KERNEL_TESTS := $(addprefix tests/engines/sparse/,test_depthwise.py test_kernels.py test_recurrence.py)
+sanitize: setup
+	mkdir -p build
+	gcc -O1 -g -std=gnu11 -fPIC -shared -fvisibility=hidden -fsanitize=address,undefined -fno-sanitize-recover=all \
+		engines/sparse/kernels/*.c -o build/kernels.so -Wl,-z,nodelete -lpthread -lm
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+		TRTNODE_TEST_KERNELS=build/kernels.so $(BIN)/python -m pytest $(KERNEL_TESTS)
 
 bench: setup
 	$(BIN)/trtnode bench model examples/digits/digits.onnx --inputs examples/digits/test.npz --via process,grpc

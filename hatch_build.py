@@ -15,9 +15,18 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = ("matrix.c", "operators.c", "panel.c")
+SOURCES = (
+    "convolution.c",
+    "depthwise.c",
+    "matrix.c",
+    "operators.c",
+    "panel.c",
+    "product.c",
+    "recurrent.c",
+    "tensors.c",
+)
 
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete", "-Wall", "-Wextra")
 
 
 class KernelBuildHook(BuildHookInterface[Any]):

@@ -1,7 +1,7 @@
 """Measures engines that leave zeros of weights out: ``python -m benchmarks.sparse [--rounds 15] [--threads 2]``.
 
-MobileNetV1 is pruned in blocks of output channels, or value by value. ONNX Runtime, OpenVINO and engine sparse run it
-in turns, in one process each. Ratios are over the faster dense one.
+MobileNetV1, its 1 x 1 convolutions alone, and two LSTMs are pruned in blocks of output channels, or value by value.
+ONNX Runtime, OpenVINO and engine sparse run them in turns, in one process each. Ratios are over the faster dense one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import functools
 import pathlib
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from rich.console import Console
 from rich.table import Table
 
@@ -25,15 +24,23 @@ from benchmarks.environment import describe_environment
 from benchmarks.latency.candidate_process import CandidateProcess, Recipe
 from benchmarks.latency.interleaving import Interleaving, ratio_with_interval
 from benchmarks.latency.openers import open_compiled, open_onnxruntime, open_openvino
-from benchmarks.networks.mobilenet import mobilenetv1
+from benchmarks.networks.pruned import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
 from benchmarks.tune import WIDTH
 from engines import CompileOptions, compile_model
 from engines.sparse.library import instructions, missing_reason
-from engines.sparse.pruning import prune_model
 
 DENSE, SPARSE = {"ONNX Runtime": open_onnxruntime, "OpenVINO": open_openvino}, "sparse"
 
 TURN_S, SETTLE_S = 0.1, 0.05
+
+
+NETWORKS: dict[str, Callable[[float, int], onnx.ModelProto]] = {
+    "MobileNetV1": pruned_mobilenetv1,
+    "its 1 x 1 layers": pruned_pointwise,
+    "LSTMs of 512": functools.partial(pruned_lstms, 512),
+    "LSTMs of 1024": functools.partial(pruned_lstms, 1024),
+}
+"""Networks by name: a share of zeros and a size of blocks give a model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +48,20 @@ class Case:
     """A pruned network.
 
     Attributes:
+        network: One of ``NETWORKS``.
         block: Successive output channels that are pruned together.
         zeros: Share of the blocks that are zero.
         least: Least gain over the best dense engine; None where none is expected.
     """
 
+    network: str = "MobileNetV1"
     block: int
     zeros: float
     least: float | None
 
 
 CASES = (
+    Case(block=4, zeros=0.95, least=None),
     Case(block=4, zeros=0.9, least=2.0),
     Case(block=4, zeros=0.8, least=None),
     Case(block=4, zeros=0.7, least=None),
@@ -59,6 +69,9 @@ CASES = (
     Case(block=4, zeros=0.35, least=None),
     Case(block=1, zeros=0.9, least=1.5),
     Case(block=1, zeros=0.7, least=None),
+    Case(network="its 1 x 1 layers", block=4, zeros=0.9, least=4.0),
+    Case(network="LSTMs of 512", block=4, zeros=0.75, least=2.2),
+    Case(network="LSTMs of 1024", block=4, zeros=0.75, least=3.5),
 )
 
 
@@ -73,14 +86,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(
         f"{environment['processor']}, {instructions()}, {given.threads} threads, load {environment['load_average']}"
     )
-    table = Table("rows of a block", "zeros", *(f"{name}, ms" for name in (*DENSE, SPARSE)), "gain", "at least")
+    table = Table(
+        "network", "rows of a block", "zeros", *(f"{name}, ms" for name in (*DENSE, SPARSE)), "gain", "at least"
+    )
     missed = 0
     for case in CASES:
         medians, (gain, low, high) = _measure(case, given.rounds, given.threads)
         missed += case.least is not None and gain < case.least
         times = (f"{ms:.2f}" for ms in medians)
         bar = f"{case.least:g}" if case.least else ""
-        table.add_row(str(case.block), f"{case.zeros:g}", *times, f"{gain:.2f} ({low:.2f} to {high:.2f})", bar)
+        table.add_row(
+            case.network, str(case.block), f"{case.zeros:g}", *times, f"{gain:.2f} ({low:.2f} to {high:.2f})", bar
+        )
     console.print(table)
     return 1 if missed else 0
 
@@ -89,13 +106,12 @@ def _measure(case: Case, rounds: int, threads: int) -> tuple[list[float], tuple[
     """Return the p50 of each engine in ms, and the gain over the best dense one with its 95 % interval."""
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name, contextlib.ExitStack() as running:
         source, compiled = pathlib.Path(name, "source.onnx"), pathlib.Path(name, "sparse.onnx")
-        model = ir.to_proto(mobilenetv1())
-        prune_model(model, case.zeros, case.block)
+        model = NETWORKS[case.network](case.zeros, case.block)
         onnx.save(model, source)
         compile_model(source, CompileOptions(engine=SPARSE, all_engines=True, threads=threads)).save(compiled)
         recipes = [Recipe(setting=n, engine=n, open=o, model=source, threads=threads) for n, o in DENSE.items()]
         recipes.append(Recipe(setting=SPARSE, engine=SPARSE, open=open_compiled, model=compiled, threads=threads))
-        feeds = {"image": np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)}
+        feeds = {value.name: _normal(value) for value in model.graph.input}
         processes = [running.enter_context(CandidateProcess(recipe)) for recipe in recipes]
         turns = {one.recipe.setting: functools.partial(one.take_turn, feeds) for one in processes}
         interleaving = Interleaving(turns, seconds_per_turn=TURN_S, settle_s=SETTLE_S)
@@ -105,6 +121,12 @@ def _measure(case: Case, rounds: int, threads: int) -> tuple[list[float], tuple[
     return [one.percentile_ms(50) for one in latencies.values()], ratio_with_interval(
         latencies[best], latencies[SPARSE]
     )
+
+
+def _normal(value: onnx.ValueInfoProto) -> np.ndarray:
+    """Draw values of an input; a dimension without a size is a batch of one."""
+    shape = [size.dim_value or 1 for size in value.type.tensor_type.shape.dim]
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def _parser() -> argparse.ArgumentParser:

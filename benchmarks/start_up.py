@@ -76,6 +76,7 @@ def _measure(model: pathlib.Path, folder: pathlib.Path) -> dict[str, list[Start]
     engine = folder / "model.blob"
     subprocess.run([sys.executable, "-c", EXPORT, str(model), str(engine)], check=True)
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the first start writes what later ones read
     serve = [sys.executable, "-m", "serving.cli", "--log-level", "info", "serve"]
     ports = ["--port", "0", "--http-port", "0"]
     settings: dict[str, Callable[[], Start]] = {

@@ -283,7 +283,7 @@ class PruningError(EngineError):
     """A model has no weights that can be pruned."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"There is nothing to prune: {problem}. Other blocks or --all-layers may fit.")
+        super().__init__(f"There is nothing to prune: {problem}.")
 
 
 class QuantizationError(EngineError):

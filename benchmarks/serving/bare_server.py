@@ -41,7 +41,7 @@ from serving.service.inference_service import InferenceService
 from serving.service.rpc_handler import Handler
 from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, messages_of
 from serving.service.unary_rpcs import Method, UnaryRpcs
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.threads.cpu_affinity import PortCores, placed
 from serving.threads.request_pool import RequestPool, inference_threads
 

@@ -107,7 +107,7 @@ class SubprocessWorker:
                     raise KeyboardInterrupt from error  # it reached the child first
                 end = "was cancelled" if self._cancelled else f"crashed (exit code {code})"
                 raise WorkerError(f"The process that ran {function.__name__} {end}.") from error
-            except KeyboardInterrupt:
+            except BaseException:
                 self._kill()  # its answer would be taken for the next call's
                 raise
         if succeeded:

@@ -24,7 +24,6 @@ from engines.backends.protocols import CompilesKernels, Engine
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile, profile_from_json
 from engines.build.options import CompileOptions
-from engines.inputs.source import SourceModel
 from engines.onnxruntime.limits import native_version
 from partitioner import Graph, PartitionError, Segment, embedded_engine
 from partitioner.compiled.stripping import strip_engines
@@ -35,11 +34,13 @@ if TYPE_CHECKING:
     from engines.build.checker import Checker, EngineFile
     from engines.build.context import CompileContext
     from engines.build.subprocess_worker import SubprocessWorker
+    from engines.inputs.source import SourceModel
 else:
     Checker = on_first_call("engines.build.checker:Checker")
     EngineFile = on_first_call("engines.build.checker:EngineFile")
     CompileContext = on_first_call("engines.build.context:CompileContext")
     SubprocessWorker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
+    SourceModel = on_first_call("engines.inputs.source:SourceModel")
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,13 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 
+import partitioner
 from engines.artifact.files import write_model
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.errors import ModelLoadError
 from engines.onnxruntime.limits import native_limits
 from engines.onnxruntime.session import NativeSession
-from partitioner import Graph, Node, clean_up, embed_engines, is_trtnode, load_model
+from partitioner import Graph, Node, embed_engines, is_trtnode, load_model
 from partitioner.cut.function_expansion import MAX_DEPTH, expand_nodes, is_defined_as_function
 from partitioner.graph.extraction import single_node_model
 from partitioner.model import protobuf_walk
@@ -83,7 +84,7 @@ def write_native_form(source: pathlib.Path | onnx.ModelProto, target: pathlib.Pa
 
 def native_form(source: pathlib.Path | onnx.ModelProto) -> onnx.ModelProto | None:
     """Return an equal model of operators that ONNX Runtime knows; None for a compiled model."""
-    graph = clean_up(_open_model(source))
+    graph = partitioner.clean_up(_open_model(source))
     if any(is_trtnode(node.op) for node in graph.nodes):
         return None
     limits = native_limits()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -14,7 +15,6 @@ import onnx_ir as ir
 
 from engines.backends.protocols import Engine
 from engines.backends.reference import Evaluator
-from engines.cuda.programs import GpuPrograms
 from engines.onnxruntime.session import NativeSession
 from engines.precision.boundary_types import Types
 from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode
@@ -22,6 +22,9 @@ from partitioner.cut.levels import earliest_levels
 from partitioner.cut.segments import values_leaving, values_read
 from partitioner.graph.view import TRTNODE_DOMAIN, subgraph_nodes
 from partitioner.model import protobuf_walk
+
+if TYPE_CHECKING:
+    from engines.cuda.programs import GpuPrograms
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

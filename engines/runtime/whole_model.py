@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 
+import partitioner
 from engines.artifact.compiled_model import has_native_fallback, listed_reference_nodes
 from engines.errors import BuildError, ModelLoadError, NoFallbackError, ReferenceNeededError
 from engines.inputs.samples import Runner
@@ -19,7 +20,7 @@ from engines.runtime.contexts import DynamicContext
 from engines.runtime.plan import LoadedPlan
 from engines.runtime.plan_loading import load_plan, signature_of
 from engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, find_reference_nodes
-from partitioner import Graph, PartitionError, clean_up, is_trtnode
+from partitioner import Graph, PartitionError, is_trtnode
 from partitioner.compiled.stripping import strip_engines
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
@@ -148,7 +149,7 @@ def _without_engines(file: pathlib.Path) -> Graph:
     proto = read_proto(file)
     take_data_inside(file, protobuf_walk.tensors(proto))
     strip_engines(proto)
-    return clean_up(view_model(proto, file))
+    return partitioner.clean_up(view_model(proto, file))
 
 
 def _open_mixed(

@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).parent
 LIBRARY = FOLDER / "kernels.so"
 """Made by the package's build hook where there is a C compiler."""
 
-VERSION = "1"
+VERSION = "3"
 """Of the operators and their tensors. Engines of another version are refused."""
 
 

@@ -63,11 +63,17 @@ def expected_gain(matrix: np.ndarray, block: int) -> float | None:
     return None if share is None else DENSE_COST / max(share * BLOCK_COSTS[block], 1e-3)
 
 
-def best_block(matrix: np.ndarray) -> int | None:
-    """Return the rows of the blocks that pay most; None where a dense engine is faster, or nothing fits."""
+def best_block(matrix: np.ndarray, whole: int = 0) -> int | None:
+    """Return the rows of the blocks that pay most; None where a dense engine is faster, or nothing fits.
+
+    Args:
+        matrix: The weights, [rows, columns].
+        whole: A number of rows that blocks must divide; 0 for all of them.
+    """
     if matrix.size < LEAST_VALUES or matrix.shape[1] > MOST_COLUMNS or not np.isfinite(matrix).all():
         return None
-    gains = {block: gain for block in BLOCK_COSTS if (gain := expected_gain(matrix, block)) is not None}
+    fitting = [block for block in BLOCK_COSTS if whole % block == 0]
+    gains = {block: gain for block in fitting if (gain := expected_gain(matrix, block)) is not None}
     best = max(gains, key=gains.__getitem__)
     return best if gains[best] > 1 else None
 

@@ -16,8 +16,8 @@ import onnx
 from onnx import numpy_helper
 
 from engines.errors import PruningError
+from engines.sparse.layers import find_layers
 from engines.sparse.packing import LEAST_VALUES
-from engines.sparse.rewriting import find_layers
 
 RECURRENT = ("LSTM", "GRU")
 
@@ -134,7 +134,7 @@ def _nothing(found: Sequence[Weights], block: int) -> str:
         return "no Conv of one group, Gemm, MatMul, LSTM or GRU has constant float32 weights of its own"
     return (
         f"each of its {len(found)} layers is the first or the last, is left dense, has fewer than {LEAST_VALUES} "
-        f"weights, or outputs that are no multiple of {block}"
+        f"weights, or outputs that are no multiple of {block}. Other blocks or --all-layers may fit"
     )
 
 

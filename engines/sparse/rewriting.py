@@ -1,233 +1,106 @@
 """Writes sparse operators in place of the layers of a model that gain from them.
 
 A layer is Conv, Gemm or MatMul with constant float32 weights. Bias and activation that follow it go along:
-``Y = clip(W X + b)`` is one operator. All other nodes stay, and ONNX Runtime computes them.
+``Y = clip(W X + b)`` is one operator. LSTM and GRU are two. Depthwise convolutions beside a sparse one get an operator
+too, which reads and writes plain layouts: ONNX Runtime's would reorder all values before and after it. All other nodes
+stay, and ONNX Runtime computes them.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from engines.sparse.packing import SparseWeights, best_block, pack
-
-DOMAIN = "trtnode.sparse"
-"""Domain of the operators. Beside engines of this library, no file holds them."""
-
-INFINITY = float(np.finfo(np.float32).max)
-"""Bound of a sum that is not clipped. Attributes hold no infinity in all of ONNX's readers."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """A layer with constant weights.
-
-    Attributes:
-        node: Conv, Gemm or MatMul.
-        matrix: Its weights as [outputs, inputs of each].
-        transposed: True if the file holds them as [inputs, outputs].
-        bias: ``float32[outputs]``, or None.
-    """
-
-    node: onnx.NodeProto
-    matrix: np.ndarray
-    transposed: bool
-    bias: np.ndarray | None
-
-
-def find_layers(model: onnx.ModelProto) -> list[Layer]:
-    """Find the layers that the operators can compute, dense ones included."""
-    constants = _constants(model.graph)
-    ranks = _ranks(model.graph)
-    found = (_layer(node, constants, ranks) for node in model.graph.node)
-    return [layer for layer in found if layer is not None]
+from engines.sparse.layers import Layer, Tail, depthwise_convolutions, find_layers, geometry_of, readers_of, tail_of
+from engines.sparse.packing import best_block, pack
+from engines.sparse.recurrence import sparse_recurrence
+from engines.sparse.tensors import DOMAIN, constants_of, packed_tensors, sparse_node
 
 
 def with_sparse_layers(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return a copy of a model with sparse operators for the layers that gain, and their number."""
-    chosen = {id(la.node): (la, block) for la in find_layers(model) if (block := best_block(la.matrix)) is not None}
-    graph = model.graph
-    constants, readers = _constants(graph), _readers(graph)
-    replaced: dict[str, onnx.NodeProto] = {}
+    constants = constants_of(model.graph)
+    written = _sparse_layers(model, constants)
+    sparse = len(written)
+    _add_depthwise(model.graph, constants, written)
+    merged = {node.output[0] for one in written.values() for node in one.tail.nodes}
     nodes: list[onnx.NodeProto] = []
     initializers: list[onnx.TensorProto] = []
-    merged: set[str] = set()
-    for node in graph.node:
+    for node in model.graph.node:
         if node.output and node.output[0] in merged:
             continue
-        layer, block = chosen.get(id(node), (None, 0))
-        if layer is None:
-            nodes.append(node)
-            continue
-        followers = _followers(layer, constants, readers)
-        merged.update(follower.output[0] for follower in followers)
-        made, tensors = _sparse_node(layer, block, followers, constants)
-        nodes.append(made)
-        initializers += tensors
-        replaced[made.output[0]] = made
-    return _rebuilt(model, nodes, initializers), len(replaced)
-
-
-def _layer(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], ranks: Mapping[str, int]) -> Layer | None:
-    if node.domain or node.op_type not in ("Conv", "Gemm", "MatMul") or len(node.input) < 2:
-        return None
-    weights = _floats(constants.get(node.input[1]))
-    if weights is None or node.input[0] in constants:
-        return None
-    given = node.input[2] if len(node.input) > 2 else ""
-    bias = _floats(constants.get(given))
-    if given and bias is None:
-        return None
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    if node.op_type == "Conv":
-        usable = attributes.get("group", 1) == 1 and attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
-        matrix = weights.reshape(weights.shape[0], -1) if usable and weights.ndim == 4 else None
-    elif node.op_type == "Gemm":
-        usable = attributes.get("transA", 0) == 0 and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1
-        matrix = weights if usable else None
-    else:
-        matrix = weights if weights.ndim == 2 and ranks.get(node.input[0], 0) > 1 else None
-    if matrix is None:
-        return None
-    transposed = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB", 0))
-    matrix = matrix.T if transposed else matrix
-    if bias is not None:
-        if bias.size not in (1, matrix.shape[0]) or (bias.ndim and bias.shape[-1] != bias.size):
-            return None
-        bias = np.broadcast_to(bias.reshape(-1), matrix.shape[:1])
-    return Layer(node=node, matrix=matrix, transposed=transposed, bias=bias)
-
-
-def _followers(
-    layer: Layer, constants: Mapping[str, onnx.TensorProto], readers: Mapping[str, Sequence[onnx.NodeProto | None]]
-) -> list[onnx.NodeProto]:
-    """Return the nodes that go along: the Add of a constant bias behind MatMul, and an activation."""
-    followers: list[onnx.NodeProto] = []
-    value = layer.node.output[0]
-    add = _only_reader(value, readers) if layer.node.op_type == "MatMul" else None
-    if add is not None and add.op_type == "Add" and _added_bias(add, value, layer, constants) is not None:
-        followers.append(add)
-        value = add.output[0]
-    activation = _only_reader(value, readers)
-    if activation is not None and _clip_range(activation, value, constants) is not None:
-        followers.append(activation)
-    return followers
-
-
-def _sparse_node(
-    layer: Layer, block: int, followers: Sequence[onnx.NodeProto], constants: Mapping[str, onnx.TensorProto]
-) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
-    bias, (low, high), value = layer.bias, (-INFINITY, INFINITY), layer.node.output[0]
-    for follower in followers:
-        if follower.op_type == "Add":
-            bias = _added_bias(follower, value, layer, constants)
+        recurrence = sparse_recurrence(node, constants)
+        if recurrence is not None:
+            sparse += 1
+            made, tensors = recurrence
         else:
-            clipped = _clip_range(follower, value, constants)
-            assert clipped is not None
-            low, high = clipped
-        value = follower.output[0]
+            one = written.get(node.output[0]) if node.output else None
+            made, tensors = ([one.node], one.tensors) if one is not None else ([node], [])
+        nodes += made
+        initializers += tensors
+    return _rebuilt(model, nodes, initializers), sparse
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """An operator in place of a layer.
+
+    Attributes:
+        node: The operator.
+        tensors: Its weights.
+        tail: What goes along.
+    """
+
+    node: onnx.NodeProto
+    tensors: list[onnx.TensorProto]
+    tail: Tail
+
+
+def _sparse_layers(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, _Written]:
+    """Return operators for the layers that gain, by the name of the layer's output."""
+    readers = readers_of(model.graph)
+    written = {}
+    for layer in find_layers(model):
+        block = best_block(layer.matrix)
+        if block is not None:
+            tail = tail_of(layer.node, layer.matrix.shape[0], constants, readers)
+            written[layer.node.output[0]] = _sparse_layer(layer, block, tail, constants)
+    return written
+
+
+def _sparse_layer(layer: Layer, block: int, tail: Tail, constants: Mapping[str, onnx.TensorProto]) -> _Written:
     weights = pack(layer.matrix, block)
-    tensors = _tensors(value, weights, bias)
+    tensors = packed_tensors(tail.value, weights, layer.bias if tail.bias is None else tail.bias)
     is_conv = layer.node.op_type == "Conv"
-    node = helper.make_node(
+    node = sparse_node(
         "SparseConv" if is_conv else "SparseMatMul",
         [layer.node.input[0], *(tensor.name for tensor in tensors)],
-        [value],
+        [tail.value],
         name=layer.node.name,
-        domain=DOMAIN,
+        weights=weights,
+        attributes={"low": tail.low, "high": tail.high, **(geometry_of(layer.node, constants) if is_conv else {})},
     )
-    sizes = {"rows": weights.rows, "columns": weights.columns, "block": block}
-    attributes: dict[str, int | float] = {**sizes, "low": low, "high": high}
-    if is_conv:
-        attributes |= _geometry(layer.node, constants)
-    node.attribute.extend(helper.make_attribute(name, attribute) for name, attribute in attributes.items())
-    return node, tensors
+    return _Written(node=node, tensors=tensors, tail=tail)
 
 
-def _tensors(value: str, weights: SparseWeights, bias: np.ndarray | None) -> list[onnx.TensorProto]:
-    arrays = {"values": weights.values, "places": weights.places, "starts": weights.starts}
-    if bias is not None:
-        arrays["bias"] = bias.astype(np.float32)
-    return [numpy_helper.from_array(array, f"{value}/sparse/{name}") for name, array in arrays.items()]
-
-
-def _geometry(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, int]:
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
-    kernel, ones = list(constants[node.input[1]].dims)[2:], [1, 1]
-    sizes = [*kernel, *attributes.get("strides", ones), *attributes.get("dilations", ones)]
-    pads = dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), attributes.get("pads", [0] * 4), strict=True))
-    return {**dict(zip(names, sizes, strict=True)), **pads}
-
-
-def _added_bias(
-    add: onnx.NodeProto, value: str, layer: Layer, constants: Mapping[str, onnx.TensorProto]
-) -> np.ndarray | None:
-    others = [name for name in add.input if name != value]
-    added = _floats(constants.get(others[0])) if len(others) == 1 else None
-    if added is None or added.ndim != 1 or added.size not in (1, layer.matrix.shape[0]):
-        return None
-    return np.broadcast_to(added, layer.matrix.shape[:1])
-
-
-def _clip_range(
-    node: onnx.NodeProto, value: str, constants: Mapping[str, onnx.TensorProto]
-) -> tuple[float, float] | None:
-    """Return the range that an activation clips to; None for any other node."""
-    if node.domain or node.input[0] != value:
-        return None
-    if node.op_type == "Relu":
-        return 0.0, INFINITY
-    if node.op_type != "Clip":
-        return None
-    bounds = {a.name: float(helper.get_attribute_value(a)) for a in node.attribute}
-    for name, given in zip(("min", "max"), node.input[1:], strict=False):
-        if not given:
+def _add_depthwise(
+    graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto], written: dict[str, _Written]
+) -> None:
+    """Add operators for depthwise convolutions that read from a sparse one or write to one."""
+    convolutions = [one for one in written.values() if one.node.op_type == "SparseConv"]
+    sources, targets = {one.tail.value for one in convolutions}, {one.node.input[0] for one in convolutions}
+    readers = readers_of(graph)
+    for node in depthwise_convolutions(graph, constants):
+        tail = tail_of(node, constants[node.input[1]].dims[0], constants, readers)
+        if node.input[0] not in sources and tail.value not in targets:
             continue
-        bound = _floats(constants.get(given))
-        if bound is None or bound.size != 1:
-            return None
-        bounds[name] = float(bound.reshape(-1)[0])
-    low, high = bounds.get("min", -INFINITY), bounds.get("max", INFINITY)
-    return (low, high) if math.isfinite(low) and math.isfinite(high) and low <= high else None
-
-
-def _only_reader(value: str, readers: Mapping[str, Sequence[onnx.NodeProto | None]]) -> onnx.NodeProto | None:
-    found = readers[value]
-    return found[0] if len(found) == 1 else None
-
-
-def _readers(graph: onnx.GraphProto) -> Mapping[str, list[onnx.NodeProto | None]]:
-    """List the readers of each value; None stands for the graph's outputs and for subgraphs."""
-    readers: dict[str, list[onnx.NodeProto | None]] = collections.defaultdict(list)
-    for node in graph.node:
-        for name in node.input:
-            readers[name].append(node)
-    for output in graph.output:
-        readers[output.name].append(None)
-    return readers
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    inputs = {value.name for value in graph.input}
-    return {tensor.name: tensor for tensor in graph.initializer if tensor.name not in inputs}
-
-
-def _ranks(graph: onnx.GraphProto) -> dict[str, int]:
-    values = (*graph.input, *graph.value_info)
-    return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}
-
-
-def _floats(tensor: onnx.TensorProto | None) -> np.ndarray | None:
-    if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
-        return None
-    return numpy_helper.to_array(tensor)
+        made = helper.make_node("DepthwiseConv", node.input, [tail.value], name=node.name, domain=DOMAIN)
+        attributes = {"low": tail.low, "high": tail.high, **geometry_of(node, constants)}
+        made.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        written[node.output[0]] = _Written(node=made, tensors=[], tail=tail)
 
 
 def _rebuilt(

@@ -48,7 +48,7 @@ def survey(graph: Graph) -> list[LayerSparsity]:
 
 def has_sparse_layers(graph: ir.Graph) -> bool:
     """Return whether some layer is expected to gain from an engine that leaves zeros out."""
-    layers = (op for op in graph if op.op_type in ("Conv", "Gemm", "MatMul"))
+    layers = (op for op in graph if op.op_type in LAYERS)
     return any(best_block(matrix) is not None for op in layers for matrix, _ in _matrices(op))
 
 

@@ -7,7 +7,7 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.inliner
@@ -17,10 +17,15 @@ from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verd
 from partitioner.cut.levels import earliest_levels
 from partitioner.graph.extraction import extract_model, single_node_model
 from partitioner.graph.view import Graph, Node
+from partitioner.lazy_names import on_first_call
 from partitioner.model.loading import view_model
 from partitioner.model.opset_versions import extends_operator
 from partitioner.model.values import subgraphs
-from partitioner.passes.clean_up import clean_up
+
+if TYPE_CHECKING:
+    from partitioner.passes.clean_up import clean_up
+else:
+    clean_up = on_first_call("partitioner.passes.clean_up:clean_up")
 
 logger = logging.getLogger(__name__)
 

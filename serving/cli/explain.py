@@ -14,7 +14,7 @@ from rich.console import Console
 from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
-from engines.backends.names import left_out
+from engines.backends.names import SPARSE, left_out
 from engines.sparse.survey import survey
 from partitioner import Allowance, PartitionOptions
 from partitioner.lazy_names import on_first_call
@@ -22,6 +22,7 @@ from partitioner.model.garbage import without_collections
 from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
 from serving.cli.terminal.progress_bar import showing_progress
 from serving.cli.terminal.report import print_report, sparse_layers
+from serving.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from serving.pages.explain_page import render_page
@@ -71,8 +72,10 @@ def options_from(arguments: argparse.Namespace) -> CompileOptions:
     """Translate command-line arguments.
 
     Raises:
-        InvalidOptionError: A shape has another form.
+        InvalidOptionError: A shape has another form, or two options exclude each other.
     """
+    if arguments.engine == SPARSE and arguments.sparse_weights == "off":
+        raise InvalidOptionError("--sparse-weights", "off leaves out the engine that --engine asks for")
     return CompileOptions(
         engine=arguments.engine,
         partition=PartitionOptions(

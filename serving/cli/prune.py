@@ -7,6 +7,8 @@ import dataclasses
 import json
 from collections.abc import Iterator
 
+from rich.console import Console
+
 from engines.compile.pruning import PruningReport, prune_file
 from engines.sparse.pruning import PruningScope
 from partitioner.wording import counted
@@ -38,7 +40,8 @@ def prune(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"output": str(arguments.output), **_facts(report)}))
     else:
-        print("\n".join(_sentences(report, arguments)))
+        for sentence in _sentences(report, arguments):
+            Console().print(sentence, markup=False, highlight=False)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -37,9 +38,9 @@ class DirectStream(Stream):
         self._call = event.call
         self._streams = streams
         self._parse = parse
-        self._outbox: collections.deque[bytes | Exception] = collections.deque()
+        self._outbox: collections.deque[bytes | EndError] = collections.deque()
         self._due = 0
-        self._reads = self._writes = self._ended = self._half_closed = False
+        self._reads = self._writes = self._half_closed = self._ended = self._gone = False
 
     def begin(self) -> None:
         """Wait for the first message, if there may be one more stream."""
@@ -56,7 +57,7 @@ class DirectStream(Stream):
             self._await(self._began, operations.SendInitialMetadataOperation(None, NO_FLAGS))
             self._read_next()
 
-    def put(self, item: bytes | Exception) -> None:
+    def put(self, item: bytes | EndError) -> None:
         """Let an answer be written, or the stream end with an error, after what was put before."""
         with self._changed:
             if self._ended:
@@ -75,10 +76,8 @@ class DirectStream(Stream):
             is_done = item is None and self._half_closed and not self._pending
         if isinstance(item, bytes):
             self._await(self._written, operations.SendMessageOperation(item, NO_FLAGS))
-        elif isinstance(item, EndError):
-            self._end(item.code, item.details)
         elif item is not None:
-            self._end(grpc.StatusCode.INTERNAL, "the stream failed unexpectedly; the server's log says why")
+            self._end(item.code, item.details)
         elif is_done:
             self._end(grpc.StatusCode.OK, "")
 
@@ -101,26 +100,37 @@ class DirectStream(Stream):
         self._await(self._began, *head, status)
 
     def _await(self, then: Callable[[Any], None], *batch: Any) -> None:
-        """Begin operations; ``then`` gets their event. Nothing but gRPC's own faults leaves it."""
-
-        def tag(event: Any) -> Finished:
-            try:
-                then(event)
-            except EndError as end:
-                self.put(end)
-            except BaseException as error:
-                logger.exception("A stream failed")
-                self.put(error if isinstance(error, Exception) else RuntimeError())
-            return self._let_go()
-
+        """Begin operations, unless gRPC has let go of the stream; ``then`` gets their event."""
         with self._changed:
+            if self._gone:
+                return
             self._due += 1
         try:
-            self._call.start_server_batch(batch, tag)
+            self._call.start_server_batch(batch, functools.partial(self._take_event, then))
         except BaseException:
             with self._changed:
                 self._due -= 1
             raise
+
+    def _take_event(self, then: Callable[[Any], None], event: Any) -> Finished:
+        try:
+            then(event)
+        except EndError as end:
+            self._fail(end)
+        except BaseException:
+            logger.exception("A stream failed")
+            self._fail(EndError(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why"))
+        with self._changed:
+            self._due -= 1
+            self._gone = not self._due
+            return (self, ()) if self._gone else NOTHING
+
+    def _fail(self, end: EndError) -> None:
+        """Let the stream end; an exception here would end the serving thread."""
+        try:
+            self.put(end)
+        except BaseException:
+            logger.exception("A stream could not be ended")
 
     def _began(self, _event: Any) -> None:
         """Note that the metadata, or the status, has left."""
@@ -148,8 +158,3 @@ class DirectStream(Stream):
             self._ended = True
         self._streams.discard(self)
         self.leave()
-
-    def _let_go(self) -> Finished:
-        with self._changed:
-            self._due -= 1
-            return NOTHING if self._due else (self, ())

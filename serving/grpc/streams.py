@@ -151,7 +151,7 @@ class Stream(abc.ABC):
             context.leave()
 
     @abc.abstractmethod
-    def put(self, item: bytes | Exception) -> None:
+    def put(self, item: bytes | EndError) -> None:
         """Let an answer be written, or the stream end with an error, after what was put before."""
 
     def take(self, request: ModelInferRequest | Refused, size: int = 0) -> None:
@@ -208,7 +208,7 @@ class ThreadedStream(Stream):
                 self._pending -= 1
                 self._changed.notify()
 
-    def put(self, item: bytes | Exception) -> None:
+    def put(self, item: bytes | EndError) -> None:
         """Let an answer be written, or the stream end with an error, after what was put before."""
         self._outbox.put(item)
 

@@ -14,7 +14,7 @@ from serving.models.servable import Loader, Servable
 from serving.models.served_model import ServedModel
 from serving.models.watcher import Watcher
 from serving.schema.model import ModelConfig
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 
 MOST_ADDED = 256
 """Models from requests that servable.yaml doesn't have, with those that are unloaded again: counts of each are kept."""

@@ -11,7 +11,7 @@ from serving.models.overrides import Override
 from serving.models.servable import Loader, Servable
 from serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
 from serving.schema.model import ModelConfig
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.telemetry.request_stats import ModelCounts
 
 logger = logging.getLogger(__name__)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from typing import TYPE_CHECKING
 
+from partitioner.lazy_names import on_first_call
 from serving.errors import ModelLoadFailedError
 from serving.grpc.server import GrpcServer
 from serving.models.servable import Loader
-from serving.rest.app import HttpApp
 from serving.rest.server import HttpServer
 from serving.schema.server import ServableConfig
 from serving.security.exposure_warnings import warn_of_open_ports
 from serving.service.host import ModelHost
+
+if TYPE_CHECKING:
+    from serving.rest.app import HttpApp
+else:
+    HttpApp = on_first_call("serving.rest.app:HttpApp")
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +47,7 @@ class Server:
         self.metrics = self._host.metrics
         self._grpc = GrpcServer(config.server, self._host)
         self._host.show_ready = self._grpc.show_ready
-        self._http = HttpServer(config.server, HttpApp(config, self._host, self._notes))
+        self._http = HttpServer(config.server, lambda: HttpApp(config, self._host, self._notes))
         self._stop_wanted = threading.Event()
         self._ready = threading.Event()
 

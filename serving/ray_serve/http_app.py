@@ -35,7 +35,7 @@ class ClusterHttpApp(OpsApp):
         authorizer: Authorizer,
         *,
         name: str,
-        registry: prometheus_client.CollectorRegistry,
+        registry: Callable[[], prometheus_client.CollectorRegistry],
     ) -> None:
         """Prepare.
 
@@ -44,7 +44,7 @@ class ClusterHttpApp(OpsApp):
             cluster: Answers.
             authorizer: Decides about calls.
             name: Of this ingress.
-            registry: Of the metrics of this process.
+            registry: Returns that of the metrics of this process.
         """
         super().__init__(authorizer, registry=registry, not_ready=lambda: cluster.state.reasons, notes=list)
         self._cluster = cluster
@@ -74,7 +74,7 @@ class ClusterHttpApp(OpsApp):
         return self.guarded(method.rpc, handle)
 
     async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
-        own = labelled(self._registry.collect(), self._name)
+        own = labelled(self._registry().collect(), self._name)
         registry = registry_of([*await self._cluster.metrics(), own])
         text, content_type = exposition(registry, request.headers.get("accept", ""))
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})

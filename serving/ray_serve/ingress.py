@@ -27,7 +27,7 @@ from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Tokens
 from serving.service.rpc_table import INFER_RPC, SERVICE_NAME
 from serving.service.status import status_of
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
@@ -72,7 +72,7 @@ class Ingress:
         self._state = ClusterState(context.app_name, config.models)
         self._cluster = Cluster(replicas, self._state)
         name = context.replica_id.unique_id
-        http = ClusterHttpApp(server, self._cluster, self._authorizer, name=name, registry=metrics.registry)
+        http = ClusterHttpApp(server, self._cluster, self._authorizer, name=name, registry=lambda: metrics.registry)
         self._http = http.asgi()
 
     async def __call__(self, request: Request) -> Response:

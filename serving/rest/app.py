@@ -51,7 +51,7 @@ class HttpApp(OpsApp):
         super().__init__(
             host.authorizer,
             control=pools.control,
-            registry=host.metrics.registry,
+            registry=lambda: host.metrics.registry,
             not_ready=service.not_ready,
             notes=notes,
         )

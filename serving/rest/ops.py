@@ -6,10 +6,9 @@ Probes need no token.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
-import prometheus_client
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from partitioner.lazy_names import on_first_call
 from serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
 from serving.rest.inference import error_answer, peer_of
 from serving.rest.openapi import openapi_text
@@ -24,8 +24,14 @@ from serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
 from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Grant
 from serving.service.status import status_of
-from serving.telemetry.prometheus import exposition
 from serving.threads.request_pool import RequestPool
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from serving.telemetry.prometheus import exposition
+else:
+    exposition = on_first_call("serving.telemetry.prometheus:exposition")
 
 CONTROL_THREADS = 2
 NOT_STORED = {"Cache-Control": "no-store"}
@@ -54,7 +60,7 @@ class OpsApp:
         authorizer: Authorizer,
         *,
         control: RequestPool | None = None,
-        registry: prometheus_client.CollectorRegistry,
+        registry: Callable[[], CollectorRegistry],
         not_ready: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]],
     ) -> None:
@@ -63,7 +69,7 @@ class OpsApp:
         Args:
             authorizer: Decides about calls.
             control: Threads for what takes a moment; None for some of its own.
-            registry: Of the metrics.
+            registry: Returns that of the metrics.
             not_ready: Returns what the server waits for, one line a reason; nothing if it is ready.
             notes: Lines for /readyz about what should be mended.
         """
@@ -117,7 +123,7 @@ class OpsApp:
 
     async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
         accept = request.headers.get("accept", "")
-        exposed = self.control.call(functools.partial(exposition, self._registry, accept))
+        exposed = self.control.call(lambda: exposition(self._registry(), accept))
         text, content_type = await asyncio.wrap_future(exposed)
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
+from partitioner.lazy_imports import LateModule
+
+if TYPE_CHECKING:
+    import yaml
+else:
+    yaml = LateModule("yaml")  # a server of one file reads none
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the root to a value."""

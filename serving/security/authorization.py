@@ -9,7 +9,7 @@ from serving.errors import ForbiddenError, ServingError, UnauthenticatedError
 from serving.schema.server import AdminConfig
 from serving.security.tokens import Grant, Right, Tokens
 from serving.telemetry.logs import OneASecond
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())

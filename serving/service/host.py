@@ -14,7 +14,7 @@ from serving.security.authorization import Authorizer
 from serving.security.tokens import Tokens
 from serving.service.inference_service import InferenceService
 from serving.service.unary_rpcs import Broadcast, UnaryRpcs
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.threads.cpu_affinity import PortCores
 from serving.threads.pools import ThreadPools
 from serving.threads.request_pool import inference_threads

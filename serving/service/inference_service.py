@@ -17,7 +17,7 @@ from serving.protocol.shared_memory import SharedMemory
 from serving.protocol.wire_signature import WireTensor
 from serving.schema.server import ServerConfig, TracingConfig
 from serving.service.inference import Inference
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
 from serving.threads.request_pool import RequestPool
 

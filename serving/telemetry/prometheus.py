@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
@@ -20,38 +18,17 @@ LATENCY_OCTAVES = range(16, 36)
 """Those of ``trtnode_request_duration_seconds``: from 2**16 ns (66 µs) to 2**35 ns (34 s)."""
 
 
-class Metrics(Collector):
-    """All counts of one server, as a Prometheus collector in a registry of its own."""
+class ModelsCollector(Collector):
+    """Reads the counts of all models and of refused calls whenever somebody asks for the metrics."""
 
-    def __init__(self) -> None:
-        self.unknown_model = ModelCounts()
-        """Requests for models that aren't served; their names stay out of labels, which never go away."""
-        self._models: list[ModelCounts] = [self.unknown_model]
-        self._lock = threading.Lock()
-        self._refusals: Counter[str] = Counter({"unauthenticated": 0, "forbidden": 0})
-        self.registry = prometheus_client.CollectorRegistry()
-        self.registry.register(self)
-        prometheus_client.ProcessCollector(registry=self.registry)
-
-    def add_model(self, model: str, version: str) -> ModelCounts:
-        """Return the counts of a new model version."""
-        counts = ModelCounts(model, version)
-        self._models = [*self._models, counts]
-        return counts
-
-    def remove_model(self, model: str) -> None:
-        """Forget the counts of all versions of a model."""
-        self._models = [counts for counts in self._models if counts.labels["model"] != model]
-
-    def add_refusal(self, reason: str) -> None:
-        """Count a call that was refused for want of a right."""
-        with self._lock:
-            self._refusals[reason] += 1
+    def __init__(self, models: Callable[[], Sequence[ModelCounts]], refusals: Mapping[str, int]) -> None:
+        self._models = models
+        self._refusals = refusals
 
     def collect(self) -> Iterator[prometheus_client.Metric]:
         """Yield every family, with its samples of all models."""
         families = {name: make(name, text) for name, (make, text) in _FAMILIES.items()}
-        for counts in self._models:
+        for counts in self._models():
             for name, labels, value in _samples(counts):
                 family = families.get(name) or families[name.rpartition("_")[0]]  # a histogram has several names
                 suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
@@ -59,6 +36,21 @@ class Metrics(Collector):
         for reason, count in self._refusals.items():
             families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
         yield from families.values()
+
+
+def registry_of(
+    models: Callable[[], Sequence[ModelCounts]], refusals: Mapping[str, int]
+) -> prometheus_client.CollectorRegistry:
+    """Return a registry with the metrics of one server, and of its process.
+
+    Args:
+        models: Returns the counts of every model version.
+        refusals: Calls refused so far, by reason.
+    """
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(ModelsCollector(models, refusals))
+    prometheus_client.ProcessCollector(registry=registry)
+    return registry
 
 
 def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], float]]:

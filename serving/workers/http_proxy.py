@@ -49,7 +49,7 @@ class HttpProxy(OpsApp):
         self,
         authorizer: Authorizer,
         *,
-        registry: prometheus_client.CollectorRegistry,
+        registry: Callable[[], prometheus_client.CollectorRegistry],
         not_ready: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]],
         workers: Callable[[], Sequence[pathlib.Path]],
@@ -59,7 +59,7 @@ class HttpProxy(OpsApp):
 
         Args:
             authorizer: Decides who may come in. What they may do there is for the workers to say.
-            registry: Of the metrics.
+            registry: Returns that of the metrics.
             not_ready: Returns what the server waits for, one line a reason; nothing if it is ready.
             notes: Lines for /readyz about what should be mended.
             workers: Returns the sockets of the workers that take requests now.

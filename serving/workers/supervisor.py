@@ -25,7 +25,7 @@ from serving.security.exposure_warnings import warn_of_open_ports
 from serving.security.tls import Certificates
 from serving.security.tokens import Tokens
 from serving.service.inference_service import STOPPING
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.workers.broadcast import Broadcaster
 from serving.workers.handle import WorkerHandle
 from serving.workers.http_proxy import HttpProxy
@@ -76,13 +76,13 @@ class Supervisor:
         self._reserved: socket.socket | None = None
         app = HttpProxy(
             authorizer,
-            registry=self._metrics.registry,
+            registry=lambda: self._metrics.registry,
             not_ready=self.not_ready,
             notes=self._notes,
             workers=lambda: [socket_of(self._folder, worker.pid) for worker in self._joined()],
             max_bytes=config.server.grpc.max_message_mb << 20,
         )
-        self._http = HttpServer(config.server, app)
+        self._http = HttpServer(config.server, lambda: app)
         self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()

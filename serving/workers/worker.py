@@ -93,7 +93,7 @@ class Worker:
         self._grpc = GrpcServer(config.server, self._host)
         self._host.show_ready = self._grpc.show_ready
         app = HttpApp(config, self._host, self._grpc.notes)
-        self._http = HttpServer(config.server, app, behind=socket_of(worker_config.sockets, os.getpid()))
+        self._http = HttpServer(config.server, lambda: app, behind=socket_of(worker_config.sockets, os.getpid()))
         self._drained = False
         self._reporting = threading.Lock()
         self._channel = Channel(

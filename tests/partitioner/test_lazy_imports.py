@@ -21,7 +21,12 @@ def test_a_server_starts_without_sympy() -> None:
 def test_a_server_starts_without_what_few_of_them_need() -> None:
     imported = printed("import sys, serving.process.signals; print(*sys.modules)").split()
 
-    unneeded = {"PIL", "cryptography", "engines.compile.compiler", "httpx", "jinja2", "onnx.reference", "openvino"}
+    unneeded = {
+        *{"PIL", "cryptography", "google.protobuf.text_format", "httpx", "jinja2", "onnx.reference", "openvino"},
+        *{"prometheus_client", "starlette", "uvicorn", "yaml"},
+        *{"engines.compile.compiler", "engines.cuda.programs", "engines.inputs.source", "engines.tuning.timing"},
+        *{"partitioner.cut.report", "partitioner.passes.clean_up", "serving.rest.app"},
+    }
     assert unneeded.isdisjoint(imported)
 
 
@@ -49,6 +54,39 @@ print("sympy.core" in sys.modules, onnx_ir.SymbolicDim("N") + 1, hasattr(sys.mod
 """
 
     assert printed(code) == "False N + 1 False"
+
+
+def test_the_text_forms_of_protobuf_are_imported_when_somebody_reads_or_writes_them() -> None:
+    code = """
+import sys, partitioner, onnx
+late = {"google.protobuf.json_format", "google.protobuf.text_format"}
+print(late.isdisjoint(sys.modules))
+model = onnx.ModelProto(ir_version=8)
+print(model, end="")
+for form in ("json", "textproto"):
+    written = onnx.serialization.registry.get(form).serialize_proto(model)
+    print(onnx.serialization.registry.get(form).deserialize_proto(written, onnx.ModelProto()).ir_version)
+import google.protobuf.text_format
+print(late <= set(sys.modules), google.protobuf.text_format.MessageToString(model), end="")
+"""
+
+    assert printed(code).splitlines() == ["True", "ir_version: 8", "8", "8", "True ir_version: 8"]
+
+
+def test_openvino_s_operators_and_converter_are_imported_when_somebody_makes_a_model_with_them() -> None:
+    code = """
+import engines.openvino.library, sys
+import openvino
+late = {"openvino.opset1", "openvino.opset13", "openvino.tools.ovc"}
+print(late.isdisjoint(sys.modules), openvino.opset13.relu.__name__, "openvino.tools.ovc" in sys.modules)
+from openvino import opset8
+try:
+    openvino.convert_model("none.onnx")
+except Exception as error:
+    print(opset8.relu.__name__, type(error).__module__)
+"""
+
+    assert printed(code).splitlines() == ["True relu False", "relu openvino.tools.ovc.error"]
 
 
 def test_keys_of_caches_need_no_engine_library() -> None:

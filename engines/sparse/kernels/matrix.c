@@ -6,36 +6,65 @@
 #define JOIN(x, y) x##_##y
 #define NAME_OF(x, y) JOIN(x, y)
 
+#define KERNELS(name, lanes, vectors, set)                                                              \
+    {name, lanes, vectors, multiply_##set, copy_lines_##set, multiply_row_##set, lstm_##set, gru_##set, \
+     gru_linear_##set, gru_reset_##set, depthwise_##set}
+
+/* A vector of those, where `mask` is, and of these elsewhere. */
+#define SELECT(mask, those, these) ((Four)(((mask) & (FourBits)(those)) | (~(mask) & (FourBits)(these))))
+
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t FourBits __attribute__((vector_size(16), aligned(4), may_alias));
+
 #define LANES 4
+#define LARGER(x, y) SELECT((x) > (y), x, y)
+#define SMALLER(x, y) SELECT((x) < (y), x, y)
 #define NAME(x) NAME_OF(x, plain)
 #include "tile.h"
+#include "cell.h"
+#include "depthwise.h"
 #undef LANES
+#undef LARGER
+#undef SMALLER
 #undef NAME
 
-static const Kernels PLAIN = {"plain C", 4, 3, multiply_plain, copy_lines_plain, multiply_row_plain};
+static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 
 #if defined(__x86_64__)
+#include <immintrin.h>
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #define LANES 8
+#define LARGER(x, y) (Vector_avx2) _mm256_max_ps((__m256)(x), (__m256)(y))
+#define SMALLER(x, y) (Vector_avx2) _mm256_min_ps((__m256)(x), (__m256)(y))
 #define NAME(x) NAME_OF(x, avx2)
 #include "tile.h"
+#include "cell.h"
+#include "depthwise.h"
 #undef LANES
+#undef LARGER
+#undef SMALLER
 #undef NAME
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx2,fma,prefer-vector-width=512")
 #define LANES 16
+#define LARGER(x, y) (Vector_avx512) _mm512_max_ps((__m512)(x), (__m512)(y))
+#define SMALLER(x, y) (Vector_avx512) _mm512_min_ps((__m512)(x), (__m512)(y))
 #define NAME(x) NAME_OF(x, avx512)
 #include "tile.h"
+#include "cell.h"
+#include "depthwise.h"
 #undef LANES
+#undef LARGER
+#undef SMALLER
 #undef NAME
 #pragma GCC pop_options
 
-static const Kernels AVX2 = {"AVX2", 8, 3, multiply_avx2, copy_lines_avx2, multiply_row_avx2};
-static const Kernels AVX512 = {"AVX-512", 16, 3, multiply_avx512, copy_lines_avx512, multiply_row_avx512};
+static const Kernels AVX2 = KERNELS("AVX2", 8, 3, avx2);
+static const Kernels AVX512 = KERNELS("AVX-512", 16, 4, avx512);
 
 /* TRTNODE_SPARSE_ISA holds the kernels to lesser instructions, for tests. */
 const Kernels *best_kernels(void) {

@@ -15,17 +15,44 @@ typedef struct {
     float low, high;        /* sums are clipped to these */
 } Sparse;
 
-/* The product with the panel of one tile: `columns` × `width` values, side by side, where width is at most MAX_WIDTH.
+/* The product with the panel of one tile: `columns` lines of `width` values, `step` floats apart, where width is at most
+   MAX_WIDTH.
    Writes sums of block rows `first` to `last` to out[row × row_step + column × column_step], for `used` columns. */
 typedef struct {
     const float *panel;
-    size_t width, used, first, last;
+    size_t width, step, used, first, last;
     float *out;
     size_t row_step, column_step;
 } Tile;
 
-#define MAX_WIDTH 48
+/* The gates of units `first` to `last` of a recurrence at one step. Gate g of unit u is at g × hidden + u. */
+typedef struct {
+    size_t hidden, first, last;
+    const float *inputs, *sums; /* of each gate: the part of the input, and that of the state */
+    const float *before;        /* the state of the step before, of each unit */
+    float *cell, *out;          /* of each unit: the cell of an LSTM, which is replaced; the new state, or the reset one */
+} Units;
+
+#define MAX_SIDE 16 /* of a depthwise kernel; its strides, dilations and pads are no larger either */
+
+typedef struct {
+    size_t first, skipped, count; /* columns of one phase: place of the first in a line of the buffer and of the image */
+} Phase;
+
+/* A convolution of each channel with a filter of its own, of one image's size. The image is copied to a buffer, with its
+   padding; `stride[1]` lines of `pitch` values hold every column of one line whose number leaves the same rest. */
+typedef struct {
+    size_t size[2], out_size[2], stride[2], pad[2];
+    Phase phases[MAX_SIDE]; /* of each of the `stride[1]` lines */
+    size_t lines, pitch; /* of the buffer: lines of the padded image; floats from one line to the next */
+    size_t taps, offsets[MAX_SIDE * MAX_SIDE]; /* from an output's place in the buffer to what each weight reads */
+    int by_fours; /* whether four lines are computed at once: 3 × 3, no dilation, stride 1 or 2 */
+    float low, high;
+} Depthwise;
+
+#define MAX_WIDTH 64
 #define MAX_BLOCK 8
+
 
 /* How many columns a tile has, and the functions that fill and compute it, for the best instructions of this processor. */
 typedef struct {
@@ -34,6 +61,8 @@ typedef struct {
     void (*multiply)(const Sparse *, const Tile *);
     void (*copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used);
     void (*multiply_row)(const Sparse *, const float *x, float *out, size_t first, size_t last);
+    void (*lstm)(const Units *), (*gru)(const Units *), (*gru_linear)(const Units *), (*gru_reset)(const Units *);
+    void (*depthwise)(const Depthwise *, const float *x, const float *weights, float bias, float *buffer, float *out);
 } Kernels;
 
 const Kernels *best_kernels(void);

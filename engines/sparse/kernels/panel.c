@@ -12,9 +12,12 @@ static void fill_from_rows(const Source *source, float *panel, size_t width, siz
         for (size_t n = used; n < width; n++) panel[k * width + n] = 0;
 }
 
-static int is_pointwise(const Source *s) {
-    return s->kernel[0] == 1 && s->kernel[1] == 1 && s->stride[0] == 1 && s->stride[1] == 1 && s->pad[0] == 0 &&
-           s->pad[1] == 0;
+int is_pointwise(const Source *source) {
+    const Geometry *g = &source->geometry;
+    if (source->is_rows) return 0;
+    for (int axis = 0; axis < 2; axis++)
+        if (g->kernel[axis] != 1 || g->stride[axis] != 1 || g->pad[axis] || g->pad_end[axis]) return 0;
+    return 1;
 }
 
 /* One line of the panel: what the kernel's position (i, j) reads of a channel for columns from `begin` on. */
@@ -22,8 +25,8 @@ static void fill_line(const Source *s, const float *channel, int64_t i, int64_t 
                       size_t used) {
     int64_t row = begin / s->out_size[1], column = begin % s->out_size[1];
     for (size_t n = 0; n < used; n++) {
-        int64_t y = row * s->stride[0] - s->pad[0] + i * s->dilation[0];
-        int64_t x = column * s->stride[1] - s->pad[1] + j * s->dilation[1];
+        int64_t y = row * s->geometry.stride[0] - s->geometry.pad[0] + i * s->geometry.dilation[0];
+        int64_t x = column * s->geometry.stride[1] - s->geometry.pad[1] + j * s->geometry.dilation[1];
         int inside = y >= 0 && y < s->size[0] && x >= 0 && x < s->size[1];
         line[n] = inside ? channel[y * s->size[1] + x] : 0;
         if (++column == s->out_size[1]) column = 0, row++;
@@ -32,11 +35,11 @@ static void fill_line(const Source *s, const float *channel, int64_t i, int64_t 
 
 static void fill_from_image(const Source *source, float *panel, size_t width, size_t begin, size_t used) {
     const size_t pixels = source->size[0] * source->size[1];
-    const size_t positions = source->kernel[0] * source->kernel[1];
+    const size_t positions = source->geometry.kernel[0] * source->geometry.kernel[1];
     for (size_t k = 0; k < source->columns; k++) {
         const float *channel = source->x + k / positions * pixels;
         float *line = panel + k * width;
-        fill_line(source, channel, k % positions / source->kernel[1], k % source->kernel[1], line, begin, used);
+        fill_line(source, channel, k % positions / source->geometry.kernel[1], k % source->geometry.kernel[1], line, begin, used);
         for (size_t n = used; n < width; n++) line[n] = 0;
     }
 }

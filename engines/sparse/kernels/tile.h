@@ -1,19 +1,14 @@
-/* One instruction set's kernels. Defined before: LANES, and NAME(x) that makes a name of its own. */
+/* One instruction set's kernels. Defined before: LANES; LARGER and SMALLER of two
+   vectors; NAME(x), which makes a name of its own. */
 
 typedef float NAME(Vector) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t NAME(Mask) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 static inline NAME(Vector) NAME(spread)(float value) { return (NAME(Vector)){0} + value; }
 
-static inline NAME(Vector) NAME(select)(NAME(Mask) mask, NAME(Vector) yes, NAME(Vector) no) {
-    return (NAME(Vector))((mask & (NAME(Mask))yes) | (~mask & (NAME(Mask))no));
-}
-
-/* NaN compares false, and stays. */
+/* LARGER and SMALLER give their second argument where one is NaN: it stays. */
 static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) {
-    NAME(Vector) least = NAME(spread)(low), most = NAME(spread)(high);
-    sums = NAME(select)(sums < least, least, sums);
-    return NAME(select)(sums > most, most, sums);
+    return SMALLER(NAME(spread)(high), LARGER(NAME(spread)(low), sums));
 }
 
 static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
@@ -30,6 +25,19 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
     for (size_t column = 0; column < tile->used; column++) out[column * tile->column_step] = values[column];
 }
 
+/* Four rows that lie side by side in the output: each column's four values are one store. */
+static inline void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
+                                       size_t vectors) {
+    typedef float Column __attribute__((vector_size(16), aligned(4), may_alias));
+    float values[4][MAX_WIDTH];
+    for (size_t i = 0; i < 4; i++)
+        for (size_t v = 0; v < vectors; v++)
+            *(NAME(Vector) *)(values[i] + v * LANES) = NAME(clip)(sums[i * vectors + v], matrix->low, matrix->high);
+    for (size_t column = 0; column < tile->used; column++)
+        *(Column *)(tile->out + row + column * tile->column_step) =
+            (Column){values[0][column], values[1][column], values[2][column], values[3][column]};
+}
+
 /* Four rows at a time: a value of the panel is loaded once for all of them. */
 #define BLOCK_OF_FOUR(VECTORS)                                                                                       \
     static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {      \
@@ -38,13 +46,16 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
         for (int i = 0; i < 4; i++)                                                                                  \
             for (int v = 0; v < VECTORS; v++) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);   \
         for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                        \
-            const float *line = tile->panel + matrix->places[j] * (VECTORS * LANES);                                 \
+            const float *line = tile->panel + matrix->places[j] * tile->step;                                        \
             const float *w = matrix->values + j * block + offset;                                                    \
             for (int v = 0; v < VECTORS; v++) x[v] = *(const NAME(Vector) *)(line + v * LANES);                      \
             for (int i = 0; i < 4; i++)                                                                              \
                 for (int v = 0; v < VECTORS; v++) sums[i][v] += NAME(spread)(w[i]) * x[v];                           \
         }                                                                                                            \
-        for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                            \
+        if (tile->row_step == 1)                                                                                     \
+            NAME(store_columns)(matrix, tile, row, sums[0], VECTORS);                                                \
+        else                                                                                                         \
+            for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                        \
     }
 
 /* One row: four of its values at a time, each with sums of its own, so that no sum waits for the one before. */
@@ -55,12 +66,12 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
         for (int v = 0; v < VECTORS; v++) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);           \
         for (; j + 4 <= end; j += 4)                                                                                 \
             for (int i = 0; i < 4; i++) {                                                                            \
-                const float *x = tile->panel + matrix->places[j + i] * (VECTORS * LANES);                            \
+                const float *x = tile->panel + matrix->places[j + i] * tile->step;                                   \
                 for (int v = 0; v < VECTORS; v++)                                                                    \
                     sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                    \
             }                                                                                                        \
         for (; j < end; j++) {                                                                                       \
-            const float *x = tile->panel + matrix->places[j] * (VECTORS * LANES);                                    \
+            const float *x = tile->panel + matrix->places[j] * tile->step;                                           \
             for (int v = 0; v < VECTORS; v++)                                                                        \
                 sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                            \
         }                                                                                                            \
@@ -83,9 +94,16 @@ static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t ro
 WIDTH(1)
 WIDTH(2)
 WIDTH(3)
+#if LANES == 16 /* the others have registers for three */
+WIDTH(4)
+#endif
 
 static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
-    void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3)};
+    void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3),
+#if LANES == 16
+                                                               NAME(multiply_4)
+#endif
+    };
     by_width[tile->width / LANES - 1](matrix, tile);
 }
 

@@ -191,18 +191,19 @@ def test_ctrl_c_that_reaches_the_child_first_interrupts(child: SubprocessWorker,
     assert child.call(functions.add, 60, 1) == 2
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_interrupted_call_does_not_answer_the_next(
-    child: SubprocessWorker, functions: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+    child: SubprocessWorker, functions: types.ModuleType, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     child.call(functions.add, 60, 1)
     connection = child._connection
     assert connection is not None
 
     def interrupt(*_: Any) -> bool:
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(type(connection), "poll", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         child.call(functions.add, 60, 100)
     monkeypatch.undo()
 

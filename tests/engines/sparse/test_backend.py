@@ -149,6 +149,42 @@ def test_the_survey_finds_two_of_four_and_leaves_dense_layers_out() -> None:
     assert layer.zeros == 0.5
 
 
+def lstm(zeros: float) -> onnx.ModelProto:
+    """An LSTM of 32 units, with zeros in blocks of four among the weights of its state alone."""
+    rng = np.random.default_rng(0)
+    kept = np.repeat(rng.random((32, 32)) >= zeros, 4, axis=0)
+    weights = {"w": rng.standard_normal((1, 128, 16)), "r": (rng.standard_normal((128, 32)) * kept / 6)[None]}
+    text = """g (float[T,N,16] x) => (float[T,1,N,32] y) { y = LSTM<hidden_size=32>(x, w, r) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    tensors = (numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items())
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+def test_the_survey_tells_the_zeros_of_recurrent_layers() -> None:
+    (layer,) = survey(Graph.of(ir.from_proto(lstm(0.9))))
+
+    assert layer.op_type == "LSTM"
+    assert layer.weights == (1, 128, 32)
+    assert layer.gain > 4
+
+
+@compiled_kernels
+def test_a_pruned_lstm_answers_as_native_execution_on_sequences_of_every_length(
+    workshop: Workshop, plain: RunPlainly
+) -> None:
+    source = workshop.write(lstm(0.9))
+    compiled = workshop.compile(source, engine="sparse")
+    path = workshop.folder / "sparse.onnx"
+    compiled.save(path)
+
+    assert len(compiled.report.segments) == 1
+    executable = load_executable(path)
+    for steps, rows in ((7, 1), (1, 1), (4, 3)):
+        feeds = {"x": np.random.default_rng(steps).standard_normal((steps, rows, 16)).astype(np.float32)}
+        np.testing.assert_allclose(executable.run(feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
 def product(weights: np.ndarray) -> onnx.ModelProto:
     graph = helper.make_graph(
         [helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)],

@@ -48,7 +48,7 @@ def model_of(nodes: list[onnx.NodeProto], shape: list[int], rank: int, **weights
 
 
 def assert_same(model: onnx.ModelProto, block: int, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "best_block", lambda matrix: block)
+    monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: block)
     rewritten, replaced = rewriting.with_sparse_layers(model)
     assert replaced == 1
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
@@ -144,11 +144,11 @@ def test_products_give_what_the_specification_says(
 
 def test_wide_images_use_every_width_of_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    for side in (3, 5, 7, 10, 14):
+    for side, block in ((3, 4), (5, 8), (7, 4), (10, 1), (14, 4), (23, 1)):
         weights = pruned(rng, 32, 24, 0.2).reshape(32, 24, 1, 1)
         model = model_of([helper.make_node("Conv", ["x", "w"], ["y"])], [2, 24, side, side], 4, w=weights)
 
-        assert_same(model, 4, rng.standard_normal((2, 24, side, side)).astype(np.float32), monkeypatch)
+        assert_same(model, block, rng.standard_normal((2, 24, side, side)).astype(np.float32), monkeypatch)
 
 
 def damaged(name: str, array: np.ndarray) -> onnx.ModelProto:
@@ -174,14 +174,14 @@ def damaged(name: str, array: np.ndarray) -> onnx.ModelProto:
 def test_weights_that_do_not_fit_each_other_are_refused_at_load(
     monkeypatch: pytest.MonkeyPatch, name: str, array: np.ndarray
 ) -> None:
-    monkeypatch.setattr(rewriting, "best_block", lambda matrix: 4)
+    monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: 4)
 
     with pytest.raises(ModelLoadError, match="sparse matrix don't fit each other"):
         NativeSession(damaged(name, array), operators=LIBRARY)
 
 
 def test_columns_outside_the_matrix_are_refused_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "best_block", lambda matrix: 4)
+    monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: 4)
     rewritten = damaged("places", np.zeros(1, np.uint16))
     (places,) = (t for t in rewritten.graph.initializer if t.name.endswith("places"))
     (values,) = (t for t in rewritten.graph.initializer if t.name.endswith("values"))

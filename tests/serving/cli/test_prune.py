@@ -36,11 +36,13 @@ def test_prune_tells_the_accuracy_lost_and_that_training_wins_it_back(
 
     assert prune(DIGITS, "-o", output, "--sparsity", 0.9, "--data", TEST) == 0
 
-    verdict, figures, wrote, cost = capsys.readouterr().out.splitlines()
-    assert verdict.startswith("The answers are not inside the accuracy budget: the cosine of an output is ")
-    assert "on 200 samples: cosine 0." in figures
-    assert wrote.endswith("90.0% of the weights of 2 layers are zero, in blocks of 4; 62.0% of all weights.")
-    assert cost.startswith("Pruning without training costs accuracy.")
+    lines = capsys.readouterr().out.splitlines()
+    told = " ".join(line.strip() for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert told.startswith("The answers are not inside the accuracy budget: the cosine of an output is ")
+    assert "on 200 samples: cosine 0." in told
+    assert "90.0% of the weights of 2 layers are zero, in blocks of 4; 62.0% of all weights." in told
+    assert "Pruning without training costs accuracy." in told
     assert zeros_of(output) == pytest.approx(
         {"conv1.weight": 0, "conv2.weight": 0.9, "conv3.weight": 0.9, "gemm.weight": 0}, abs=1e-3
     )
@@ -57,7 +59,7 @@ def test_prune_prints_one_json_object(tmp_path: pathlib.Path, capsys: pytest.Cap
 def test_generated_samples_are_called_so(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     prune(DIGITS, "-o", tmp_path / "pruned.onnx", "--sparsity", 0.5)
 
-    assert "The samples were generated, so this says little about accuracy." in capsys.readouterr().out
+    assert "The samples were generated, so this says little about" in capsys.readouterr().out
 
 
 def test_layers_can_be_named_to_stay_dense_and_the_ends_to_be_pruned(tmp_path: pathlib.Path) -> None:

@@ -56,3 +56,14 @@ def test_explain_says_nothing_of_zeros_in_a_dense_model(
 
     assert main(["explain", str(pruned), "--no-cache"]) == 0
     assert "Zeros" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["explain", "compile"])
+def test_an_engine_can_not_be_asked_for_and_left_out(
+    command: str, pruned: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["-o", str(pruned.with_name("out.onnx"))] if command == "compile" else []
+
+    assert main([command, str(pruned), *output, "--engine", "sparse", "--sparse-weights", "off"]) == 2
+
+    assert "--sparse-weights: off leaves out the engine that --engine asks for" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from benchmarks.attacks.grpc_attacks import INFER, START, WHOLE
 from serving.grpc import direct
 from serving.service.inference_service import InferenceService
 from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
+from tests.serving.grpc.conftest import RawStream, message
 from tests.serving.grpc.test_attacks import connected
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -97,6 +98,30 @@ def test_an_unexpected_error_is_the_answer_of_its_call_alone(
 
     assert infer(running) == [1]
     assert "A call ended without an answer" in caplog.text
+
+
+def test_an_unexpected_error_ends_its_stream_alone(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start_fake()
+
+    def fail(*_arguments: Any) -> None:
+        raise SystemExit("broken")
+
+    with grpc.insecure_channel(running.address) as channel:
+        with monkeypatch.context() as patch:
+            patch.setattr(InferenceService, "accept", fail)
+            broken = RawStream(channel)
+            broken.send(message())
+            with pytest.raises(grpc.RpcError):
+                next(broken)
+        stream = RawStream(channel)
+        stream.send(message())
+
+        assert not next(stream).error_message
+
+    assert broken.call.code() is grpc.StatusCode.INTERNAL
+    assert "A stream failed" in caplog.text
 
 
 def test_calls_whose_requests_do_not_come_hold_no_thread(start_fake: StartFake, eventually: Eventually) -> None:

@@ -271,6 +271,7 @@ def test_priority_and_timeout_reach_the_queue(
 ) -> None:
     client = connect(start_fake("batching: {priority_levels: 2}"))
     x = tensor("x", np.zeros(1, np.float32))
+    assert client.is_server_live()  # the first connection takes longer than the client waits for its greenlet
     fake.gate.clear()
     running = client.async_infer("fake", [x])
     eventually(lambda: fake.running == 1)  # the second must not run first

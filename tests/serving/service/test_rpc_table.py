@@ -11,7 +11,7 @@ from serving.security.authorization import ADMIN_RIGHTS
 from serving.service.inference_service import InferenceService
 from serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, messages_of, pool_of
 from serving.service.unary_rpcs import UnaryRpcs
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.threads.cpu_affinity import PortCores
 from serving.threads.pools import ThreadPools
 from serving.threads.request_pool import RequestPool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import prometheus_client
 import pytest
 
-from serving.telemetry.prometheus import Metrics
+from serving.telemetry.metrics import Metrics
 from serving.telemetry.request_stats import BatchStats, Durations
 from serving.workers.merged_metrics import Families, MergedMetrics
 

@@ -1,0 +1,85 @@
+#include "tensors.h"
+
+#include <string.h>
+
+Api api;
+
+Status *get_int(const KernelInfo *info, const char *name, int64_t *value) {
+    return GET_INT(api)(info, name, value);
+}
+
+static Status *read_sizes(const KernelInfo *info, Sparse *matrix) {
+    int64_t rows, columns, block;
+    TRY(get_int(info, "rows", &rows));
+    TRY(get_int(info, "columns", &columns));
+    TRY(get_int(info, "block", &block));
+    TRY(GET_FLOAT(api)(info, "low", &matrix->low));
+    TRY(GET_FLOAT(api)(info, "high", &matrix->high));
+    if ((block != 1 && block != 4 && block != MAX_BLOCK) || rows < 1 || rows % block || columns < 1 ||
+        columns > UINT16_MAX + 1)
+        return CREATE_STATUS(api)(INVALID_ARGUMENT, "the sizes of a sparse matrix don't fit each other");
+    matrix->rows = rows, matrix->columns = columns, matrix->block = block;
+    return NULL;
+}
+
+static Status *read_tensor(const Value *value, Tensor *tensor) {
+    ShapeInfo *shape = NULL;
+    TRY(GET_SHAPE_INFO(api)(value, &shape));
+    Status *failed = GET_RANK(api)(shape, &tensor->rank);
+    if (!failed && tensor->rank > 8) failed = CREATE_STATUS(api)(INVALID_ARGUMENT, "a tensor has more than 8 axes");
+    if (!failed) failed = GET_SIZES(api)(shape, tensor->sizes, tensor->rank);
+    RELEASE_SHAPE_INFO(api)(shape);
+    if (failed) return failed;
+    tensor->count = 1;
+    for (size_t axis = 0; axis < tensor->rank; axis++) tensor->count *= tensor->sizes[axis];
+    return GET_DATA(api)((Value *)value, (void **)&tensor->data);
+}
+
+Status *read_input(const KernelContext *context, size_t index, Tensor *tensor) {
+    const Value *value = NULL;
+    memset(tensor, 0, sizeof *tensor);
+    TRY(GET_INPUT(api)(context, index, &value));
+    return value ? read_tensor(value, tensor) : NULL;
+}
+
+/* Sums and places come from a file: nothing outside the tensors may be read for them. */
+static int fits(const Sparse *matrix, const Tensor *values, const Tensor *places, const Tensor *starts,
+                const Tensor *bias) {
+    size_t block_rows = matrix->rows / matrix->block;
+    if (starts->count != block_rows + 1 || values->count != places->count * matrix->block || matrix->starts[0] != 0 ||
+        (size_t)matrix->starts[block_rows] != places->count || (bias->data && bias->count != matrix->rows))
+        return 0;
+    for (size_t row = 0; row < block_rows; row++)
+        if (matrix->starts[row] > matrix->starts[row + 1]) return 0;
+    size_t most = 0;
+    for (size_t i = 0; i < places->count; i++) most = matrix->places[i] > most ? matrix->places[i] : most;
+    return places->count == 0 || most < matrix->columns;
+}
+
+/* The weights are read once, and must not change: they are initializers, which live as long as the session. */
+Status *read_constant(const KernelInfo *info, size_t index, Tensor *tensor) {
+    const Value *value = NULL;
+    int is_constant = 0;
+    memset(tensor, 0, sizeof *tensor);
+    TRY(GET_CONSTANT(api)(info, index, &is_constant, &value));
+    return is_constant && value ? read_tensor(value, tensor) : NULL;
+}
+
+Status *read_matrix(const KernelInfo *info, Sparse *matrix) {
+    enum { VALUES, PLACES, STARTS, BIAS, TENSORS };
+    Tensor tensors[TENSORS];
+    TRY(read_sizes(info, matrix));
+    for (size_t i = 0; i < TENSORS; i++) TRY(read_constant(info, i + 1, &tensors[i]));
+    matrix->values = tensors[VALUES].data, matrix->places = tensors[PLACES].data;
+    matrix->starts = tensors[STARTS].data, matrix->bias = tensors[BIAS].data;
+    if (!matrix->starts || !fits(matrix, &tensors[VALUES], &tensors[PLACES], &tensors[STARTS], &tensors[BIAS]))
+        return CREATE_STATUS(api)(INVALID_ARGUMENT, "the tensors of a sparse matrix don't fit each other");
+    return NULL;
+}
+
+Status *make_output(KernelContext *context, size_t index, const int64_t *sizes, size_t rank, float **out) {
+    Value *value = NULL;
+    *out = NULL;
+    TRY(GET_OUTPUT(api)(context, index, sizes, rank, &value));
+    return value ? GET_DATA(api)(value, (void **)out) : NULL;
+}
