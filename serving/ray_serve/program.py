@@ -110,7 +110,7 @@ class RayServer:
     def wait_for_stop(self) -> None:
         """Wait until somebody asks it to stop, another one serves in its place, or it can't go on."""
         while not self._stop_wanted.wait(LOOK_S):
-            if not self._owns_serve and self._is_replaced():
+            if self._is_replaced():
                 logger.info("another process has deployed in place of this one")
                 return
 
@@ -119,17 +119,18 @@ class RayServer:
 
         What another process has deployed in its place stays, and so does what was there before a failure to deploy.
         """
-        if self._owns_serve:
-            ray_serve.shutdown()
-        elif self._deployed and not self._is_replaced():
-            ray_serve.delete(APPLICATION)
+        if not self._is_replaced():
+            if self._owns_serve:
+                ray_serve.shutdown()
+            elif self._deployed:
+                ray_serve.delete(APPLICATION)
         ray.shutdown()
         self.at_rest = True
         return True
 
     def _is_replaced(self) -> bool:
         """Return whether an application answers that another process has deployed."""
-        if not self._deployed:
+        if not self._deployed or not os.environ.get("RAY_ADDRESS"):  # nobody else has the cluster that is its own
             return False
         try:
             run: str = ray_serve.get_app_handle(APPLICATION).deployed_by.remote().result(timeout_s=LOOK_S)
