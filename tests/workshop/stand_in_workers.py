@@ -25,6 +25,16 @@ class InProcessWorker:
         return function(*args, **kwargs)
 
 
+class LoadingHere(InProcessWorker):
+    """Loads models in this process, so that measurements can be replaced."""
+
+    def __init__(self, *, memory_bytes: int, niceness: int) -> None:
+        super().__init__()
+
+    def close(self) -> None:
+        pass
+
+
 class CrashingWorker:
     """A worker whose child crashes whenever it runs one of the functions named."""
 

@@ -11,19 +11,9 @@ from typing import Any
 import pytest
 
 from clock import Clock, table
-from stand_in_workers import InProcessWorker
+from stand_in_workers import InProcessWorker, LoadingHere
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
-
-
-class LoadingHere(InProcessWorker):
-    """Loads models in this process, so that measurements can be replaced."""
-
-    def __init__(self, *, memory_bytes: int) -> None:
-        super().__init__()
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.usefixtures("choosing_engines")

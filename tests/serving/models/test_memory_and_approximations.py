@@ -15,20 +15,10 @@ import onnx
 import pytest
 import tritonclient.grpc as triton
 
-from stand_in_workers import InProcessWorker
+from stand_in_workers import InProcessWorker, LoadingHere
 
 LARGE = """<ir_version: 10, opset_import: ["": 18]>
 g (float[1, 262144] x) => (float[1, 262144] y) { a = Exp(x) b = Sigmoid(a) y = Neg(b) }"""
-
-
-class LoadingHere(InProcessWorker):
-    """Loads models in this process, so that measurements can be replaced."""
-
-    def __init__(self, *, memory_bytes: int) -> None:
-        super().__init__()
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
