@@ -53,7 +53,7 @@ def test_idle_streams_hold_no_thread_that_runs_models(start_fake: StartFake) -> 
         stream.send()
         stream.next()
 
-    assert running.server.in_flight == 0
+    eventually(lambda: running.server.in_flight == 0)
     assert running.client.infer("fake", inputs()).as_numpy("y").tolist() == [1]
     for client in clients:
         client.close()
