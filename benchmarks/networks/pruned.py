@@ -12,7 +12,7 @@ from benchmarks.networks.mobilenet import V1_LAYERS, mobilenetv1
 from engines.sparse.pruning import prune_model
 
 FIRST_CHANNELS, FIRST_SIDE = 32, 112
-"""What MobileNetV1's first depthwise convolution reads."""
+"""Shape of the input of MobileNetV1's first depthwise convolution."""
 
 STEPS, INPUTS, CLASSES = 100, 256, 64
 """Of the pair of LSTMs: length of a sequence, values of each step, results of each step."""

@@ -32,7 +32,7 @@ LEAST_GAINS = {"mobileone-s0": 3.0, "repvgg-a0": 1.08}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What to prepare, and where.
+    """Subjects to prepare, and their folder.
 
     Attributes:
         root: Folder that keeps all.

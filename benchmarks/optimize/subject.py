@@ -16,7 +16,7 @@ from engines.inputs.samples import Feeds
 
 OPENVINO = "openvino"
 PLAIN_LIBRARIES: Mapping[str, str] = {NATIVE: "onnxruntime", OPENVINO: "OpenVINO"}
-"""What is timed beside each engine."""
+"""The libraries timed beside each engine."""
 
 DESCRIPTION, FIGURES, REQUEST = "subject.json", "figures.json", "request.npz"
 WITHOUT, WITH = "without", "with"
@@ -54,7 +54,7 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured of a subject.
+    """Figures of a subject.
 
     Attributes:
         p50_ms: Median latency by candidate: without rewrites, with them, and the plain library.
