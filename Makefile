@@ -62,6 +62,7 @@ soak: setup
 attacks: setup
 	mkdir -p build
 	$(BIN)/python -m benchmarks.attacks --json build/attacks.json
+	$(BIN)/python -m benchmarks.attacks.bomb_loads --json build/bombs.json
 
 # Damaged and hostile input to every way in. Findings go to build/fuzz/; those mended stay in tests/fuzz/corpus/.
 fuzz: setup

@@ -1,4 +1,4 @@
-"""Attacks on both ports of a server: its memory, its log and its probes meanwhile.
+"""Attacks on both ports of a server, and model files that ask for too much: what they take, and whom they delay.
 
 Takes: the number of descriptors that the server may open.
 Gives: a table, and an exit code.

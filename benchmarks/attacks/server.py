@@ -31,6 +31,7 @@ class AttackedServer:
                 "grpc": {"port": self.grpc[1], "workers": workers},
                 "http": {"port": self.http[1]},
                 "log": {"level": "info"},
+                "admin": {"repository": True},
             },
             "cache": {"dir": str(folder / "cache")},
             "models": [{"name": "digits", "path": str(MODEL), "engine": "native"}],

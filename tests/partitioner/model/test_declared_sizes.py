@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-import bombs
+from benchmarks.attacks import bombs
 from model_texts import parse
 from partitioner import ModelFileError, load_model
 

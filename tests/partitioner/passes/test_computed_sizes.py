@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-import bombs
+from benchmarks.attacks import bombs
 from model_texts import parse
 from partitioner import ModelFileError, clean_up, load_model
 from partitioner.model.loading import view_model

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-import bombs
+from benchmarks.attacks import bombs
 
 MEMORY_BYTES = 2**30
 

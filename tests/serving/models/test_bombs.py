@@ -12,8 +12,8 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-import bombs
 import stalls
+from benchmarks.attacks import bombs
 from serving.models import isolation
 from tests.serving.conftest import Eventually, Running, Starter
 

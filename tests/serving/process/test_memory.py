@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from bombs import HEADER
+from benchmarks.attacks.bombs import HEADER
 
 TERABYTES = 25 * 10**11
 """Elements of float32 that take 10 TB."""
