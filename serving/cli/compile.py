@@ -18,8 +18,9 @@ from engines.compile.memory_growth import measure_memory
 from partitioner.wording import counted
 from serving.cli.explain import cache_from, options_from
 from serving.cli.option_values import build_from, precision_from
+from serving.cli.terminal.precision import print_approximations, print_precision
 from serving.cli.terminal.progress_bar import showing_progress
-from serving.cli.terminal.report import print_approximations, print_precision, print_report
+from serving.cli.terminal.report import print_report
 
 
 def compile_(arguments: argparse.Namespace) -> int:

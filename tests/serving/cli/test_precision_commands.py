@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from serving.cli.program import main
-from serving.cli.terminal.report import print_precision
+from serving.cli.terminal.precision import print_precision
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 

@@ -1,0 +1,88 @@
+"""Prints what precisions and approximations were tried, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+MOST_NAMES = 8
+"""Nodes to print by name."""
+
+
+def print_precision(found: Mapping[str, Any], console: Console) -> None:
+    """Print the precision asked for and in effect, what was tried, and what became of each segment.
+
+    Args:
+        found: The block ``precision`` of a report.
+        console: Where to.
+    """
+    limits = ", ".join(f"{name} {limit}" for name, limit in found["budget"].items())
+    console.print(f"Precision: {found['asked']} asked for, {found['effective']} in effect; budget: {escape(limits)}.")
+    if found["rules"]:
+        console.print(f"Rules, the first that fits counts: {escape(', '.join(found['rules']))}")
+    if found["quantized_already"]:
+        console.print("The model is quantized already, so it keeps its own scales.")
+    if "evaluated_on" in found:
+        console.print(f"Accuracy was measured on {found['evaluated_on']}.")
+    judged = [trial for trial in found["tried"] if "precision" in trial]
+    if judged:
+        console.print(_trials(judged))
+    timed = [trial for trial in found["tried"] if "measured_ms" in trial]
+    for trial in timed:
+        times = ", ".join(f"{precision} {ms:.4f} ms" for precision, ms in trial["measured_ms"].items())
+        console.print(f"{trial['segment']}: {times}")
+    for one in found.get("carried_in_fp16", ()):
+        saved = "" if one["bytes_saved"] is None else f", {one['bytes_saved']} bytes fewer"
+        console.print(escape(f"{one['tensor']} goes from {one['from']} to {', '.join(one['to'])} in fp16{saved}."))
+    if found["moved_back"]:
+        names = found["moved_back"]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        console.print(f"Moved back to fp32, the noisiest first: {escape(', '.join(names[:MOST_NAMES]))}{more}")
+
+
+def print_approximations(found: Mapping[str, Any], console: Console) -> None:
+    """Print each place that has an approximation, with its figures, and what all that are taken do together.
+
+    Args:
+        found: The block ``approximations`` of a report.
+        console: Where to.
+    """
+    if not found["places"]:
+        console.print("Approximations: no GELU, SiLU or sigmoid in float to approximate.")
+        return
+    table = Table(
+        "place", "as", "in", "share", "alone", "in context", "cosine", "largest error", "", title="Approximations"
+    )
+    for place in found["places"]:
+        error = place["error"] or {}
+        ratios = (_shown(place[name], form) for name, form in (("share", ".1%"), ("alone", ".2f"), ("speed_up", ".2f")))
+        figures = (_shown(error.get(name), ".5g") for name in ("cosine", "max_abs"))
+        told = "taken" if place["taken"] else escape(place["why"])
+        table.add_row(
+            escape(place["node"]), f"{place['function']}: {place['form']}", place["backend"], *ratios, *figures, told
+        )
+    console.print(table)
+    if together := found["together"]:
+        error = together["error"]
+        console.print(
+            f"Together: {_shown(together['speed_up'], '.3f')} times as fast, cosine {_shown(error['cosine'], '.5g')}, "
+            f"largest error {_shown(error['max_abs'], '.3g')}."
+        )
+
+
+def _shown(figure: float | None, form: str) -> str:
+    return "" if figure is None else format(figure, form)
+
+
+def _trials(trials: list[Mapping[str, Any]]) -> Table:
+    table = Table("tried", "nodes back in fp32", "cosine", "top-1 agreement", "largest difference", "")
+    for trial in trials:
+        figures = (trial.get(name) for name in ("cosine", "top1_agreement", "max_abs"))
+        shown = ["" if figure is None else f"{figure:.5g}" for figure in figures]
+        problem = escape(trial["problem"]) if "problem" in trial else "inside the budget"
+        table.add_row(trial["precision"], str(trial["moved_back"]), *shown, problem)
+    return table
