@@ -48,17 +48,22 @@ class ServedFile:
 
 
 @contextlib.contextmanager
-def running_server(models: Mapping[str, ServedFile], folder: Path, threads: int | None) -> Iterator[grpc.Channel]:
+def running_server(
+    models: Mapping[str, ServedFile], folder: Path, threads: int | None, *, workers: int = 1, port: int | None = None
+) -> Iterator[grpc.Channel]:
     """Serve models and connect.
 
     Args:
         models: The models by name.
         folder: For the configuration and the engine cache.
         threads: Threads of each engine; None for the libraries' choice.
+        workers: Processes that share the port.
+        port: For gRPC; None for a free one.
     """
-    port, http_port = free_port(), free_port()
+    port, http_port = port or free_port(), free_port()
     config = folder / "servable.yaml"
-    config.write_text(_config(models, folder, threads, port, http_port), encoding="utf-8")
+    content = _config(models, folder, threads, port, http_port, workers)
+    config.write_text(content, encoding="utf-8")
     server = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
@@ -124,10 +129,12 @@ def wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> 
     raise RuntimeError(f"The server was not ready within {START_SECONDS:g} s.")
 
 
-def _config(models: Mapping[str, ServedFile], folder: Path, threads: int | None, port: int, http_port: int) -> str:
+def _config(
+    models: Mapping[str, ServedFile], folder: Path, threads: int | None, port: int, http_port: int, workers: int
+) -> str:
     content = {
         "server": {
-            "grpc": {"port": port, "max_message_mb": 1024},
+            "grpc": {"port": port, "max_message_mb": 1024, "workers": workers},
             "http": {"port": http_port},
             "log": {"level": "warning"},
         },

@@ -84,6 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "benchmarks/soak": {"load"},
     "benchmarks/attacks": {"load", "soak"},
     "benchmarks/variants": {"load", "networks"},
+    "benchmarks/ray_cluster": {"load", "networks", "serving"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 
@@ -144,6 +145,15 @@ LIBRARIES = {
     "uvicorn",
     "yaml",
 }
+
+NAMED_BY_OTHERS = {
+    "serving/ray_serve": [
+        "from __future__ import annotations",
+        "from partitioner.lazy_names import names_on_first_use",
+        "__getattr__, __dir__ = names_on_first_use(__name__, {'app': 'serving.ray_serve.application:app'})",
+    ],
+}
+"""Statements of a folder with a name that configuration files of other programs have: here an import path of Ray's."""
 
 CODE = ("partitioner", "engines", "serving", "protos", "trtnode")
 
@@ -239,8 +249,9 @@ def test_no_circle_of_files(package: str) -> None:
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_the_file_that_makes_a_folder_a_package_is_its_description(folder: str) -> None:
-    (docstring,) = tree(f"{folder}/__init__.py").body
+    docstring, *code = tree(f"{folder}/__init__.py").body
 
+    assert [ast.unparse(statement) for statement in code] == NAMED_BY_OTHERS.get(folder, [])
     assert isinstance(docstring, ast.Expr)
     assert len(ast.unparse(docstring).splitlines()) <= 15
 

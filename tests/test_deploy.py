@@ -102,6 +102,42 @@ def test_probes_ask_what_the_server_answers(probe: str, path: str) -> None:
     assert container()[f"{probe}Probe"]["httpGet"] == {"path": f"/{path}", "port": "http"}
 
 
+@pytest.fixture
+def ray_service() -> dict[str, Any]:
+    """The manifests for KubeRay, by kind."""
+    documents = yaml.safe_load_all((DEPLOY / "ray/rayservice.yaml").read_text(encoding="utf-8"))
+    return {one["kind"]: one for one in documents}
+
+
+def test_the_ray_service_is_what_kuberay_asks_of_it(ray_service: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    text = ray_service["ConfigMap"]["data"]["servable.yaml"].replace("/models/digits.onnx", str(DIGITS))
+    (tmp_path / "servable.yaml").write_text(text)
+    config = load_config(tmp_path / "servable.yaml", on_ray=True)
+    spec = ray_service["RayService"]["spec"]
+    serve = yaml.safe_load(spec["serveConfigV2"])
+    ports = {"grpc": config.server.grpc.port, "serve": config.server.http.port}  # KubeRay asks the port "serve"
+    cluster = spec["rayClusterConfig"]
+    (workers,) = cluster["workerGroupSpecs"]
+    (application,) = serve["applications"]
+
+    assert (serve["grpc_options"]["port"], serve["http_options"]["port"]) == tuple(ports.values())
+    assert {one["name"]: one["targetPort"] for one in spec["serveService"]["spec"]["ports"]} == ports
+    assert application["args"] == {"config": "/etc/trtnode/servable.yaml"}
+    for group in (cluster["headGroupSpec"], workers):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        assert ports.items() <= {one["name"]: one["containerPort"] for one in container["ports"]}.items()
+        assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+        assert {"mountPath": "/etc/trtnode", "name": "config", "readOnly": True} in container["volumeMounts"]
+        assert pod["securityContext"]["runAsNonRoot"]
+    assert workers["template"]["spec"]["terminationGracePeriodSeconds"] > config.server.shutdown_grace_s
+    scaling = config.models[0].scaling
+    assert scaling is not None
+    assert scaling.least * scaling.cpus <= workers["minReplicas"] * int(workers["rayStartParams"]["num-cpus"])
+    assert scaling.most * scaling.cpus <= workers["maxReplicas"] * int(workers["rayStartParams"]["num-cpus"])
+    assert f"ray[serve-grpc]=={cluster['rayVersion']}" in (DEPLOY / "ray/Dockerfile").read_text(encoding="utf-8")
+
+
 def test_compose_starts_the_same_server() -> None:
     (service,) = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"].values()
     folder = DEPLOY / service["build"]["context"]

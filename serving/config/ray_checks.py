@@ -24,6 +24,12 @@ def cluster_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
                 yield ("models", index, "scaling", key), text
 
 
+LIMITS_OF_PORTS = {
+    *("connection_requests", "http_connections", "http_header_bytes", "http_header_timeout_s", "shared_memory_mb"),
+}
+"""Limits that nothing on a cluster keeps."""
+
+
 def _process_settings(server: ServerConfig) -> Iterator[tuple[Location, str]]:
     if server.grpc.workers > 1:
         yield ("server", "grpc", "workers"), "is about one machine; on Ray, models[].scaling says how many replicas"
@@ -35,3 +41,5 @@ def _process_settings(server: ServerConfig) -> Iterator[tuple[Location, str]]:
     for key, allowed in server.admin.model_dump().items():
         if allowed:
             yield ("server", "admin", key), "changes one process; on Ray, change servable.yaml and deploy it again"
+    for key in sorted(server.limits.model_fields_set.intersection(LIMITS_OF_PORTS)):
+        yield ("server", "limits", key), "holds for a plain server's ports; Ray's proxies don't have it, leave it out"

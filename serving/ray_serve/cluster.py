@@ -7,7 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
 from engines.artifact.cache import builder_version
@@ -66,7 +66,7 @@ class Cluster:
             request = read_request(rpc, message)
             if rpc in FORWARDED:
                 name = getattr(request, MODEL_FIELDS[rpc])
-                return await _of_replica(self._replica(name).answer.remote(rpc, message, caller))  # type: ignore[no-any-return]
+                return await _of_a_replica(self._replica(name).answer, rpc, message, caller)  # type: ignore[no-any-return]
             if rpc not in self._own:
                 raise UnsupportedError(f"{rpc} is about one process, and this server is a Ray cluster")
             response = await self._own[rpc](request)
@@ -82,7 +82,7 @@ class Cluster:
             NotFoundError: There is no such model.
             UnavailableError: No replica answers.
         """
-        answer: HttpAnswer = await _of_replica(self._replica(name).answer_http.remote(request))
+        answer: HttpAnswer = await _of_a_replica(self._replica(name).answer_http, request)
         return answer
 
     async def metrics(self) -> list[Families]:
@@ -113,8 +113,9 @@ class Cluster:
     async def _model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
         if request.name not in self._replicas or await self.state.lacks(request.name):
             return ModelReadyResponse(ready=False)
-        asked = self._replica(request.name).answer.remote("ModelReady", request.SerializeToString(), NOBODY)
-        return ModelReadyResponse.FromString(_message_of(await _of_replica(asked)))
+        ask = self._replica(request.name).answer
+        reply = await _of_a_replica(ask, "ModelReady", request.SerializeToString(), NOBODY)
+        return ModelReadyResponse.FromString(_message_of(reply))
 
     async def _combined(self, rpc: str, request: Any) -> Any:
         """Return what all replicas say together: of one model if the request names one, else of all."""
@@ -126,6 +127,13 @@ class Cluster:
         for replies in await asyncio.gather(*(_of_all(handle, "answer", rpc, message, NOBODY) for handle in handles)):
             whole.MergeFrom(COMBINATIONS[rpc]([kind.FromString(_message_of(reply)) for reply in replies]))
         return whole
+
+
+class ReplicaEndedError(UnavailableError):
+    """A replica ended before it answered."""
+
+    def __init__(self) -> None:
+        super().__init__("the replicas that had the request have ended; send it again")
 
 
 NOBODY = Caller("", ())
@@ -149,16 +157,34 @@ def _parser(rpc: str) -> Callable[[bytes], Any]:
     return parser_of(messages_of(rpc)[0])
 
 
-async def _of_replica(asked: Any) -> Any:
+async def _of_a_replica(method: Any, *arguments: Any) -> Any:
+    """Return the answer of a replica, or of another one where the first ends before it answers.
+
+    That is safe, since what replicas are asked changes nothing in them. There is no third, so a request that ends
+    replicas ends two.
+
+    Raises:
+        UnavailableError: None answers.
+    """
+    try:
+        return await _answer_of(method.remote(*arguments))
+    except ReplicaEndedError:
+        return await _answer_of(method.remote(*arguments))
+
+
+async def _answer_of(asked: Any) -> Any:
     """Wait for the answer of a replica.
 
     Raises:
-        UnavailableError: None answers: it ended, or too many requests wait.
+        ReplicaEndedError: It ended before.
+        UnavailableError: Too many requests wait, or it takes too long.
     """
     try:
         return await asked
     except RayTaskError:
         raise  # a fault of the replica's code
+    except RayActorError as error:
+        raise ReplicaEndedError from error
     except (RayError, RayServeException, TimeoutError) as error:
         raise UnavailableError(f"no replica answered ({type(error).__name__}); send the request again") from error
 
@@ -166,7 +192,7 @@ async def _of_replica(asked: Any) -> Any:
 async def _of_all(handle: Any, method: str, *arguments: Any) -> list[Any]:
     """Return what each replica of a model answers; it is never asked to infer."""
     replies = handle.broadcast(method, *arguments).results_async(timeout_s=REPLICAS_S)
-    return list(await _of_replica(replies))
+    return list(await _answer_of(replies))
 
 
 def _message_of(reply: Reply) -> bytes:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from serving.errors import ServingError, TooLargeError
+from serving.errors import ServingError, TooLargeError, UnavailableError
 from serving.grpc.codec import parser_of
 from serving.ray_serve.cluster import Cluster, read_request
 from serving.ray_serve.http_app import ClusterHttpApp, response_of
@@ -25,7 +25,7 @@ from serving.rest.ops import PROBES
 from serving.schema.server import ServableConfig
 from serving.security.authorization import MODEL_FIELDS, Authorizer
 from serving.security.tokens import Tokens
-from serving.service.rpc_table import INFER_RPC, SERVICE_NAME
+from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
 from serving.service.status import status_of
 from serving.telemetry.metrics import Metrics
 
@@ -66,6 +66,7 @@ class Ingress:
         self._run = run
         server, metrics = config.server, Metrics()
         self._max_bytes = server.grpc.max_message_mb << 20
+        self._streams, self._most_streams = 0, server.limits.streams
         tokens = Tokens(server.auth.tokens_file) if server.auth else None
         self._authorizer = Authorizer(server.admin, tokens, metrics)
         context = serve.get_replica_context()
@@ -86,8 +87,7 @@ class Ingress:
         try:
             self._admit(rpc, message, caller)
         except ServingError as error:
-            code, details = status_of(error, rpc)
-            return Failure(code.name, details)
+            return _failure(error, rpc)
         return await self._cluster.answer(rpc, message, caller)
 
     async def deployed_by(self) -> str:
@@ -98,11 +98,17 @@ class Ingress:
         self, requests: AsyncIterator[bytes], grpc_context: Any
     ) -> AsyncIterator[Message]:
         """Answer each request of a stream when it is finished."""
+        if self._streams >= self._most_streams:
+            most = f"{self._most_streams} streams are open, the most (server.limits.streams); close one, or try later"
+            refusal = _failure(UnavailableError(most), STREAM_RPC)
+            _fail(grpc_context, refusal)
+            raise StreamEndedError(refusal.details)
         caller = _caller(grpc_context)
         strict = ("triton_grpc_error", "true") in caller.metadata
         answers: asyncio.Queue[tuple[bytes, Reply] | None] = asyncio.Queue()
         room = asyncio.Semaphore(MAX_PENDING)
         reading = asyncio.create_task(self._read(requests, caller, answers, room))
+        self._streams += 1
         try:
             while (answered := await answers.get()) is not None:
                 message, reply = answered
@@ -112,6 +118,7 @@ class Ingress:
                 yield Message(_streamed(message, reply))
                 room.release()
         finally:
+            self._streams -= 1
             reading.cancel()
 
     async def Check(self, message: bytes, grpc_context: Any) -> Message:  # noqa: N802  # the name of the RPC
@@ -188,6 +195,11 @@ _parse = parser_of(ModelInferRequest, instead=ModelInferRequest())
 
 def _caller(context: Any) -> Caller:
     return Caller(context.peer(), tuple(context.invocation_metadata()))
+
+
+def _failure(error: ServingError, rpc: str) -> Failure:
+    code, details = status_of(error, rpc)
+    return Failure(code.name, details)
 
 
 def _fail(context: Any, failure: Failure) -> None:

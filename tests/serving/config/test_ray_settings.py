@@ -39,6 +39,10 @@ def test_a_model_on_a_cluster_may_have_several_replicas(write: Write) -> None:
         pytest.param(MODEL + "server: {grpc: {port: 0}}", r":4: server.grpc.port: should be a fixed", id="port"),
         pytest.param(MODEL + "server: {http: {port: 0}}", r":4: server.http.port: should be a fixed", id="http-port"),
         pytest.param(MODEL + "server: {admin: {repository: true}}", r"server.admin.repository: changes", id="admin"),
+        pytest.param(MODEL + "server: {grpc: {tls: {cert: c, key: k}}}", r"server.grpc.tls: .*encrypt in", id="tls"),
+        pytest.param(
+            MODEL + "server: {limits: {http_connections: 9}}", r"limits.http_connections: holds for a plain", id="limit"
+        ),
         pytest.param(MODEL + "  scaling: {min: 2}", r":4: models\[0\].scaling.min: has no effect", id="min-alone"),
         pytest.param(MODEL + "  scaling: {min: 2, max: 3}", r"scaling.min: is more than replicas", id="min"),
         pytest.param(MODEL + "  scaling: {replicas: 3, max: 2}", r"scaling.max: is less than", id="max"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -9,13 +10,7 @@ import pathlib
 import queue
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +20,9 @@ import tritonclient.grpc as triton
 from grpc_health.v1 import health_pb2
 from tritonclient.utils import InferenceServerException
 
+from benchmarks.ray_cluster.served import ServedOnRay
+from otlp_collector import Collector
+
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.timeout(600),  # starting a cluster takes long on a busy machine
@@ -32,72 +30,39 @@ pytestmark = [
 ]
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "digits"
-START_S = 200
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 IMAGES = np.zeros((2, 1, 8, 8), np.float32)
 
 
-class Served:
-    """A server process on a Ray cluster, with two models of the same file."""
+class Watched(ServedOnRay):
+    """A server on a cluster of its own, with two models of the same file and somebody who takes spans."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.grpc, self.http = free_port(), free_port()
-        model = shutil.copy(EXAMPLE / "digits.onnx", folder)
-        settings = f"path: {model}, engine: native, scaling: {{replicas: 1, cpus: 0.5}}"
-        config = folder / "servable.yaml"
-        config.write_text(
-            f"server: {{grpc: {{port: {self.grpc}}}, http: {{port: {self.http}}}}}\n"
-            f"models: [{{name: digits, {settings}}}, {{name: numbers, {settings}}}]\n"
-        )
-        self.log = folder / "log"
-        # Sockets in it have short names only.
-        environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder)}
-        environment.pop("RAY_ADDRESS", None)
-        command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config), "--on", "ray"]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
+        super().__init__(folder)
+        self.collector = Collector()
         self.client = triton.InferenceServerClient(f"127.0.0.1:{self.grpc}")
-
-    def wait_ready(self) -> None:
-        """Wait as an operator does: by the probe."""
-        deadline = time.monotonic() + START_S
-        while self.get("/readyz")[0] != 200:
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.5)
-
-    def get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", body, timeout=20) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read()
-        except OSError:
-            return 0, b""
-
-    def stop(self) -> int:
-        """End it as an orchestrator does; return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+        path = shutil.copy(EXAMPLE / "digits.onnx", folder)
+        settings = {"path": path, "engine": "native", "scaling": {"replicas": 1, "cpus": 0.5}}
+        self.start(
+            [{"name": "digits", **settings}, {"name": "numbers", **settings}],
+            limits={"streams": 2},
+            log={"level": "debug"},
+            tracing={"otlp_endpoint": f"http://127.0.0.1:{self.collector.port}"},
+        )
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served() -> Iterator[Watched]:
     folder = pathlib.Path("/tmp") / f"ray{os.getpid()}"
     folder.mkdir()
-    server = Served(folder)
+    server = Watched(folder)
     try:
-        server.wait_ready()
         yield server
         assert server.stop() == 0, server.log.read_text()
         assert server.get("/livez")[0] == 0
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.close()
+        server.collector.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -107,7 +72,7 @@ def image() -> Any:
     return tensor
 
 
-def test_an_unchanged_client_gets_the_answers_of_a_plain_server(served: Served) -> None:
+def test_an_unchanged_client_gets_the_answers_of_a_plain_server(served: Watched) -> None:
     client = served.client
 
     answer = client.infer("digits", [image()], request_id="one")
@@ -133,7 +98,7 @@ def test_an_unchanged_client_gets_the_answers_of_a_plain_server(served: Served) 
         pytest.param("digits", "picture", "INVALID_ARGUMENT", id="no-such-input"),
     ],
 )
-def test_errors_have_the_codes_of_a_plain_server(served: Served, model: str, tensor: str, code: str) -> None:
+def test_errors_have_the_codes_of_a_plain_server(served: Watched, model: str, tensor: str, code: str) -> None:
     wrong = triton.InferInput(tensor, IMAGES.shape, "FP32")
     wrong.set_data_from_numpy(IMAGES)
 
@@ -143,12 +108,12 @@ def test_errors_have_the_codes_of_a_plain_server(served: Served, model: str, ten
     assert caught.value.status() == f"StatusCode.{code}"
 
 
-def test_what_changes_one_process_is_refused(served: Served) -> None:
+def test_what_changes_one_process_is_refused(served: Watched) -> None:
     with pytest.raises(InferenceServerException, match=r"server\.admin\.repository allows it"):
         served.client.load_model("digits")
 
 
-def test_a_stream_answers_each_of_its_requests(served: Served) -> None:
+def test_a_stream_answers_each_of_its_requests(served: Watched) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     client = triton.InferenceServerClient(f"127.0.0.1:{served.grpc}")
     client.start_stream(lambda result, error: answers.put((result, error)))
@@ -162,7 +127,7 @@ def test_a_stream_answers_each_of_its_requests(served: Served) -> None:
     assert [str(error).count("there is no model 'letters'") for _, error in found if error is not None] == [1]
 
 
-def test_the_http_proxy_answers_rest_and_probes(served: Served) -> None:
+def test_the_http_proxy_answers_rest_and_probes(served: Watched) -> None:
     body = {"inputs": [{"name": "image", "shape": [2, 1, 8, 8], "datatype": "FP32", "data": IMAGES.ravel().tolist()}]}
 
     status, answer = served.get("/v2/models/digits/infer", json.dumps(body).encode())
@@ -175,7 +140,7 @@ def test_the_http_proxy_answers_rest_and_probes(served: Served) -> None:
     assert served.get("/v2/models/letters/infer", b"{}")[0] == 404
 
 
-def test_the_health_service_answers_for_the_cluster(served: Served) -> None:
+def test_the_health_service_answers_for_the_cluster(served: Watched) -> None:
     check = served.client._channel.unary_unary(
         "/grpc.health.v1.Health/Check",
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -187,7 +152,7 @@ def test_the_health_service_answers_for_the_cluster(served: Served) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_metrics_tell_replicas_apart(served: Served) -> None:
+def test_metrics_tell_replicas_apart(served: Watched) -> None:
     served.client.infer("digits", [image()])
 
     status, text = served.get("/metrics")
@@ -196,5 +161,44 @@ def test_metrics_tell_replicas_apart(served: Served) -> None:
     assert re.search(rb'nv_inference_request_success{model="digits",replica="\w+",version="1"} [1-9]', text)
 
 
-def test_the_log_warns_that_every_address_listens(served: Served) -> None:
+def test_the_log_warns_that_every_address_listens(served: Watched) -> None:
     assert f"Ray's gRPC proxies listen on port {served.grpc} of every address" in served.log.read_text()
+
+
+def test_a_trace_of_a_client_goes_on_in_the_replica(served: Watched) -> None:
+    served.client.infer("digits", [image()], headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"})
+
+    spans = served.collector.of_trace(TRACE)
+
+    assert [span.parent_span_id.hex() for span in spans] == ["b7ad6b7169203331"]
+    assert {"trtnode.model": "digits"}.items() <= {
+        fact.key: fact.value.string_value for fact in spans[0].attributes
+    }.items()
+
+
+def test_a_line_of_the_log_names_request_model_and_replica(served: Watched) -> None:
+    served.client.infer("numbers", [image()], request_id="rolling")
+
+    line = re.compile(
+        r"ModelInfer of .*: OK in .*deployment='numbers' replica='\w+'.*request_id='rolling' model='numbers'"
+    )
+    deadline = time.monotonic() + 60
+    while not line.search(served.log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert line.search(served.log.read_text())
+
+
+def test_streams_beyond_the_limit_are_refused(served: Watched) -> None:
+    clients = [triton.InferenceServerClient(f"127.0.0.1:{served.grpc}") for _ in range(3)]
+    answers: list[queue.Queue[tuple[Any, Any]]] = [queue.Queue() for _ in clients]
+
+    for client, found in zip(clients, answers, strict=True):
+        client.start_stream(functools.partial(lambda found, result, error: found.put((result, error)), found))
+        client.async_stream_infer("digits", [image()])
+        found.put(found.get(timeout=60))
+    errors = [found.get()[1] for found in answers]
+    for client in clients:
+        client.stop_stream()
+
+    assert errors[:2] == [None, None]
+    assert "2 streams are open, the most" in str(errors[2])

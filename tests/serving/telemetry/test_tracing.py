@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import queue
 import sys
-import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,14 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
+from otlp_collector import Collector
 from serving.errors import MissingExtraError
 from tests.serving.conftest import Adders, Running, Starter
 
@@ -31,42 +29,6 @@ CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT_SPAN = "b7ad6b7169203331"
 PARENT = {"traceparent": f"00-{CLIENT_TRACE}-{CLIENT_SPAN}-01"}
 PATIENCE_S = 120
-
-
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Takes spans. ``wait`` returns those of a trace once its request's span is there."""
-
-    def __init__(self) -> None:
-        self._spans: list[Any] = []
-        self._changed = threading.Condition()
-        self._server = grpc.server(ThreadPoolExecutor(2))
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
-        self._server.start()
-
-    def Export(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        with self._changed:
-            for resource in request.resource_spans:
-                self._spans.extend(span for scope in resource.scope_spans for span in scope.spans)
-            self._changed.notify_all()
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-    def requests(self, count: int = 1) -> list[Any]:
-        """Return the spans of requests, as soon as there are so many."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self._whole()) >= count, PATIENCE_S), self._spans
-            return self._whole()
-
-    def parts(self, span: Any) -> dict[str, Any]:
-        """Return the spans right below another one, by name."""
-        with self._changed:
-            return {one.name: one for one in self._spans if one.parent_span_id == span.span_id}
-
-    def close(self) -> None:
-        self._server.stop(None)
-
-    def _whole(self) -> list[Any]:
-        return [span for span in self._spans if span.name == "infer"]
 
 
 @pytest.fixture
