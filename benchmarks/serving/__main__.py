@@ -1,4 +1,4 @@
-"""Measures the server: ``python -m benchmarks.serving [--peers] [--quick] [--only small,peers] [--json FILE]``.
+"""Measures the server: ``python -m benchmarks.serving [--peers] [--quick] [--only small,streams] [--json FILE]``.
 
 Returns 1 if a target is missed, 2 if the arguments are wrong. README.md in this folder says how to install the peers.
 """

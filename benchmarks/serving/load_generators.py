@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+import grpc
 import numpy as np
 
 from benchmarks.errors import BenchmarkError
@@ -20,10 +21,10 @@ from benchmarks.load.client_pool import ClientProcessPool
 from benchmarks.load.client_process import RepeatedRequest, connect
 from benchmarks.load.load_level import Level
 from benchmarks.load.shared_memory import in_shared_memory
-from benchmarks.load.target import INFER_METHOD, find_target
+from benchmarks.load.target import INFER_METHOD, call, find_target
 from benchmarks.server_process import inference_request
 from benchmarks.serving.servers import Endpoint, cpu_seconds
-from protos import ModelInferRequest
+from protos import ModelInferRequest, ModelStatisticsRequest
 
 TIMEOUT_S = 60.0
 WINDOWS = 3
@@ -106,8 +107,17 @@ class PerfAnalyzer:
 
     @contextlib.contextmanager
     def open(self, endpoint: Endpoint) -> Iterator[LoadTurn]:
-        """Return at once: each turn is a process of its own."""
-        yield lambda callers, seconds: self._measure(endpoint, callers, seconds)
+        """Connect, to ask the server for its counts: each turn is a process of its own."""
+        with connect(endpoint.address) as channel:
+
+            def turn(callers: int, seconds: float) -> LoadFigures:
+                answers, cpu_s = _answers(channel, endpoint), cpu_seconds(endpoint.process)
+                found = self._measure(endpoint, callers, seconds)
+                spent_us = 1e6 * (cpu_seconds(endpoint.process) - cpu_s)
+                # Processes that share a port are not measured, and each counts for itself.
+                return dataclasses.replace(found, cpu_us=spent_us / max(1, _answers(channel, endpoint) - answers))
+
+            yield turn
 
     def _measure(self, endpoint: Endpoint, callers: int, seconds: float) -> LoadFigures:
         for times in LONGER:
@@ -135,6 +145,8 @@ class PerfAnalyzer:
                 "-f": str(table),
             }
             command = [str(self._program), *(part for option in options.items() for part in option)]
+            if endpoint.streams:
+                command += ["--streaming", "--async", "--max-threads", str(endpoint.streams)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode or not table.exists():
                 return _last_line(done.stdout + done.stderr)
@@ -162,6 +174,12 @@ def find_perf_analyzer(given: pathlib.Path | None) -> PerfAnalyzer | str:
     if done.returncode and "Perf Analyzer" not in done.stdout + done.stderr:
         return f"perf_analyzer doesn't run ({_last_line(done.stdout + done.stderr)})"
     return PerfAnalyzer(program)
+
+
+def _answers(channel: grpc.Channel, endpoint: Endpoint) -> int:
+    """Return how many requests the server has answered so far, as it counts them itself."""
+    found = call(channel, "ModelStatistics", ModelStatisticsRequest(name=endpoint.model))
+    return sum(version.inference_stats.success.count for version in found.model_stats)
 
 
 @contextlib.contextmanager

@@ -77,8 +77,8 @@ def _mlserver(python: pathlib.Path, model: BenchmarkModel, folder: pathlib.Path)
     (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     (home / "model-settings.json").write_text(json.dumps(entry), encoding="utf-8")
     command = [str(python.with_name("mlserver")), "start", str(home)]
-    with process("MLServer", command, address, folder, {**os.environ, "PYTHONPATH": str(home)}):
-        yield Endpoint(address=address, model=model.name, shape=model.shape)
+    with process("MLServer", command, address, folder, {**os.environ, "PYTHONPATH": str(home)}) as number:
+        yield Endpoint(address=address, model=model.name, shape=model.shape, process=number)
 
 
 @contextlib.contextmanager
@@ -86,8 +86,8 @@ def _kserve(python: pathlib.Path, model: BenchmarkModel, folder: pathlib.Path) -
     address = free_address()
     ports = [address.rpartition(":")[2], str(free_port())]
     command = [str(python), str(MODELS / "kserve_model.py"), str(model.file.resolve()), model.name, *ports]
-    with process("KServe", command, address, folder, _without_python_path()):
-        yield Endpoint(address=address, model=model.name, shape=model.shape)
+    with process("KServe", command, address, folder, _without_python_path()) as number:
+        yield Endpoint(address=address, model=model.name, shape=model.shape, process=number)
 
 
 @contextlib.contextmanager
@@ -119,8 +119,8 @@ def _triton(python: pathlib.Path, model: BenchmarkModel, folder: pathlib.Path) -
         "LD_LIBRARY_PATH": f"{libraries}:{packages / 'nvidia_pytriton.libs'}",
         "PATH": f"{python.parent}:{os.environ.get('PATH', '')}",
     }
-    with process("Triton", command, address, folder, environment):
-        yield Endpoint(address=address, model=model.name, shape=model.shape, batched=True)
+    with process("Triton", command, address, folder, environment) as number:
+        yield Endpoint(address=address, model=model.name, shape=model.shape, batched=True, process=number)
 
 
 def _interpreter_paths(python: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, str]:

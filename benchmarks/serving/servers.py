@@ -48,6 +48,7 @@ class Endpoint:
         shape: Of its one input, float32, with a first dimension of 1.
         batched: True if the server joins requests. Its configuration then lacks the first dimension.
         shared_memory: True if tensors travel in system shared memory.
+        streams: Number of inference streams that all callers share; 0 if each request is a call of its own.
         input: The input's name.
         process: The server's; 0 where it isn't known.
     """
@@ -57,6 +58,7 @@ class Endpoint:
     shape: tuple[int, ...]
     batched: bool = False
     shared_memory: bool = False
+    streams: int = 0
     input: str = "x"
     process: int = 0
 
@@ -84,14 +86,19 @@ class BenchmarkModel:
 
 
 @contextlib.contextmanager
-def our_server(model: BenchmarkModel, folder: pathlib.Path, *, workers: int = 1) -> Iterator[Endpoint]:
+def our_server(model: BenchmarkModel, folder: pathlib.Path, **port: int) -> Iterator[Endpoint]:
     """Run ``trtnode serve``.
+
+    Args:
+        model: The model to serve.
+        folder: For its configuration, its cache and its output.
+        port: Keys of ``server.grpc``, such as ``workers``.
 
     Raises:
         ConfigError: This version doesn't know a setting.
         ServerStartError: It didn't become ready.
     """
-    config, address = _write_config(model, folder, workers)
+    config, address = _write_config(model, folder, **port)
     load_config(config)
     command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
     with process("trtnode", command, address, folder) as number:
@@ -106,7 +113,7 @@ def bare_server(model: BenchmarkModel, folder: pathlib.Path, *, processes: int =
     Raises:
         ServerStartError: A process didn't become ready.
     """
-    config, address = _write_config(model, folder, processes)
+    config, address = _write_config(model, folder, workers=processes)
     command = [sys.executable, "-m", "benchmarks.serving.bare_server", str(config)]
     with contextlib.ExitStack() as stack:
         with read_directly_by_children():
@@ -160,7 +167,7 @@ def cpu_seconds(process: int) -> float:
 
 def served_executable(model: BenchmarkModel, folder: pathlib.Path) -> ServedExecutable:
     """Load a model into this process, as our server does."""
-    config = load_config(_write_config(model, folder, 1)[0])
+    config = load_config(_write_config(model, folder)[0])
     return engine_loader(config)(config.models[0])
 
 
@@ -174,15 +181,12 @@ def refusal(error: ConfigError) -> str:
     return str(error).partition(": ")[2] or str(error)
 
 
-def _write_config(model: BenchmarkModel, folder: pathlib.Path, workers: int) -> tuple[pathlib.Path, str]:
+def _write_config(model: BenchmarkModel, folder: pathlib.Path, **grpc_port: int) -> tuple[pathlib.Path, str]:
     address = free_address()
     port = int(address.rpartition(":")[2])
-    grpc_section: dict[str, Any] = {"port": port}
-    if workers > 1:
-        grpc_section["workers"] = workers
     content = {
         "server": {
-            "grpc": grpc_section,
+            "grpc": {"port": port, **grpc_port},
             "http": {"port": free_port()},
             "admin": {"shared_memory": True},
             "log": {"level": "warning"},
