@@ -23,12 +23,21 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from benchmarks.load.client_pool import ClientProcessPool
+from benchmarks.load.client_process import RepeatedRequest
+from benchmarks.load.load_level import Level
+from benchmarks.load.target import INFER_METHOD, SERVICE
+from benchmarks.server_process import inference_request
+from protos import ModelStreamInferResponse
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake
 
 pytestmark = pytest.mark.slow
 
 SERVE = [sys.executable, "-m", "serving.cli", "--log-level", "debug", "serve", "--config"]
-CLIENTS = 6
+CALLERS = 64
+STOPPED_AFTER = 1000
+"""Answers."""
+STREAM_METHOD = f"/{SERVICE}/ModelStreamInfer"
 READY_S = 240
 
 
@@ -255,30 +264,61 @@ def test_a_server_that_can_write_nothing_serves_natively(
     assert adders.ask(process.client) == 7
 
 
+@pytest.fixture
+def body() -> bytes:
+    request = inference_request("m", {"x": np.zeros((1, 1), np.float32)})
+    return bytes(request.SerializeToString())
+
+
+def ended_in_order(process: Process) -> str:
+    """Return the log of a server that got its signal, once it is whole."""
+    assert process.wait_ended() == 0
+    assert "Traceback" not in process.log
+    return process.log
+
+
 def test_a_signal_under_full_load_loses_no_request_that_was_accepted(
-    launch: Callable[..., Process], adders: Adders, eventually: Eventually
+    launch: Callable[..., Process], body: bytes
 ) -> None:
     process = launch("native")
-    answers: list[float] = []
-    refusals: list[InferenceServerException] = []
+    repeated = RepeatedRequest(address=process.address, method=INFER_METHOD, request=body, timeout_s=READY_S)
 
-    def ask() -> None:
-        with triton.InferenceServerClient(process.address) as client:
-            while process.child.poll() is None:
-                try:
-                    answers.append(adders.ask(client))
-                except InferenceServerException as error:
-                    refusals.append(error)
+    signals = iter([signal.SIGTERM])
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        load = [pool.submit(ask) for _ in range(CLIENTS)]
-        eventually(lambda: len(answers) > 20 * CLIENTS)
-        process.child.send_signal(signal.SIGTERM)
-        assert process.wait_ended() == 0
-        for one in load:
-            one.result(READY_S)
+    def stop_it(answers: int) -> None:
+        if answers > STOPPED_AFTER:
+            for number in signals:
+                process.child.send_signal(number)
 
-    ran = len(re.findall(r"ModelInfer of \S+: OK in", process.log))
-    assert set(answers) == {7}
-    assert len(answers) == ran
-    assert {error.status() for error in refusals} <= {"StatusCode.UNAVAILABLE", "StatusCode.CANCELLED"}
+    with ClientProcessPool(repeated, 2) as pool:
+        samples = pool.run(Level(callers=CALLERS, requests=20 * STOPPED_AFTER), stop_it)
+
+    ran = len(re.findall(r"ModelInfer of \S+: OK in", ended_in_order(process)))
+    assert len(samples.latencies_ms) == ran > STOPPED_AFTER
+    assert samples.unanswered == 0
+    assert samples.errors.keys() <= {"UNAVAILABLE", "CANCELLED"}
+
+
+def test_a_signal_lets_full_streams_write_every_answer(launch: Callable[..., Process], body: bytes) -> None:
+    process = launch("native")
+    may_send = threading.Semaphore(CALLERS)
+    answered: list[bytes] = []
+
+    def requests() -> Iterator[bytes]:
+        while may_send.acquire(timeout=READY_S):
+            yield body
+
+    def ask(channel: grpc.Channel) -> None:
+        for answer in channel.stream_stream(STREAM_METHOD)(requests()):
+            answered.append(answer)
+            may_send.release()
+            if len(answered) == STOPPED_AFTER:
+                process.child.send_signal(signal.SIGTERM)
+
+    with grpc.insecure_channel(process.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        ask(channel)
+
+    right = [answer for answer in answered if not ModelStreamInferResponse.FromString(answer).error_message]
+    ran = len(re.findall(r"ModelStreamInfer of \S+: OK in", ended_in_order(process)))
+    assert len(right) == ran >= STOPPED_AFTER
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
