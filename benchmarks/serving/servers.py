@@ -161,8 +161,15 @@ def cpu_seconds(process: int) -> float:
         return math.nan
     folder = pathlib.Path(f"/proc/{process}")
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    children = {child for file in folder.glob("task/*/children") for child in file.read_text().split()}
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, map(int, children)))
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, _children(folder)))
+
+
+def _children(folder: pathlib.Path) -> set[int]:
+    children: set[int] = set()
+    for file in folder.glob("task/*/children"):
+        with contextlib.suppress(FileNotFoundError):  # the thread has ended meanwhile
+            children.update(map(int, file.read_text().split()))
+    return children
 
 
 def served_executable(model: BenchmarkModel, folder: pathlib.Path) -> ServedExecutable:
