@@ -168,7 +168,8 @@ class Process:
     def __init__(self, folder: pathlib.Path, engine: str, startup: str, file_bytes: int) -> None:
         config = folder / "servable.yaml"
         config.write_text(
-            f"server: {{grpc: {{port: 0}}, http: {{port: 0}}, startup: {startup}, log: {{level: debug}}}}\n"
+            f"server: {{grpc: {{port: 0}}, http: {{port: 0}}, startup: {startup}, "
+            f"admin: {{repository: true}}, log: {{level: debug}}}}\n"
             f"cache: {{dir: cache}}\nmodels: [{{name: m, path: m.onnx, engine: {engine}}}]\n"
         )
         limits = (file_bytes, resource.RLIM_INFINITY)
@@ -270,6 +271,11 @@ def body() -> bytes:
     return bytes(request.SerializeToString())
 
 
+def full_load(process: Process, body: bytes) -> ClientProcessPool:
+    repeated = RepeatedRequest(address=process.address, method=INFER_METHOD, request=body, timeout_s=READY_S)
+    return ClientProcessPool(repeated, 2)
+
+
 def ended_in_order(process: Process) -> str:
     """Return the log of a server that got its signal, once it is whole."""
     assert process.wait_ended() == 0
@@ -281,8 +287,6 @@ def test_a_signal_under_full_load_loses_no_request_that_was_accepted(
     launch: Callable[..., Process], body: bytes
 ) -> None:
     process = launch("native")
-    repeated = RepeatedRequest(address=process.address, method=INFER_METHOD, request=body, timeout_s=READY_S)
-
     signals = iter([signal.SIGTERM])
 
     def stop_it(answers: int) -> None:
@@ -290,7 +294,7 @@ def test_a_signal_under_full_load_loses_no_request_that_was_accepted(
             for number in signals:
                 process.child.send_signal(number)
 
-    with ClientProcessPool(repeated, 2) as pool:
+    with full_load(process, body) as pool:
         samples = pool.run(Level(callers=CALLERS, requests=20 * STOPPED_AFTER), stop_it)
 
     ran = len(re.findall(r"ModelInfer of \S+: OK in", ended_in_order(process)))
@@ -322,3 +326,19 @@ def test_a_signal_lets_full_streams_write_every_answer(launch: Callable[..., Pro
     ran = len(re.findall(r"ModelStreamInfer of \S+: OK in", ended_in_order(process)))
     assert len(right) == ran >= STOPPED_AFTER
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_reloads_under_full_load_fail_no_request(launch: Callable[..., Process], body: bytes) -> None:
+    process = launch("native")
+    reloads = 0
+
+    with full_load(process, body) as pool, ThreadPoolExecutor(1) as other:
+        load = other.submit(pool.run, Level(callers=CALLERS, requests=20 * STOPPED_AFTER), lambda _answers: None)
+        while not load.done():
+            process.client.load_model("m")
+            reloads += 1
+
+    samples = load.result()
+    assert (samples.errors, samples.unanswered) == ({}, 0)
+    assert len(samples.latencies_ms) == 20 * STOPPED_AFTER
+    assert reloads > 1
