@@ -55,12 +55,6 @@ PATTERNS: Mapping[str, Pattern] = {
         nodes=f"m = ReduceMean(x, last) d = Sub(x, m) q = Mul(d, d) v = ReduceMean(q, last) {DEVIATION} "
         "r = Reciprocal(s) n = Mul(d, r) k = Mul(n, scale) y = Add(k, shift)",
     ),
-    "LayerNorm of channels": Pattern(
-        rule="channel-layer-norm",
-        nodes=f"m = ReduceMean(x, channel) d = Sub(x, m) q = Pow(d, two) v = ReduceMean(q, channel) {DEVIATION} "
-        "n = Div(d, s) k = Mul(n, cs) y = Add(k, cb)",
-        shape=IMAGE,
-    ),
     "GroupNorm by instances": Pattern(
         rule="group-norm",
         nodes="r = Reshape(x, groups) i = InstanceNormalization(r, ones, zeros) z = Shape(x) b = Reshape(i, z) "
@@ -120,7 +114,6 @@ def _constants() -> dict[str, np.ndarray]:
     return scalars | {
         "root": np.array(np.sqrt(2 / np.pi), np.float32),
         "last": np.array([-1]),
-        "channel": np.array([1]),
         "groups": np.array([0, 32, -1]),
         "ones": np.ones(32, np.float32),
         "zeros": np.zeros(32, np.float32),

@@ -33,6 +33,9 @@ LEFT_BY_LIMIT: Mapping[str, frozenset[str]] = {
 }
 """Instruction sets of ``INT8_FLAGS`` and ``BF16_FLAGS`` that oneDNN uses at most, by value of its variable."""
 
+NARROW_LIMITS = frozenset(LEFT_BY_LIMIT) - {limit for limit in LEFT_BY_LIMIT if limit.startswith("AVX512")}
+"""Values of the variable that leave vectors of 512 bits unused."""
+
 
 def leaves_bfloat16() -> bool:
     """Return whether oneDNN is told to leave bfloat16 unused. OpenVINO then still names it as its precision."""
@@ -77,8 +80,9 @@ def _entries(cpuinfo: pathlib.Path) -> list[tuple[str, str]]:
 
 
 def has_wide_vectors(cpuinfo: pathlib.Path = CPUINFO) -> bool:
-    """Return whether vectors of this processor have 512 bits; false if unknown."""
-    return WIDE_FLAG in (processor_flags(cpuinfo) or ())
+    """Return whether vectors of this processor have 512 bits and oneDNN may use them; false if unknown."""
+    narrow = os.environ.get(LIMIT_VARIABLE, "").upper() in NARROW_LIMITS
+    return not narrow and WIDE_FLAG in (processor_flags(cpuinfo) or ())
 
 
 def has_short_sums(flags: frozenset[str] | None) -> bool:

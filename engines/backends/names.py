@@ -24,7 +24,6 @@ RewriteName: TypeAlias = Literal[
     "hard-sigmoid",
     "layer-norm",
     "layer-norm-operator",
-    "channel-layer-norm",
     "rms-norm",
     "group-norm",
     "gelu-tanh",

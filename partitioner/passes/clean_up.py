@@ -13,7 +13,7 @@ from partitioner.graph.view import TRTNODE_DOMAIN, Graph
 from partitioner.model.garbage import without_collections
 from partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
 from partitioner.passes.constant_folding import fold_constants
-from partitioner.passes.contrib_operators import replace_contrib_gelu
+from partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
 from partitioner.passes.shape_inference import infer_shapes
 
 logger = logging.getLogger(__name__)
@@ -160,6 +160,7 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
     lift_constants,
     remove_identities,
     state_axes,
+    replace_fused_convolutions,
     infer_shapes,
     replace_contrib_gelu,
     fold_and_infer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +15,17 @@ CONTRIB_DOMAIN = "com.microsoft"
 
 FIRST_OPSET_WITH_GELU = 20
 FIRST_OPSET_WITH_ERF = 9
+
+ACTIVATIONS: Mapping[str, Sequence[str]] = {
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+}
+"""Activations of FusedConv, with the attributes that ``activation_params`` stands for, in order."""
+
+CONV_ATTRIBUTES = frozenset({"auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"})
 
 
 def replace_contrib_gelu(model: ir.Model) -> None:
@@ -35,6 +46,46 @@ def replace_contrib_gelu(model: ir.Model) -> None:
             for op in known:
                 _write_formula(op)
             infer_shapes(model)
+
+
+def replace_fused_convolutions(model: ir.Model) -> None:
+    """Replace FusedConv, in place, by the nodes that ONNX Runtime has joined: ``activation(Conv(x, w, b) + z)``.
+
+    Files that ONNX Runtime has optimized hold such nodes. Engines don't know them, and no types behind them can be
+    inferred. ONNX Runtime joins the nodes again.
+    """
+    for op in list(all_nodes(model.graph)):
+        if op.op_type == "FusedConv" and op.domain == CONTRIB_DOMAIN and _activation(op) is not None:
+            _separate(op)
+
+
+def _activation(op: ir.Node) -> tuple[str, Mapping[str, float]] | None:
+    """Return the activation of a FusedConv, and its attributes; None where ONNX's form isn't known."""
+    name, given = op.attributes.get_string("activation", ""), op.attributes.get_floats("activation_params", ())
+    wanted = ACTIVATIONS.get(name)
+    return None if wanted is None or len(wanted) != len(given) else (name, dict(zip(wanted, given, strict=True)))
+
+
+def _separate(op: ir.Node) -> None:
+    graph, result, activation = op.graph, op.outputs[0], _activation(op)
+    assert isinstance(graph, ir.Graph)
+    assert activation is not None
+    nodes: list[ir.Node] = []
+
+    def apply(op_type: str, *inputs: ir.Value | None, **attributes: float) -> ir.Value:
+        node = ir.node(op_type, inputs, attributes, name=f"{op.name or result.name}/{op_type}")
+        node.outputs[0].name = f"{result.name}/{op_type}"
+        nodes.append(node)
+        return node.outputs[0]
+
+    made = apply("Conv", *op.inputs[:3])
+    nodes[0].attributes.update({name: value for name, value in op.attributes.items() if name in CONV_ATTRIBUTES})
+    if len(op.inputs) > 3 and op.inputs[3] is not None:
+        made = apply("Add", made, op.inputs[3])
+    made = apply(activation[0], made, **activation[1])
+    made.type, made.shape = result.type, result.shape
+    ir.convenience.replace_nodes_and_values(graph, op, [op], nodes, [result], [made])
+    nodes[-1].name = op.name
 
 
 def _gelus(model: ir.Model) -> Iterator[ir.Node]:

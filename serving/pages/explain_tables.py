@@ -151,6 +151,7 @@ def tables_of(partition: Partition, report: dict[str, Any]) -> dict[str, Table]:
     frozen = [(f"{row['initializers']:,}", row) for row in [report.get("what_if_frozen")] if row]
     tables = {
         "segments": segment_table(report["segments"]),
+        "rewrites": rewrite_table(report.get("rewrites", ())),
         "splits": split_table(report["splits"]),
         "groups": split_group_table(report["split_groups"]),
         "operators": what_if_table("operator", operators, now),
@@ -191,6 +192,25 @@ def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
         rows=rows,
         sums=("all", nodes, "", "", _ms(native), _ms(engine), _ms(native - engine)) if len(rows) > 1 else (),
     )
+
+
+def rewrite_table(rewrites: Sequence[dict[str, Any]]) -> Table:
+    """Return a row for each equal rewrite: its nodes, and how many times as fast they are, alone and in context."""
+    rows = [
+        (
+            one["rule"] + (", in engines alone" if one["inside"] else ""),
+            str(len(one["nodes"])),
+            *(f"{one['gain'][where]:g}" for where in ("alone", "in_context")),
+        )
+        for one in rewrites
+    ]
+    columns = (
+        Column(label="rewrite", number=False),
+        Column(label="places"),
+        Column(label="alone", hint="Time of the old nodes over that of the new ones, where it was measured."),
+        Column(label="in context", hint="The same between two convolutions or products of matrices."),
+    )
+    return Table(columns=columns, rows=rows)
 
 
 def split_table(splits: Sequence[dict[str, Any]]) -> Table:

@@ -6,8 +6,6 @@ Proofs. Let m be the mean over some axes, d = x - m, and v the mean of d²:
 - LayerNormalization over the last axes is d/√(v + ε)·scale + bias with both of the shape of these axes (operator
   specification). Its mean and variance are float32 whatever the tensor's type is (stash_type 1): where the nodes
   themselves would compute d² in float16, it passes 65504 from |d| = 256 on, and one operator doesn't.
-- Over the channels of ``[N, C, ...]``, it is that of the transposed tensor ``[N, ..., C]``, transposed back: a mean
-  over an axis doesn't depend on the place of the axis.
 - x·(1/√(mean(x²) + ε)) and x/√(mean(x²) + ε) differ by one rounding.
 - GroupNormalization is InstanceNormalization of each group as one long channel, scaled channel by channel
   (operator specification, opset 21).
@@ -89,26 +87,6 @@ def find_layer_norm(op: ir.Node) -> Place | None:
 def find_usual_layer_norm(op: ir.Node) -> Place | None:
     """Find a LayerNormalization over the last axis in the usual form."""
     return _last_axis(find(op, USUAL_LAYER_NORM))
-
-
-def find_channel_layer_norm(op: ir.Node) -> Place | None:
-    """Find a LayerNormalization over the channels of images."""
-    found = find(op, (*USUAL_LAYER_NORM, *OTHER_LAYER_NORMS))
-    if found is None or not _has_layer_norm(op) or (rank := _rank(found.values["x"])) < 3 or _axis(found) != 1:
-        return None
-    scale, bias = (_along(found.values[name], 1, rank) for name in ("scale", "bias"))
-    if scale is None or bias is None or scale.size != bias.size:
-        return None
-
-    def apply() -> None:
-        writer, x = Writer(found.nodes, "layer_norm"), found.values["x"]
-        back = [0, rank - 1, *range(1, rank - 1)]
-        last = writer.call("Transpose", x, like=_unshaped(x), perm=[0, *range(2, rank), 1])
-        constants = writer.constant(scale), writer.constant(bias)
-        normal = writer.call("LayerNormalization", last, *constants, axis=-1, epsilon=_epsilon(found))
-        writer.finish(writer.call("Transpose", normal, like=op.outputs[0], perm=back))
-
-    return Place(found.nodes, apply)
 
 
 def find_rms_norm(op: ir.Node) -> Place | None:
@@ -216,8 +194,3 @@ def _rank(value: ir.Value) -> int:
 
 def _last(found: Found) -> object:
     return (dimensions(found.values["x"]) or (None,))[-1]
-
-
-def _unshaped(value: ir.Value) -> ir.Value:
-    """Return a value of the same type and an unknown shape."""
-    return ir.Value(type=value.type)

@@ -60,6 +60,16 @@ def test_vectors_are_wide_with_avx512(cpuinfo: str, wide: bool, tmp_path: pathli
     assert has_wide_vectors(tmp_path / "cpuinfo") == wide
 
 
+@pytest.mark.parametrize(("limit", "wide"), [("AVX2", False), ("avx2_vnni", False), ("AVX512_CORE", True)])
+def test_vectors_that_onednn_may_not_use_are_not_wide(
+    limit: str, wide: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(NEW)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+
+    assert has_wide_vectors(tmp_path / "cpuinfo") == wide
+
+
 def test_the_warning_about_int8_says_that_weights_get_seven_bits(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cpuinfo").write_text(OLD)
 

@@ -13,6 +13,8 @@ from onnx import TensorProto, helper
 
 from benchmarks.partition.graphs import FAMILIES, generate, supports
 from partitioner import Partition, PartitionOptions, partition_graph
+from partitioner.passes.rewrites.apply import Rewritten
+from partitioner.passes.rewrites.rules import Gain
 from serving.cli.program import main
 from serving.pages.drawing import columns, draw, shorten
 from serving.pages.explain_page import render_page
@@ -152,6 +154,17 @@ def test_sections_stand_where_there_are_facts_for_them() -> None:
     assert all(heading in partly for heading in headings)
     assert [heading for heading in headings if heading in whole] == ["Segments", "Boundary tensors"]
     assert all(fact in partly for fact in ("engine ms", "saves ms", "cross per run", "instead of 3"))
+
+
+def test_rewrites_are_told_with_their_gains() -> None:
+    partition = cut(MODEL)
+    report = partition.report(model="m.onnx", engine="openvino")
+    merged = Rewritten(rule="branches", nodes=("conv_a", "conv_b"), gain=Gain(4.15, 1.19))
+
+    page = Page(render_page(partition, dataclasses.replace(report, rewrites=(merged,))))
+
+    assert re.search(r"branches\s*2\s*4\.15\s*1\.19", page.text)
+    assert "Rewrites" not in Page(render_page(partition, report)).text
 
 
 def test_bytes_have_the_units_of_the_terminal() -> None:

@@ -1,0 +1,76 @@
+"""Compares merged branches with answers in float64: ``python -m benchmarks.optimize.exactness``.
+
+Answers of a deep network in float32 differ by rounding, whatever its form. So onnx.reference computes both forms in
+float64 too: their difference there is what the rewrite itself changes. Each figure is the largest difference from the
+answer of the file as it is in float64, over the largest element of that answer.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.latency.openers import open_onnxruntime, open_openvino
+from benchmarks.networks.catalogue import TRAINING_FORMS, network_file, sample_inputs
+from engines.backends.names import NATIVE
+from engines.inputs.samples import Feeds
+from partitioner import clean_up
+from partitioner.passes.rewrites.apply import Wishes, rewrite_model
+
+LIBRARIES = {"ONNX Runtime": open_onnxruntime, "OpenVINO": open_openvino}
+
+
+def main() -> int:
+    """Compute and print."""
+    table = Table("network", "form", "in float64", *LIBRARIES, title="difference from the first row in float64")
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name:
+        for network in TRAINING_FORMS:
+            source = network_file(network, pathlib.Path(name))
+            merged = _merged(source)
+            feeds = sample_inputs(network, 1, 0)
+            expected = _in_float64(source, feeds)
+            for form, file in (("several branches", source), ("merged", merged)):
+                answers = (_in_float64(file, feeds), *(_in_float32(library, file, feeds) for library in LIBRARIES))
+                table.add_row(network, form, *(f"{_difference(expected, answer):.1e}" for answer in answers))
+    Console().print(table)
+    return 0
+
+
+def _merged(source: pathlib.Path) -> pathlib.Path:
+    graph = clean_up(ir.load(source))
+    rewrite_model(graph.model, Wishes(engine=NATIVE))
+    merged = source.with_name(f"merged-{source.name}")
+    ir.save(graph.model, merged)
+    return merged
+
+
+def _in_float64(file: pathlib.Path, feeds: Feeds) -> np.ndarray:
+    model = onnx.load(file)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+    answers: Any = ReferenceEvaluator(model).run(None, wide)
+    return np.asarray(answers[0])
+
+
+def _in_float32(library: str, file: pathlib.Path, feeds: Feeds) -> np.ndarray:
+    return np.asarray(next(iter(LIBRARIES[library](file, None)(feeds))))
+
+
+def _difference(expected: np.ndarray, answer: np.ndarray) -> float:
+    return float(np.abs(answer - expected).max() / np.abs(expected).max())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
