@@ -26,19 +26,32 @@ def pruned_mobilenetv1(zeros: float, block: int) -> onnx.ModelProto:
 
 
 def pruned_pointwise(zeros: float, block: int) -> onnx.ModelProto:
-    """Return MobileNetV1's thirteen 1 x 1 convolutions side by side, each with an input of its own."""
+    """Return MobileNetV1's thirteen 1 x 1 convolutions without what is between them.
+
+    Layers on images of one size follow each other, and results are averaged over the image: what a request hands in and
+    out would otherwise take as long as the layers.
+    """
     rng = np.random.default_rng(0)
     nodes, inputs, outputs, weights = [], [], [], []
-    channels, side = FIRST_CHANNELS, FIRST_SIDE
+    channels, side, value = FIRST_CHANNELS, FIRST_SIDE, ""
+
+    def average() -> None:
+        nodes.append(helper.make_node("GlobalAveragePool", [value], [f"{value}_mean"]))
+        outputs.append(helper.make_tensor_value_info(f"{value}_mean", onnx.TensorProto.FLOAT, [1, channels, 1, 1]))
+
     for index, (rows, stride) in enumerate(V1_LAYERS):
         side //= stride
-        names = [f"{name}{index}" for name in ("x", "w", "c", "y")]
+        if stride == 2:
+            average()
+        if stride == 2 or not value:
+            value = f"x{index}"
+            inputs.append(helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, [1, channels, side, side]))
         matrix = blocks_of_zeros(rng, rows, channels, zeros, block).reshape(rows, channels, 1, 1)
-        inputs.append(helper.make_tensor_value_info(names[0], onnx.TensorProto.FLOAT, [1, channels, side, side]))
-        outputs.append(helper.make_tensor_value_info(names[3], onnx.TensorProto.FLOAT, [1, rows, side, side]))
-        weights.append(numpy_helper.from_array(matrix, names[1]))
-        nodes += [helper.make_node("Conv", names[:2], names[2:3]), helper.make_node("Relu", names[2:3], names[3:])]
-        channels = rows
+        weights.append(numpy_helper.from_array(matrix, f"w{index}"))
+        nodes.append(helper.make_node("Conv", [value, f"w{index}"], [f"c{index}"]))
+        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"y{index}"]))
+        channels, value = rows, f"y{index}"
+    average()
     graph = helper.make_graph(nodes, "pointwise", inputs, outputs, weights)
     return onnx.ModelProto(ir_version=IR_VERSION, opset_import=[helper.make_opsetid("", OPSET)], graph=graph)
 

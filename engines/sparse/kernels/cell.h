@@ -2,16 +2,24 @@
 
 static inline NAME(Vector) NAME(load_units)(const float *from, size_t count) {
     if (count >= LANES) return *(const NAME(Vector) *)from;
+#if LANES == 16
+    return (NAME(Vector))_mm512_maskz_loadu_ps((1u << count) - 1, from);
+#else
     float values[LANES] = {0};
     for (size_t i = 0; i < count; i++) values[i] = from[i];
     return *(const NAME(Vector) *)values;
+#endif
 }
 
 static inline void NAME(store_units)(float *to, NAME(Vector) given, size_t count) {
     if (count >= LANES)
         *(NAME(Vector) *)to = given;
     else
+#if LANES == 16
+        _mm512_mask_storeu_ps(to, (1u << count) - 1, (__m512)given);
+#else
         for (size_t i = 0; i < count; i++) to[i] = given[i];
+#endif
 }
 
 /* e^x = 2^n e^r with |r| <= log(2) / 2, and a Taylor polynomial of r. Adding 1.5 × 2^23 rounds, and leaves n in the

@@ -49,6 +49,15 @@ static Tile tile_of(const Work *work, size_t index, size_t *begin) {
     return tile;
 }
 
+/* Whether a tile's lines are read where they are. Vectors that straddle cache lines take two loads, so they are copied,
+   unless few rows would read the copy. */
+static int is_read_in_place(const Work *work, const Tile *tile) {
+    const Sparse *matrix = &work->matrix;
+    const size_t rows = matrix->rows / matrix->block, blocks = matrix->starts[rows] / work->groups;
+    if (!is_pointwise(&work->source) || tile->used < tile->width) return 0;
+    return work->source.outputs % work->kernels->lanes == 0 || blocks < 8 * matrix->columns;
+}
+
 static void compute_item(void *data, size_t item) {
     Work *work = data;
     size_t begin;
@@ -57,7 +66,7 @@ static void compute_item(void *data, size_t item) {
         work->kernels->multiply_row(&work->matrix, work->source.x, work->out, tile.first, tile.last);
         return;
     }
-    if (is_pointwise(&work->source) && tile.used == tile.width) {
+    if (is_read_in_place(work, &tile)) {
         tile.panel = work->source.x + begin, tile.step = work->source.outputs;
     } else {
         float *panel = thread_memory(work->source.columns * tile.width);
@@ -75,7 +84,8 @@ static Status *run(const KernelContext *context, Work *work) {
     const size_t block_rows = work->matrix.rows / work->matrix.block, most = work->kernels->vectors;
     work->vectors = (work->source.outputs + work->kernels->lanes - 1) / work->kernels->lanes;
     work->tiles = (work->vectors + most - 1) / most;
-    const size_t least = is_pointwise(&work->source) ? MAX_ITEMS : MAX_ITEMS / 4; /* others fill a panel for each item */
+    const int is_aligned = is_pointwise(&work->source) && work->source.outputs % work->kernels->lanes == 0;
+    const size_t least = is_aligned ? MAX_ITEMS : MAX_ITEMS / 4; /* others fill a panel for each item */
     work->groups = work->tiles >= least ? 1 : (least + work->tiles - 1) / work->tiles;
     if (work->groups > block_rows) work->groups = block_rows;
     TRY(PARALLEL_FOR(api)(context, compute_item, work->tiles * work->groups, 0, work));

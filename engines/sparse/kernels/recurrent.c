@@ -40,7 +40,10 @@ typedef struct {
     const float *inputs, *first_state;
     float *states, *cells, *sums, *reset; /* states: [steps, directions, batch, hidden] */
     size_t steps, batch, turns_per_step, groups, items;
-    atomic_size_t done, claimed[MAX_ITEMS]; /* items done in all; turns for which each item is taken */
+    atomic_size_t done; /* items in all */
+    struct {
+        _Alignas(64) atomic_size_t turns; /* for which an item is taken; mostly by one thread, so each has a cache line */
+    } claimed[MAX_ITEMS];
     atomic_int out_of_memory;
 } Run;
 
@@ -132,7 +135,8 @@ static void take_part(void *data, size_t part) {
         for (size_t i = 0; i < run->items; i++) {
             const size_t item = (part + i) % run->items;
             size_t expected = turn;
-            if (!atomic_compare_exchange_strong(&run->claimed[item], &expected, turn + 1)) continue;
+            if (atomic_load_explicit(&run->claimed[item].turns, memory_order_relaxed) != turn) continue;
+            if (!atomic_compare_exchange_strong(&run->claimed[item].turns, &expected, turn + 1)) continue;
             compute_item(run, turn, item);
             atomic_fetch_add_explicit(&run->done, 1, memory_order_release);
         }

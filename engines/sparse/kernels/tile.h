@@ -1,37 +1,41 @@
 /* One instruction set's kernels. Defined before: LANES; LARGER and SMALLER of two
    vectors; NAME(x), which makes a name of its own. */
 
+/* A loop that the compiler writes out, so that sums stay in registers. */
+#define EACH(i, count) _Pragma("GCC unroll 8") for (size_t i = 0; i < (count); i++)
+
 typedef float NAME(Vector) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t NAME(Mask) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-static inline NAME(Vector) NAME(spread)(float value) { return (NAME(Vector)){0} + value; }
+/* x - 0 is x even for -0, so this is one broadcast; 0 + x would add. */
+static inline NAME(Vector) NAME(spread)(float value) { return value - (NAME(Vector)){0}; }
 
 /* LARGER and SMALLER give their second argument where one is NaN: it stays. */
 static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) {
     return SMALLER(NAME(spread)(high), LARGER(NAME(spread)(low), sums));
 }
 
-static inline void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
+static inline __attribute__((always_inline)) void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
                                size_t vectors) {
     float *out = tile->out + row * tile->row_step;
     if (tile->column_step == 1 && tile->used == vectors * LANES) {
-        for (size_t v = 0; v < vectors; v++)
+        EACH(v, vectors)
             *(NAME(Vector) *)(out + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
         return;
     }
     float values[MAX_WIDTH];
-    for (size_t v = 0; v < vectors; v++)
+    EACH(v, vectors)
         *(NAME(Vector) *)(values + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
     for (size_t column = 0; column < tile->used; column++) out[column * tile->column_step] = values[column];
 }
 
 /* Four rows that lie side by side in the output: each column's four values are one store. */
-static inline void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
+static inline __attribute__((always_inline)) void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
                                        size_t vectors) {
     typedef float Column __attribute__((vector_size(16), aligned(4), may_alias));
     float values[4][MAX_WIDTH];
-    for (size_t i = 0; i < 4; i++)
-        for (size_t v = 0; v < vectors; v++)
+    EACH(i, 4)
+        EACH(v, vectors)
             *(NAME(Vector) *)(values[i] + v * LANES) = NAME(clip)(sums[i * vectors + v], matrix->low, matrix->high);
     for (size_t column = 0; column < tile->used; column++)
         *(Column *)(tile->out + row + column * tile->column_step) =
@@ -39,56 +43,56 @@ static inline void NAME(store_columns)(const Sparse *matrix, const Tile *tile, s
 }
 
 /* Four rows at a time: a value of the panel is loaded once for all of them. */
-#define BLOCK_OF_FOUR(VECTORS)                                                                                       \
-    static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {      \
-        const size_t block = matrix->block, row = block_row * block + offset;                                        \
-        NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                                   \
-        for (int i = 0; i < 4; i++)                                                                                  \
-            for (int v = 0; v < VECTORS; v++) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);   \
-        for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                        \
-            const float *line = tile->panel + matrix->places[j] * tile->step;                                        \
-            const float *w = matrix->values + j * block + offset;                                                    \
-            for (int v = 0; v < VECTORS; v++) x[v] = *(const NAME(Vector) *)(line + v * LANES);                      \
-            for (int i = 0; i < 4; i++)                                                                              \
-                for (int v = 0; v < VECTORS; v++) sums[i][v] += NAME(spread)(w[i]) * x[v];                           \
-        }                                                                                                            \
-        if (tile->row_step == 1)                                                                                     \
-            NAME(store_columns)(matrix, tile, row, sums[0], VECTORS);                                                \
-        else                                                                                                         \
-            for (int i = 0; i < 4; i++) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                        \
+#define BLOCK_OF_FOUR(VECTORS)                                                                                      \
+    static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {     \
+        const size_t block = matrix->block, row = block_row * block + offset;                                       \
+        NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                                  \
+        EACH(i, 4)                                                                                                  \
+            EACH(v, VECTORS) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);                   \
+        for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                       \
+            const float *line = tile->panel + matrix->places[j] * tile->step;                                       \
+            const float *w = matrix->values + j * block + offset;                                                   \
+            EACH(v, VECTORS) x[v] = *(const NAME(Vector) *)(line + v * LANES);                                      \
+            EACH(i, 4)                                                                                              \
+                EACH(v, VECTORS) sums[i][v] += NAME(spread)(w[i]) * x[v];                                           \
+        }                                                                                                           \
+        if (tile->row_step == 1)                                                                                    \
+            NAME(store_columns)(matrix, tile, row, sums[0], VECTORS);                                               \
+        else                                                                                                        \
+            EACH(i, 4) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                                        \
     }
 
 /* One row: four of its values at a time, each with sums of its own, so that no sum waits for the one before. */
-#define SINGLE_ROW(VECTORS)                                                                                          \
-    static void NAME(single_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row) {                         \
-        NAME(Vector) sums[4][VECTORS] = {0};                                                                         \
-        int32_t j = matrix->starts[row], end = matrix->starts[row + 1];                                              \
-        for (int v = 0; v < VECTORS; v++) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);           \
-        for (; j + 4 <= end; j += 4)                                                                                 \
-            for (int i = 0; i < 4; i++) {                                                                            \
-                const float *x = tile->panel + matrix->places[j + i] * tile->step;                                   \
-                for (int v = 0; v < VECTORS; v++)                                                                    \
-                    sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                    \
-            }                                                                                                        \
-        for (; j < end; j++) {                                                                                       \
-            const float *x = tile->panel + matrix->places[j] * tile->step;                                           \
-            for (int v = 0; v < VECTORS; v++)                                                                        \
-                sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                            \
-        }                                                                                                            \
-        for (int v = 0; v < VECTORS; v++) sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);        \
-        NAME(store)(matrix, tile, row, sums[0], VECTORS);                                                            \
+#define SINGLE_ROW(VECTORS)                                                                                         \
+    static void NAME(single_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row) {                        \
+        NAME(Vector) sums[4][VECTORS] = {0};                                                                        \
+        int32_t j = matrix->starts[row], end = matrix->starts[row + 1];                                             \
+        EACH(v, VECTORS) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);                           \
+        for (; j + 4 <= end; j += 4)                                                                                \
+            EACH(i, 4) {                                                                                            \
+                const float *x = tile->panel + matrix->places[j + i] * tile->step;                                  \
+                EACH(v, VECTORS)                                                                                    \
+                    sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                   \
+            }                                                                                                       \
+        for (; j < end; j++) {                                                                                      \
+            const float *x = tile->panel + matrix->places[j] * tile->step;                                          \
+            EACH(v, VECTORS)                                                                                        \
+                sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                           \
+        }                                                                                                           \
+        EACH(v, VECTORS) sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);                        \
+        NAME(store)(matrix, tile, row, sums[0], VECTORS);                                                           \
     }
 
-#define WIDTH(VECTORS)                                                                                                \
-    BLOCK_OF_FOUR(VECTORS)                                                                                           \
-    SINGLE_ROW(VECTORS)                                                                                              \
-    static void NAME(multiply_##VECTORS)(const Sparse *matrix, const Tile *tile) {                                   \
-        for (size_t row = tile->first; row < tile->last; row++)                                                      \
-            if (matrix->block == 1)                                                                                  \
-                NAME(single_##VECTORS)(matrix, tile, row);                                                           \
-            else                                                                                                     \
-                for (size_t offset = 0; offset < matrix->block; offset += 4)                                         \
-                    NAME(four_##VECTORS)(matrix, tile, row, offset);                                                 \
+#define WIDTH(VECTORS)                                                                                              \
+    BLOCK_OF_FOUR(VECTORS)                                                                                          \
+    SINGLE_ROW(VECTORS)                                                                                             \
+    static void NAME(multiply_##VECTORS)(const Sparse *matrix, const Tile *tile) {                                  \
+        for (size_t row = tile->first; row < tile->last; row++)                                                     \
+            if (matrix->block == 1)                                                                                 \
+                NAME(single_##VECTORS)(matrix, tile, row);                                                          \
+            else                                                                                                    \
+                for (size_t offset = 0; offset < matrix->block; offset += 4)                                        \
+                    NAME(four_##VECTORS)(matrix, tile, row, offset);                                                \
     }
 
 WIDTH(1)
@@ -116,6 +120,26 @@ static void NAME(copy_lines)(const float *x, size_t step, size_t lines, float *p
             for (size_t n = 0; n < width; n++) panel[n] = n < used ? x[n] : 0;
 }
 
+#if LANES == 16
+/* Sums of one row of blocks of four over a single column, four blocks a vector. `j` is left at the blocks that remain. */
+static inline __m128 multiply_four_blocks(const Sparse *matrix, const float *x, int32_t *j, int32_t end) {
+    const uint16_t *places = matrix->places;
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (; *j + 8 <= end; *j += 8)
+        EACH(i, 2) {
+            const uint16_t *p = places + *j + 4 * i;
+            __m512 each = _mm512_broadcastss_ps(_mm_load_ss(x + p[0]));
+            each = _mm512_mask_broadcastss_ps(each, 0x00f0, _mm_load_ss(x + p[1]));
+            each = _mm512_mask_broadcastss_ps(each, 0x0f00, _mm_load_ss(x + p[2]));
+            each = _mm512_mask_broadcastss_ps(each, 0xf000, _mm_load_ss(x + p[3]));
+            sums[i] = _mm512_fmadd_ps(_mm512_loadu_ps(matrix->values + (*j + 4 * i) * 4), each, sums[i]);
+        }
+    __m512 sum = sums[0] + sums[1];
+    return (_mm512_extractf32x4_ps(sum, 0) + _mm512_extractf32x4_ps(sum, 1)) +
+           (_mm512_extractf32x4_ps(sum, 2) + _mm512_extractf32x4_ps(sum, 3));
+}
+#endif
+
 /* A single column: four products of a block at a time, or one. */
 static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out, size_t first, size_t last) {
     typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
@@ -125,7 +149,7 @@ static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out,
         if (block == 1) {
             float sums[4] = {matrix->bias ? matrix->bias[row] : 0};
             for (; j + 4 <= end; j += 4)
-                for (int i = 0; i < 4; i++) sums[i] += matrix->values[j + i] * x[matrix->places[j + i]];
+                EACH(i, 4) sums[i] += matrix->values[j + i] * x[matrix->places[j + i]];
             for (; j < end; j++) sums[0] += matrix->values[j] * x[matrix->places[j]];
             float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             out[row] = sum < matrix->low ? matrix->low : sum > matrix->high ? matrix->high : sum;
@@ -137,17 +161,21 @@ static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out,
             if (matrix->bias) sums[0] = *(const Four *)(matrix->bias + place);
             const float *w = matrix->values + offset;
             int32_t k = j;
+#if LANES == 16
+            if (block == 4) sums[1] = (Four)multiply_four_blocks(matrix, x, &k, end);
+#endif
             for (; k + 4 <= end; k += 4)
-                for (int i = 0; i < 4; i++)
+                EACH(i, 4)
                     sums[i] += *(const Four *)(w + (k + i) * block) * x[matrix->places[k + i]];
             for (; k < end; k++) sums[0] += *(const Four *)(w + k * block) * x[matrix->places[k]];
             Four sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-            for (int i = 0; i < 4; i++)
+            EACH(i, 4)
                 out[place + i] = sum[i] < matrix->low ? matrix->low : sum[i] > matrix->high ? matrix->high : sum[i];
         }
     }
 }
 
+#undef EACH
 #undef BLOCK_OF_FOUR
 #undef SINGLE_ROW
 #undef WIDTH
