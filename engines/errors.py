@@ -280,10 +280,7 @@ class UnknownCalibratorError(EngineError):
 
 
 class PruningError(EngineError):
-    """A model has no weights that can be pruned."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"There is nothing to prune: {problem}.")
+    """A model has no weights that can be pruned, or not those that were asked for."""
 
 
 class QuantizationError(EngineError):

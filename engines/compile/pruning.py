@@ -82,7 +82,7 @@ def prune_file(
     pruned = read_proto(source)
     take_data_inside(source, pruned.graph.initializer)
     if pruned.ByteSize() > MOST_BYTES:
-        raise PruningError(f"{source} is larger than 2 GiB")
+        raise PruningError(f"{source} is larger than 2 GiB, so onnx can't infer its shapes and it can't be pruned.")
     weights = prune_model(pruned, sparsity, block, scope)
     figures = _compare(source, pruned, graph, data)
     write_model(pruned, output)

@@ -24,11 +24,8 @@ RECURRENT = ("LSTM", "GRU")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PruningScope:
-    """Which layers are pruned, and how they are weighed."""
+    """Which layers are pruned."""
 
-    together: bool = False
-    """True weighs the blocks of all layers together, so that some lose more than others; False takes the same share
-    from each."""
     ends: bool = False
     """True prunes the first and the last layer too."""
     dense: tuple[str, ...] = ()
@@ -70,14 +67,17 @@ def prune_model(
         The weights that were pruned, with their new values, in the order of the graph.
 
     Raises:
-        PruningError: No layer can be pruned.
+        PruningError: No layer can be pruned, or a pattern of ``scope`` names none.
     """
     found = list(_weights(model))
+    for pattern in scope.dense:
+        if found and not any(fnmatch.fnmatchcase(one.layer, pattern) for one in found):
+            raise PruningError(_unmatched(pattern, found))
     candidates = _candidates(found, block, scope)
     if not candidates:
-        raise PruningError(_nothing(found, block))
+        raise PruningError(f"There is nothing to prune: {_nothing(found, block)}.")
     scores = [_sizes(weights.matrix, block) for weights in candidates]
-    kept = _kept_together(scores, share) if scope.together else _kept_in_each(scores, share)
+    kept = [_largest(one.reshape(-1), share).reshape(one.shape) for one in scores]
     pruned = [
         dataclasses.replace(one, matrix=np.where(np.repeat(keep, block, axis=0), one.matrix, np.float32(0)))
         for one, keep in zip(candidates, kept, strict=True)
@@ -129,6 +129,13 @@ def _candidates(found: Sequence[Weights], block: int, scope: PruningScope) -> li
     ]
 
 
+def _unmatched(pattern: str, found: Sequence[Weights]) -> str:
+    names = list(dict.fromkeys(one.layer for one in found))
+    shown = ", ".join(repr(name) for name in names[:5])
+    more = ", ..." if len(names) > 5 else ""
+    return f"--dense {pattern!r} names no layer that could be pruned. Those are {shown}{more}."
+
+
 def _nothing(found: Sequence[Weights], block: int) -> str:
     if not found:
         return "no Conv of one group, Gemm, MatMul, LSTM or GRU has constant float32 weights of its own"
@@ -143,28 +150,6 @@ def _sizes(matrix: np.ndarray, block: int) -> np.ndarray:
     rows, columns = matrix.shape
     energies: np.ndarray = np.square(matrix, dtype=np.float64).reshape(rows // block, block, columns).sum(axis=1)
     return energies
-
-
-def _kept_in_each(scores: Sequence[np.ndarray], share: float) -> list[np.ndarray]:
-    return [_largest(one.reshape(-1), share).reshape(one.shape) for one in scores]
-
-
-def _kept_together(scores: Sequence[np.ndarray], share: float) -> list[np.ndarray]:
-    """Weigh each block against the blocks of its own layer that are no smaller (LAMP, Lee et al. 2021).
-
-    So layers with small weights aren't emptied: the largest block of each has score 1.
-    """
-    relative = []
-    for one in scores:
-        order = np.argsort(one, axis=None, kind="stable")
-        ordered = one.reshape(-1)[order]
-        rest = np.cumsum(ordered[::-1])[::-1]
-        score = np.empty_like(ordered)
-        score[order] = np.divide(ordered, rest, out=np.zeros_like(ordered), where=rest > 0)
-        relative.append(score)
-    kept = _largest(np.concatenate(relative), share)
-    parts = np.split(kept, np.cumsum([one.size for one in scores])[:-1])
-    return [part.reshape(one.shape) for part, one in zip(parts, scores, strict=True)]
 
 
 def _largest(scores: np.ndarray, share: float) -> np.ndarray:

@@ -27,7 +27,7 @@ def prune(arguments: argparse.Namespace) -> int:
         PartitionError: The model can't be read.
         EngineError: It has nothing to prune, the data don't fit it, or the file can't be written.
     """
-    scope = PruningScope(together=arguments.scope == "global", ends=arguments.all_layers, dense=tuple(arguments.dense))
+    scope = PruningScope(ends=arguments.all_layers, dense=tuple(arguments.dense))
     with showing_progress("Pruning"):
         report = prune_file(
             arguments.model,

@@ -18,12 +18,6 @@ def _configure_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--block", type=int, choices=PRUNED_BLOCKS, default=4, help="output channels pruned together; default: 4"
     )
-    parser.add_argument(
-        "--scope",
-        choices=("layer", "global"),
-        default="layer",
-        help="layer: the same share of each; global: most from layers that need them least; default: layer",
-    )
     parser.add_argument("--all-layers", action="store_true", help="prune the first and the last layer too")
     parser.add_argument(
         "--dense", action="append", default=[], metavar="GLOB", help="nodes that keep their weights; may be repeated"

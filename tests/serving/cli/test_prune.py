@@ -70,17 +70,6 @@ def test_layers_can_be_named_to_stay_dense_and_the_ends_to_be_pruned(tmp_path: p
     assert {name for name, zeros in zeros_of(output).items() if zeros} == {"conv3.weight", "gemm.weight"}
 
 
-def test_global_pruning_keeps_the_share_over_all_layers_together(tmp_path: pathlib.Path) -> None:
-    output = tmp_path / "pruned.onnx"
-
-    prune(DIGITS, "-o", output, "--sparsity", 0.8, "--scope", "global")
-
-    zeros = zeros_of(output)
-    sizes = {"conv2.weight": 32 * 16 * 9, "conv3.weight": 64 * 32 * 9}
-    assert zeros["conv2.weight"] != pytest.approx(zeros["conv3.weight"], abs=1e-3)
-    assert sum(zeros[n] * s for n, s in sizes.items()) / sum(sizes.values()) == pytest.approx(0.8, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -105,6 +94,15 @@ def test_a_model_with_nothing_to_prune_is_refused(tmp_path: pathlib.Path, capsys
 
     error = capsys.readouterr().err
     assert error.startswith("trtnode: There is nothing to prune: each of its 4 layers is the first or the last, ")
+    assert not output.exists()
+
+
+def test_a_pattern_that_names_no_layer_is_refused(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "pruned.onnx"
+
+    assert prune(DIGITS, "-o", output, "--sparsity", 0.5, "--dense", "head*") == 1
+
+    assert "--dense 'head*' names no layer that could be pruned. Those are " in capsys.readouterr().err
     assert not output.exists()
 
 
