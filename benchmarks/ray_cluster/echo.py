@@ -54,3 +54,4 @@ def deploy_echo(address: str) -> None:
     replica = serve.deployment(EchoReplica).options(**options)
     ingress = serve.deployment(EchoIngress).options(**options)
     serve.run(ingress.bind(replica.bind()), name=ECHO, route_prefix="/echo")
+    ray.shutdown()  # from the cluster; the application stays

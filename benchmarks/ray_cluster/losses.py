@@ -20,7 +20,7 @@ FEEDS = {"image": np.zeros((1, 1, 8, 8), np.float32)}
 MODEL = "ray::ServeReplica:trtnode:digits"
 INGRESS = "ray::ServeReplica:trtnode:~ingress"
 PROXY, CONTROLLER = "ray::ProxyActor", "ray::ServeController"
-THREADS, PAUSE_S = 2, 0.05
+THREADS, PAUSE_S = 4, 0.05
 BEFORE = 100
 """Requests before the event."""
 

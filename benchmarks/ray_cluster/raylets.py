@@ -12,10 +12,10 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
+from serving.ray_serve.program import SETTINGS
+
 WORKER_CPUS = 2
 """Cores that each raylet claims to have; what they share is this machine."""
-SETTINGS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-"""Variables of all processes of a cluster: nobody else is told of it, and replicas run like other processes."""
 PART_S = 120.0
 """The longest time until a part that should be there is there."""
 
@@ -35,7 +35,9 @@ class Raylets:
             folder: For what Ray writes; sockets in it need a short path.
             nodes: Those that may have models.
         """
-        os.environ.update(SETTINGS, RAY_TMPDIR=str(folder))
+        os.environ.update({"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder)})
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
         self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         self.address = str(self._cluster.address)
         self.nodes: list[Any] = []

@@ -30,6 +30,8 @@ from protos import ModelInferRequest
 
 CALLERS = 8
 ON_RAY, ON_ECHO = (("application", "trtnode"),), (("application", ECHO),)
+DIRECT_PORT = 40_000
+"""Of the first ingress, where ``RAY_SERVE_ENABLE_DIRECT_INGRESS`` is 1; the echo, deployed later, has the next one."""
 KINDS = {
     "proxy": "ray::ProxyActor",
     "ingress": "ray::ServeReplica:trtnode:~ingress",
@@ -46,12 +48,14 @@ class Stage:
 
     Attributes:
         raylets: The cluster.
-        ray: A channel to Ray's proxy.
+        ray: A channel to Ray's proxy, or to the ingress where Ray has it take calls itself.
+        echo: A channel to Ray's proxy, or to the ingress of the echo.
         plain: Channels to plain servers.
     """
 
     raylets: Raylets
     ray: grpc.Channel
+    echo: grpc.Channel
     plain: Sequence[grpc.Channel]
 
 
@@ -70,8 +74,10 @@ def open_stage(folder: Path, files: Mapping[str, ServedFile], *, replicas: int, 
             served.start([_section(name, one, replicas) for name, one in files.items()], limits={"max_requests": 4096})
             if echo:
                 deploy_echo(raylets.address)
-            with grpc.insecure_channel(f"127.0.0.1:{served.grpc}", options=UNLIMITED) as channel:
-                yield Stage(raylets, channel, channels)
+            direct = os.environ.get("RAY_SERVE_ENABLE_DIRECT_INGRESS") == "1"
+            ports = (DIRECT_PORT, DIRECT_PORT + 1) if direct else (served.grpc, served.grpc)
+            on_ray, on_echo = (plain.enter_context(_own_connection(port)) for port in ports)
+            yield Stage(raylets, on_ray, on_echo, channels)
             served.stop()
     finally:
         served.close()
@@ -100,7 +106,7 @@ def latency(folder: Path, rounds: int, requests: int) -> Iterator[tuple[str, Map
             request = inference_request(name, feeds[name])
             subjects = {
                 "plain": _call(stage.plain[0], request),
-                "echo": _call(stage.ray, request, ON_ECHO),
+                "echo": _call(stage.echo, request, ON_ECHO),
                 "on Ray": _call(stage.ray, request, ON_RAY),
             }
             found: dict[str, list[float]] = {subject: [] for subject in subjects}

@@ -33,6 +33,9 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # replicas are what the machine is for; Ray would let everything else go first
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a proxy that starts slowly on a busy machine is no broken one
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # from hop to hop past Ray's object store, which copies large tensors
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # what runs in the loops of ingress and replica never blocks
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
 }
 """Variables of a cluster that this process starts, unless the user sets them."""
 LOOK_S = 5.0
