@@ -49,7 +49,13 @@ class ServedFile:
 
 @contextlib.contextmanager
 def running_server(
-    models: Mapping[str, ServedFile], folder: Path, threads: int | None, *, workers: int = 1, port: int | None = None
+    models: Mapping[str, ServedFile],
+    folder: Path,
+    threads: int | None,
+    *,
+    port: int | None = None,
+    workers: int = 1,
+    cores: int | None = None,
 ) -> Iterator[grpc.Channel]:
     """Serve models and connect.
 
@@ -57,16 +63,16 @@ def running_server(
         models: The models by name.
         folder: For the configuration and the engine cache.
         threads: Threads of each engine; None for the libraries' choice.
-        workers: Processes that share the port.
         port: For gRPC; None for a free one.
+        workers: Processes that share the port.
+        cores: Cores that the port's threads keep to; None for the server's choice.
     """
-    port, http_port = port or free_port(), free_port()
+    grpc_section = {"port": port or free_port(), "max_message_mb": 1024, "workers": workers, "cores": cores}
     config = folder / "servable.yaml"
-    content = _config(models, folder, threads, port, http_port, workers)
-    config.write_text(content, encoding="utf-8")
+    config.write_text(_config(models, folder, threads, grpc_section), encoding="utf-8")
     server = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
     try:
-        with grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
+        with grpc.insecure_channel(f"127.0.0.1:{grpc_section['port']}", options=UNLIMITED) as channel:
             wait_until_ready(channel, server)
             yield channel
     finally:
@@ -130,12 +136,12 @@ def wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> 
 
 
 def _config(
-    models: Mapping[str, ServedFile], folder: Path, threads: int | None, port: int, http_port: int, workers: int
+    models: Mapping[str, ServedFile], folder: Path, threads: int | None, grpc_section: Mapping[str, int | None]
 ) -> str:
     content = {
         "server": {
-            "grpc": {"port": port, "max_message_mb": 1024, "workers": workers},
-            "http": {"port": http_port},
+            "grpc": grpc_section,
+            "http": {"port": free_port()},
             "log": {"level": "warning"},
         },
         "cache": {"dir": str(folder / "cache")},

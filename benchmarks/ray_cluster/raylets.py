@@ -59,7 +59,7 @@ class Raylets:
         Args:
             title: The beginning of its title, such as ``ray::ServeReplica:trtnode:digits``.
         """
-        found = [pid for node in self._all() for pid in processes(node, title)]
+        found = [pid for node in self.all_nodes() for pid in processes(node, title)]
         if not found:
             raise LookupError(f"no process is called {title}")
         os.kill(found[0], signal.SIGKILL)
@@ -68,7 +68,7 @@ class Raylets:
 
     def count(self, title: str) -> int:
         """Return the number of processes of this title."""
-        return sum(len(processes(node, title)) for node in self._all())
+        return sum(len(processes(node, title)) for node in self.all_nodes())
 
     def wait_for(self, title: str, number: int) -> None:
         """Wait until there are so many processes of this title."""
@@ -82,7 +82,8 @@ class Raylets:
         """End all."""
         self._cluster.shutdown()
 
-    def _all(self) -> list[Any]:
+    def all_nodes(self) -> list[Any]:
+        """Return all nodes, the head last; proxies and ingresses may run there too."""
         return [*self.nodes, self._cluster.head_node]
 
 

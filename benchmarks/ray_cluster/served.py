@@ -40,6 +40,7 @@ class ServedOnRay:
         self.grpc, self.http = free_port(), free_port()
         self.log = folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
         self._folder = folder
         # Sockets in the folder have short names only.
         self._environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder)}
@@ -59,7 +60,8 @@ class ServedOnRay:
         config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
         command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config), "--on", "ray"]
         with self.log.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
+            self._started.append(subprocess.Popen(command, stdout=log, stderr=log, env=self._environment))
+        return self._started[-1]
 
     def start(self, models: Sequence[Mapping[str, Any]], **server: Any) -> None:
         """Serve, and wait as an operator does: by the probe."""
@@ -105,7 +107,7 @@ class ServedOnRay:
         return self.process.wait(STOP_S)
 
     def close(self) -> None:
-        """Kill it if it is still there."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        """Kill what is still there."""
+        for process in self._started:
+            process.kill()
+            process.wait()

@@ -61,7 +61,7 @@ class Stage:
 
 @contextlib.contextmanager
 def open_stage(folder: Path, files: Mapping[str, ServedFile], *, replicas: int, echo: bool) -> Iterator[Stage]:
-    """Serve the same files on Ray, and by as many plain servers; a core for each."""
+    """Serve the same files on Ray, and by as many plain servers, whose ports' threads don't all choose one core."""
     raylets = Raylets(folder, nodes=1)
     served = ServedOnRay(folder, raylets.address)
     try:
@@ -70,13 +70,14 @@ def open_stage(folder: Path, files: Mapping[str, ServedFile], *, replicas: int, 
             for number in range(replicas):
                 own = folder / f"plain{number}"
                 own.mkdir()
-                channels.append(plain.enter_context(running_server(files, own, 1)))
+                channels.append(plain.enter_context(running_server(files, own, 1, cores=os.cpu_count())))
             served.start([_section(name, one, replicas) for name, one in files.items()], limits={"max_requests": 4096})
             if echo:
                 deploy_echo(raylets.address)
             direct = os.environ.get("RAY_SERVE_ENABLE_DIRECT_INGRESS") == "1"
-            ports = (DIRECT_PORT, DIRECT_PORT + 1) if direct else (served.grpc, served.grpc)
-            on_ray, on_echo = (plain.enter_context(_own_connection(port)) for port in ports)
+            on_ray = plain.enter_context(_own_connection(DIRECT_PORT if direct else served.grpc))
+            # The same connection is to the same one of the proxies.
+            on_echo = plain.enter_context(_own_connection(DIRECT_PORT + 1)) if direct else on_ray
             yield Stage(raylets, on_ray, on_echo, channels)
             served.stop()
     finally:
@@ -223,10 +224,10 @@ def _milliseconds(call: Call) -> float:
 
 
 def _processor_s(raylets: Raylets) -> Mapping[str, float]:
-    """Return the processor time so far of each kind of process of the nodes with models."""
+    """Return the processor time so far of each kind of process."""
     found = dict.fromkeys(KINDS, 0.0)
     for kind, title in KINDS.items():
-        for pid in (pid for node in raylets.nodes for pid in processes(node, title)):
+        for pid in (pid for node in raylets.all_nodes() for pid in processes(node, title)):
             user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
             found[kind] += (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
     return found

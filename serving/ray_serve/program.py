@@ -35,7 +35,6 @@ SETTINGS = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a proxy that starts slowly on a busy machine is no broken one
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # from hop to hop past Ray's object store, which copies large tensors
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # what runs in the loops of ingress and replica never blocks
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
 }
 """Variables of a cluster that this process starts, unless the user sets them."""
 LOOK_S = 5.0
