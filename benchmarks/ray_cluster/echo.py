@@ -36,7 +36,7 @@ class EchoIngress:
     """Hands messages to a replica."""
 
     def __init__(self, replica: Any) -> None:
-        self._replica = replica
+        self._replica = replica.options(_by_reference=False)
 
     async def ModelInfer(self, message: bytes) -> Written:  # noqa: N802  # the name of the RPC
         """Return the message."""

@@ -26,6 +26,7 @@ from benchmarks.ray_cluster.raylets import Raylets, processes
 from benchmarks.ray_cluster.served import ServedOnRay
 from benchmarks.server_process import SERVICE, UNLIMITED, ServedFile, free_port, inference_request, running_server
 from benchmarks.serving.models import IMAGE_SHAPE, write_image_model
+from engines.artifact.cache_folder import default_cache_folder
 from protos import ModelInferRequest
 
 CALLERS = 8
@@ -158,7 +159,7 @@ def replicas(folder: Path, rounds: int, seconds: float, loads: Sequence[float]) 
     Requests per second of two plain servers and on Ray; then the mean milliseconds at parts of that rate, with arrivals
     by chance, next to those of a queue before two servers that take equal times.
     """
-    file = network_file("resnet50", folder)
+    file = network_file("resnet50", default_cache_folder())
     request = inference_request("resnet", sample_inputs("resnet50", 1, 0))
     with open_stage(folder, {"resnet": ServedFile(file=file, engine="openvino")}, replicas=2, echo=False) as stage:
         plain, on_ray = [_call(channel, request) for channel in stage.plain], _call(stage.ray, request)

@@ -50,7 +50,8 @@ class Cluster:
             replicas: The deployment handle of each model, by its name.
             state: The replicas that there are.
         """
-        self._replicas = replicas
+        # By gRPC: Ray's object store would copy large tensors.
+        self._replicas = {name: handle.options(_by_reference=False) for name, handle in replicas.items()}
         self.state = state
         self._own: Mapping[str, Callable[[Any], Awaitable[Any]]] = {
             "ServerLive": self._live,
