@@ -159,7 +159,7 @@ def replicas(folder: Path, rounds: int, seconds: float, loads: Sequence[float]) 
     Requests per second of two plain servers and on Ray; then the mean milliseconds at parts of that rate, with arrivals
     by chance, next to those of a queue before two servers that take equal times.
     """
-    file = network_file("resnet50", default_cache_folder())
+    file = network_file("resnet50", default_cache_folder() or folder)
     request = inference_request("resnet", sample_inputs("resnet50", 1, 0))
     with open_stage(folder, {"resnet": ServedFile(file=file, engine="openvino")}, replicas=2, echo=False) as stage:
         plain, on_ray = [_call(channel, request) for channel in stage.plain], _call(stage.ray, request)
