@@ -1,5 +1,6 @@
 """Measures the cut: ``python -m benchmarks.partition [--peers] [--sizes 1000,10000] [--only local] [--json]``.
 
+The part ``command`` measures whole commands on graphs of the families that are named beside it, or of all.
 Returns 1 if a target is missed.
 """
 
@@ -20,6 +21,7 @@ from benchmarks.partition.measure import CutRow, measure
 from benchmarks.partition.peers import ORT_HELPER, PEERS, PeerPartitioner, Prepare, load
 from benchmarks.partition.tables import print_collection, print_commands, print_family, print_targets
 from benchmarks.partition.targets import check_commands, check_targets
+from benchmarks.partition.whole_command import SIZES as COMMAND_SIZES
 from benchmarks.partition.whole_command import CommandRow, measure_commands
 
 SIZES = (250, 1_000, 10_000, 100_000)
@@ -42,10 +44,11 @@ def main() -> int:
     commands: list[CommandRow] = []
     for part in arguments.only:
         if part == COMMAND:
-            commands = measure_commands()
+            named = [family for family in FAMILIES if family in arguments.only]
+            commands = measure_commands(named or list(FAMILIES), arguments.sizes or COMMAND_SIZES)
             print_commands(console, commands)
         elif part != COLLECTION:
-            rows += _measure_family(console, part, arguments.sizes, drivers)
+            rows += _measure_family(console, part, arguments.sizes or SIZES, drivers)
         elif collection.folder().is_dir():
             rows += _measure_collection(console, drivers)
         else:
@@ -94,7 +97,7 @@ def _load_peers(peers: Sequence[PeerPartitioner]) -> tuple[dict[PeerPartitioner,
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.partition", description="Measures the cut.")
     parser.add_argument("--peers", action="store_true", help="also torch.fx (trtnode[bench]) and OpenVINO HETERO")
-    parser.add_argument("--sizes", type=_sizes, default=SIZES, metavar="N,...", help="nodes of generated graphs")
+    parser.add_argument("--sizes", type=_sizes, metavar="N,...", help="nodes of generated graphs")
     parts = (*FAMILIES, COLLECTION, COMMAND)
     parser.add_argument("--only", type=_parts, default=parts, metavar="PART,...", help=f"of {', '.join(parts)}")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, the tables on stderr")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.partition.graphs import FAMILIES, NATIVE_OPS, generate
+from benchmarks.partition.graphs import NATIVE_OPS, generate
 
 SIZES = (20_000, 100_000)
 """Nodes of the graphs."""
@@ -53,11 +53,11 @@ class CommandRow:
     page_bytes: int | None = None
 
 
-def measure_commands(sizes: Sequence[int] = SIZES, turns: int = TURNS) -> list[CommandRow]:
+def measure_commands(families: Sequence[str], sizes: Sequence[int] = SIZES, turns: int = TURNS) -> list[CommandRow]:
     """Measure every method on a graph of each family and size."""
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name:
         folder = pathlib.Path(name)
-        return [row for family in FAMILIES for size in sizes for row in _measure(folder, family, size, turns)]
+        return [row for family in families for size in sizes for row in _measure(folder, family, size, turns)]
 
 
 def _measure(folder: pathlib.Path, family: str, size: int, turns: int) -> list[CommandRow]:

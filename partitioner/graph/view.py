@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence, Set
 
@@ -228,10 +229,15 @@ def _constant(reads: Sequence[Sequence[int]], producers: Sequence[int], nodes: S
 
 def _expected_bytes(value: ir.Value) -> int:
     """Return the bytes of a value; an unknown dimension counts as one, elements without fixed size as 0."""
-    if not isinstance(value.type, ir.TensorType) or value.dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING):
+    kind, shape = value.type, value.shape
+    if not isinstance(kind, ir.TensorType) or kind.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         return 0
-    sizes = (d if isinstance(d, int) else 1 for d in value.shape or ())
-    return math.ceil(math.prod(sizes) * value.dtype.itemsize)
+    return _bytes_of(kind.dtype, () if shape is None else shape.dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _bytes_of(dtype: ir.DataType, sizes: Sequence[object]) -> int:
+    return math.ceil(math.prod(d for d in sizes if isinstance(d, int)) * dtype.itemsize)
 
 
 def _identities(graph: ir.Graph) -> dict[ir.Node, str]:

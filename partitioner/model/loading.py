@@ -17,6 +17,7 @@ from partitioner.model import protobuf_walk
 from partitioner.model.declared_sizes import EXPORT, check_declared_sizes
 from partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
 from partitioner.model.garbage import without_collections
+from partitioner.model.plain_models import is_plain, read_plain_model
 from partitioner.model.repairs import decode_names, has_undecoded_names, repair
 from partitioner.model.value_types import TypeReader, forget_negative_sizes
 from partitioner.model.values import DECLARED_TYPE, holds_map, is_sorted, read_values
@@ -69,10 +70,10 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
         parts = protobuf_walk.Parts(proto) if faults else parts
         _check_attributes(proto, parts)
         _make_dense(parts)
-        model = _read(proto)
+        model = _read(proto, parts)
         if has_undecoded_names(model.graph):
             faults += decode_names(proto)
-            model = _read(proto)
+            model = _read(proto, parts)
     except Exception as error:  # onnx_ir lets exceptions of any type out
         raise ModelFileError(path, f"not a valid ONNX model: {_root(error)}", EXPORT) from error
     for fault in faults:
@@ -111,8 +112,10 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
     return proto
 
 
-def _read(proto: onnx.ModelProto) -> ir.Model:
+def _read(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> ir.Model:
     """Convert a model; the types of its graph's values apart, since onnx_ir converts each one anew."""
+    if is_plain(proto, parts):
+        return read_plain_model(proto)
     if proto.functions:  # before IR version 10, their values' types stand there too
         for info in proto.graph.value_info:
             forget_negative_sizes(info.type)

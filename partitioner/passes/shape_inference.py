@@ -49,10 +49,16 @@ def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
         proto.graph.initializer.extend(constants)
     propagate = propagates_little(model)
     if not propagate:  # types tell which values hold no shapes
-        _write_types(_infer(proto, propagate=False).graph, model.graph, TypeReader())
+        _infer_types(proto, model, propagate=False)
         propagate = propagates_little(model)
     if propagate:
-        _write_types(_infer(proto, propagate=True).graph, model.graph, TypeReader())
+        _infer_types(proto, model, propagate=True)
+
+
+def _infer_types(proto: onnx.ModelProto, model: ir.Model, *, propagate: bool) -> None:
+    inferred = _infer(proto, propagate=propagate)
+    if inferred != proto:  # equal where the file declares all types, as exporters of large graphs do
+        _write_types(inferred.graph, model.graph, TypeReader())
 
 
 def _write_types(inferred: onnx.GraphProto, graph: ir.Graph, types: TypeReader) -> None:

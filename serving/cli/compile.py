@@ -12,15 +12,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from engines import CompiledModel, compile_model
+from engines import CompiledModel, CompileOptions, compile_model
 from engines.artifact.files import check_output
 from engines.compile.memory_growth import measure_memory
+from partitioner import Report
 from partitioner.wording import counted
 from serving.cli.explain import cache_from, options_from
 from serving.cli.option_values import build_from, precision_from
 from serving.cli.terminal.precision import print_approximations, print_precision
 from serving.cli.terminal.progress_bar import showing_progress
 from serving.cli.terminal.report import print_report
+
+NOT_MEASURED = "nothing was measured"
+"""Where options ask for a measurement: no engine was built, or no run without engines could be timed beside it."""
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -48,7 +52,7 @@ def compile_(arguments: argparse.Namespace) -> int:
         compiled.answer_nan_by(arguments.nan)
     compiled.save(arguments.output)
     facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
-    facts["choice"] = options.choice.value
+    facts["choice"] = _choice(options, compiled.report)
     if options.measures:
         facts["memory"] = _measured_memory(arguments, compiled)
     if arguments.json:
@@ -76,6 +80,12 @@ def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: floa
         "seconds": round(seconds, 3),
         "report": compiled.report.as_json(),
     }
+
+
+def _choice(options: CompileOptions, report: Report) -> str:
+    """The rule by which engines stayed."""
+    unmeasured = options.measures and report.tuning is None
+    return NOT_MEASURED if unmeasured else options.choice.value
 
 
 def _measured_memory(arguments: argparse.Namespace, compiled: CompiledModel) -> dict[str, int] | None:

@@ -41,10 +41,12 @@ def _key(op: ir.Node) -> Hashable | None:
     """Return what nodes of equal results have in common; None for a node like no other."""
     if op.domain not in ONNX_DOMAINS or op.op_type in RANDOM_OPS or has_subgraphs(op):
         return None
-    attributes = tuple(sorted((name, _content(attribute)) for name, attribute in op.attributes.items()))
-    if any(content is None for _, content in attributes):
-        return None
-    used = tuple(bool(value.name) for value in op.outputs)
+    attributes: tuple[tuple[str, str | None], ...] = ()
+    if op.attributes:  # most nodes of large graphs have none
+        attributes = tuple(sorted((name, _content(attribute)) for name, attribute in op.attributes.items()))
+        if any(content is None for _, content in attributes):
+            return None
+    used = tuple([bool(value.name) for value in op.outputs])
     return op.op_type, op.version, attributes, tuple(map(id, op.inputs)), used
 
 

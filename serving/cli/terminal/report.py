@@ -26,7 +26,7 @@ from partitioner.graph.view import specs
 from partitioner.passes.rewrites.apply import Rewritten
 from partitioner.wording import counted
 
-MOST_SEGMENTS = 100
+MOST_SEGMENTS = 25
 """Segments to print."""
 
 MOST_SPLITS = 10
