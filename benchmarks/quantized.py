@@ -49,9 +49,8 @@ def main() -> int:
     root = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", COLLECTION))
     cases = [case for case in find_cases(root, sys.argv[1] if len(sys.argv) > 1 else "*") if _is_quantized(case)]
     ratios = [f"{way} (95 %)" for way in (EXACT, FLOATS, COMPILED)]
-    table = Table(
-        "model", "defaults, CPU ms", *ratios, "SQNR, dB: defaults, native, compiled", "decisions", "in engines"
-    )
+    headings = ("model", "defaults, CPU ms", *ratios, "SQNR, dB: defaults, native, compiled", "decisions", "in engines")
+    table = Table(*headings, title="compiled: trtnode compile --engine openvino")
     with tempfile.TemporaryDirectory() as folder, Worker() as worker:
         for case in cases:
             try:

@@ -66,7 +66,8 @@ def main() -> int:
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
-    table = Table("model", *OTHERS, "tuned", "engines", "chosen", "best", "tuned / best", title="p50 in ms")
+    headings = ("model", *OTHERS, "tuned", "engines", "chosen", "best", "tuned / best")
+    table = Table(*headings, title="p50 in ms; tuned: trtnode compile --tune")
     holds = True
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder, Worker() as worker:
         for case in _cases(pathlib.Path(folder)):

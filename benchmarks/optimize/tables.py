@@ -24,7 +24,7 @@ Measured = tuple[Subject, Figures]
 def print_table(measured: Sequence[Measured], console: Console) -> None:
     """Print a row for each measured subject."""
     headings = ("model", "engine", "rewrites", "plain ms", "without ms", "with ms", "gain (95 %)", "error", "bar")
-    table = Table(*headings, title="with rewrites and without, p50")
+    table = Table(*headings, title="trtnode compile --all-engines, with rewrites and without, p50")
     for subject, figures in measured:
         kinds = (PLAIN_LIBRARIES[subject.engine], WITHOUT, WITH)
         times = (f"{figures.p50_ms[kind]:.3f}" if kind in figures.p50_ms else "" for kind in kinds)

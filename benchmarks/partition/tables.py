@@ -72,7 +72,7 @@ def print_collection(console: Console, rows: Sequence[CutRow]) -> None:
 
 def print_commands(console: Console, rows: Sequence[CommandRow]) -> None:
     """Print the processes of each method on each file, with their ratio to ONNX Runtime's."""
-    table = Table(title="whole command")
+    table = Table(title="whole command, with --native-ops Neg,Sub")
     for heading in ("graph", "nodes", "method", "CPU s", "wall s", "CPU ratio", "page MB"):
         table.add_column(heading, justify="left" if heading in ("graph", "method") else "right", no_wrap=True)
     ratios = dict(cpu_ratios(rows))
