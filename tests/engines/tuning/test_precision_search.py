@@ -29,12 +29,12 @@ from workshop import Workshop
 def test_the_noisiest_nodes_move_back_until_the_budget_holds(
     workshop: Workshop, digits: pathlib.Path, int8: CompiledModel
 ) -> None:
-    limit = 0.9 * int8.report.as_json()["precision"]["figures"]["max_abs"]
+    limit = 0.95 * int8.report.as_json()["precision"]["figures"]["max_abs"]
 
     compiled = workshop.compile(digits, precision=precision_options("int8", max_abs=limit))
 
     found = compiled.report.as_json()["precision"]
-    failed, accepted = found["tried"][0], found["tried"][-1]
+    failed, accepted = found["tried"][0], [one for one in found["tried"] if "problem" not in one][-1]
     assert (failed["moved_back"], failed["code"]) == (0, "INACCURATE")
     assert "an element differs by" in failed["problem"]
     assert accepted["max_abs"] <= limit
