@@ -15,6 +15,7 @@ from engines import BuildOptions, CompileOptions, EngineCache, partition_model
 from engines.artifact.files import check_output, write_atomically
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.names import SPARSE, left_out
+from engines.sparse.library import missing_reason
 from engines.sparse.survey import survey
 from partitioner import Allowance, PartitionOptions
 from partitioner.lazy_names import on_first_call
@@ -54,6 +55,8 @@ def explain(arguments: argparse.Namespace) -> int:
     print_report(report, console)
     if sparse:
         console.print(sparse_layers(sparse))
+        if problem := missing_reason():
+            console.print(f"These layers run dense here: {problem}", markup=False, highlight=False)
     if arguments.html:
         print(f"Wrote {arguments.html}: open it in a browser.")
     return 0

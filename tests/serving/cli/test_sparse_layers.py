@@ -47,6 +47,17 @@ def test_explain_lists_layers_with_many_zeros_and_what_leaving_them_out_could_ga
     assert "75%" in printed
 
 
+def test_explain_says_in_one_sentence_that_the_kernels_are_missing(
+    pruned: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engines.sparse.library.LIBRARY", pruned.with_name("kernels.so"))
+
+    assert main(["explain", str(pruned), "--no-cache"]) == 0
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "These layers run dense here: engine sparse: its kernels were not compiled when this package was" in printed
+
+
 def test_explain_says_nothing_of_zeros_in_a_dense_model(
     pruned: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
