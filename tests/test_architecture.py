@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "partitioner/compiled": {"cut", "graph", "model"},
     "partitioner/pipelines": {"compiled", "graph", "model", "passes"},
     "engines/artifact": set(),
+    "engines/store": {"artifact"},
     "engines/backends": {"artifact"},
     "engines/inputs": {"backends"},
     "engines/onnxruntime": {"artifact", "backends"},

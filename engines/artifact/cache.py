@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from engines.artifact.cache_folder import folder_problem
+from engines.artifact.envelope import Envelope
 from engines.artifact.files import write_atomically
 from engines.artifact.refusal import Refusal
-from engines.artifact.trust import Trust
-from engines.errors import OutputFileError
+from engines.artifact.second_tier import Entry, SecondTier
+from engines.artifact.trust import MARKED, Trust
+from engines.errors import EngineError, OutputFileError
 from partitioner import ReasonCode
 
 logger = logging.getLogger(__name__)
@@ -62,15 +64,24 @@ class EngineCache:
 
     Attributes:
         trust: The engines that may run, including those built with this cache.
+        shared: The second tier, from which missing entries are taken, and where new ones are published; None for none.
     """
 
-    def __init__(self, directory: pathlib.Path | None, max_bytes: int, *, trust: Trust | None = None) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path | None,
+        max_bytes: int,
+        *,
+        trust: Trust | None = None,
+        shared: SecondTier | None = None,
+    ) -> None:
         """Use a folder, which is made on the first write. The machine's key is in it.
 
         Args:
             directory: The folder; None where there is none.
             max_bytes: The least recently used entries are dropped beyond this size.
             trust: The engines that may run, besides those of this machine; None takes the defaults.
+            shared: The second tier. It needs the folder.
         """
         problem = folder_problem(directory)
         if problem:
@@ -82,6 +93,7 @@ class EngineCache:
         self.trust = trust or Trust()
         if self._directory is not None:
             self.trust = self.trust.on_machine(self._directory)
+        self.shared = None if problem else shared
         self._max_bytes = max_bytes
         self._is_warned = False
 
@@ -136,10 +148,12 @@ class EngineCache:
         return content
 
     def get_record(self, key: str) -> Mapping[str, Any] | None:
-        """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
+        """Look up what ``put_record`` has stored, here or in the second tier. None if it isn't there, or is damaged."""
         if self._directory is None:
             return None
         record = self._directory / f"{key}.json"
+        if self.shared is not None and not record.exists():
+            self._take(key, self.shared)
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
             with contextlib.suppress(OSError):  # a cache that is only read may still be used
@@ -153,6 +167,26 @@ class EngineCache:
 
     def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | None = None) -> None:
         """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
+        self._write(key, fields, engine)
+        if self.shared is not None:
+            self.shared.publish(key, Entry(fields=fields, content=engine))
+
+    def _take(self, key: str, shared: SecondTier) -> None:
+        """Copy an entry of the second tier to the folder. An engine with a mark gets that of this machine."""
+        entry = shared.fetch(key)
+        if entry is None:
+            return
+        fields = dict(entry.fields)
+        try:
+            envelope = Envelope.from_json(fields["envelope"], "a segment") if "envelope" in fields else None
+        except EngineError as error:
+            logger.warning("%s: ignoring a damaged entry of the shared store (%s)", key, error)
+            return
+        if envelope is not None and (envelope.signature or "").startswith(MARKED):
+            fields["envelope"] = self.trust.mark(envelope).to_json()
+        self._write(key, fields, entry.content)
+
+    def _write(self, key: str, fields: Mapping[str, Any], engine: bytes | None) -> None:
         if self._directory is None:
             return
         try:
@@ -180,28 +214,17 @@ class EngineCache:
 
     def verdicts(self, key: str) -> dict[str, str]:
         """Return a library's verdicts on nodes by the hash of their key; empty where it was never asked."""
-        if self._directory is None:
-            return {}
-        record = self._directory / f"{key}.json"
+        fields = self.get_record(key)
         try:
-            said = json.loads(record.read_text(encoding="utf-8"))["verdicts"]
+            said = {} if fields is None else fields["verdicts"]
             return {str(signature): str(sentence) for signature, sentence in said.items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
+        except (LookupError, TypeError, AttributeError) as error:
+            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self._directory, key, error)
             return {}
 
     def put_verdicts(self, key: str, said: Mapping[str, str]) -> None:
         """Add to a library's verdicts. A cache that can't be written is a warning, not a failure."""
-        if self._directory is None:
-            return
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            fields = {"verdicts": {**self.verdicts(key), **said}}
-            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
-        except (OSError, OutputFileError) as error:
-            self._warn_of_write(error)
+        self.put_record(key, {"verdicts": {**self.verdicts(key), **said}})
 
     def _warn_of_write(self, error: Exception) -> None:
         level = logging.DEBUG if self._is_warned else logging.WARNING

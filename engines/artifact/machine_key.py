@@ -30,8 +30,8 @@ class MachineKey:
     def mark(self, data: bytes) -> str | None:
         """Return the HMAC-SHA256 of some bytes in hexadecimal; None, with a warning, where there is no usable key."""
         try:
-            self._make()
-            return _tag(self._secret(), data)
+            self.make()
+            return self.tag(data)
         except (OSError, KeyFileError) as error:
             logger.warning("What is built here gets no mark of this machine: %s", error)
             return None
@@ -39,13 +39,26 @@ class MachineKey:
     def accepts(self, data: bytes, mark: str) -> bool:
         """Return whether a mark was made with this key, over the same bytes."""
         try:
-            return hmac.compare_digest(_tag(self._secret(), data).encode(), mark.encode("utf-8", "surrogatepass"))
+            return hmac.compare_digest(self.tag(data).encode(), mark.encode("utf-8", "surrogatepass"))
         except KeyFileError as error:
             logger.warning("Whether an engine was built on this machine can't be told: %s", error)
             return False
 
-    def _make(self) -> None:
-        """Write a secret, unless there is one. It gets its name when it is complete, so nobody reads half of it."""
+    def tag(self, data: bytes) -> str:
+        """Return the HMAC-SHA256 of some bytes in hexadecimal.
+
+        Raises:
+            KeyFileError: There is no secret, it belongs to or is open to others, or it is no secret.
+        """
+        return hmac.new(self._secret(), data, hashlib.sha256).hexdigest()
+
+    def make(self) -> None:
+        """Write a secret, unless there is one. It gets its name when it is complete, so nobody reads half of it.
+
+        Raises:
+            OSError: The folder can't be written.
+            KeyFileError: Likewise.
+        """
         if self._file.exists():
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,11 +71,7 @@ class MachineKey:
             temporary.unlink(missing_ok=True)
 
     def _secret(self) -> bytes:
-        """Read the secret.
-
-        Raises:
-            KeyFileError: There is none, it belongs to or is open to others, or it is no secret.
-        """
+        """Read the secret; see ``tag``."""
         secret = read_key_file(self._file)
         facts = self._file.stat()
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS:
@@ -70,10 +79,6 @@ class MachineKey:
         if len(secret) != SECRET_BYTES:
             raise KeyFileError(self._file, f"should have {SECRET_BYTES} bytes, not {len(secret)}; delete it")
         return secret
-
-
-def _tag(secret: bytes, data: bytes) -> str:
-    return hmac.new(secret, data, hashlib.sha256).hexdigest()
 
 
 def read_key_file(path: pathlib.Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -39,6 +40,7 @@ def machine_parts() -> dict[str, str]:
         "platform": current_platform(),
         "processor": f"{sorted(usable_flags() or ())} {os.cpu_count()}",
         "devices": str(sorted(path.name for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))),
+        "gpus": str(sorted(map(_gpu_name, pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information")))),
         "releases": str([_release(name) for name in PACKAGES]),
         "builder": builder_version(),
     }
@@ -59,6 +61,15 @@ def measuring_environment(backend: Backend, native_version: str, options: BuildO
         "device": f"{backend.device() if on_gpu else ''} {processor_name()} {os.cpu_count()}",
         "native": f"onnxruntime {native_version}",
     }
+
+
+def _gpu_name(information: pathlib.Path) -> str:
+    """Read the name of a GPU from the file that NVIDIA's driver has about it; empty where it says none."""
+    with contextlib.suppress(OSError):
+        for line in information.read_text(errors="replace").splitlines():
+            if line.startswith("Model:"):
+                return line.removeprefix("Model:").strip()
+    return ""
 
 
 def _release(distribution: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import pathlib
 from collections.abc import Iterable
@@ -88,6 +89,8 @@ class EngineBuilder:
         if key in self._engines or key in self.refusals:
             return self._engines.get(key) or self.refusals[key]
         cached = self._find(key, order)
+        if cached is None and self._context.claim is not None:
+            cached = self._context.claim.wait_for(functools.partial(self._find, key, order))
         if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
             return cached
         if isinstance(cached, CachedEngine):

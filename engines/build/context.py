@@ -7,8 +7,11 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from engines.artifact.cache import EngineCache
+from engines.artifact.cache import EngineCache, engine_key
+from engines.artifact.files import sha256_of_file
+from engines.artifact.second_tier import Claim
 from engines.artifact.temporary_folder import TemporaryFolder
+from engines.backends.build_environment import build_environment
 from engines.backends.cpu_features import has_wide_vectors
 from engines.backends.names import NATIVE
 from engines.backends.protocols import Backend
@@ -44,6 +47,7 @@ class CompileContext:
         cache: Place where engines and decisions are looked up and kept; None where nothing is kept.
         worker: Child process in which engines are built and run.
         folder: Place of the compilation's files. It goes when the compilation ends.
+        claim: The right to build engines of the model, among machines that share engines; None where none do.
     """
 
     source: SourceModel
@@ -52,6 +56,7 @@ class CompileContext:
     cache: EngineCache | None
     worker: SubprocessWorker
     folder: pathlib.Path
+    claim: Claim | None = None
 
     @property
     def backend(self) -> Backend:
@@ -133,3 +138,16 @@ def open_context(
             worker=child,
             folder=folder,
         )
+
+
+@contextlib.contextmanager
+def with_claim(context: CompileContext) -> Iterator[CompileContext]:
+    """Add the right to build engines of the file on this kind of machine, whatever the options are."""
+    shared = context.cache.shared if context.cache else None
+    if shared is None or context.engine == NATIVE:
+        yield context
+        return
+    environment = build_environment(context.backend, context.options.build)
+    name = engine_key(purpose="claim", source=sha256_of_file(context.source.origin), **environment)
+    with contextlib.closing(shared.claim(name)) as claim:
+        yield dataclasses.replace(context, claim=claim)

@@ -12,7 +12,7 @@ from engines.artifact.compiled_model import CompiledModel
 from engines.backends.names import NATIVE
 from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
 from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext, open_context
+from engines.build.context import CompileContext, open_context, with_claim
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.compile.approximation import compile_approximated
@@ -77,7 +77,7 @@ def _compile_with(
 ) -> CompiledModel:
     _check_library(engine, options)
     try:
-        with open_context(engine, source, options, cache, worker) as context:
+        with open_context(engine, source, options, cache, worker) as opened, with_claim(opened) as context:
             return with_faster_zeros(context, _compile_in_some_form(context), _compile_in_some_form)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from engines import CompileOptions, EngineCache, EngineError, Executable, Worker
 from engines.artifact.cache import engine_key
 from engines.artifact.files import hashes_outside, sha256_of_file, write_model
+from engines.artifact.second_tier import SecondTier
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.build_environment import machine_parts
 from engines.compile.prepared import PreparedModel, open_prepared
@@ -71,10 +72,17 @@ class LoadJob:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A model that is prepared, and the files beside its own that hold its data, by their hashes."""
+    """A model that is prepared.
+
+    Attributes:
+        prepared: The model.
+        outside: The hashes of the files beside its own that hold its data.
+        shared: The second tier of the cache, with what has happened to it meanwhile.
+    """
 
     prepared: PreparedModel
     outside: Mapping[str, str]
+    shared: SecondTier | None
 
 
 class IsolatedLoading:
@@ -92,6 +100,7 @@ class IsolatedLoading:
         """
         self._cache = cache
         self._options_of = options_of
+        self._limits = limits
         self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
         self._model_memory_bytes = (limits.model_memory_mb or half_of_memory_mb()) * MIB
@@ -126,6 +135,8 @@ class IsolatedLoading:
             if folder is not None:
                 cleaning.callback(folder.close)
             outcome = self._prepare(job, place)
+            if cache.shared is not None and outcome.shared is not None:
+                cache.shared.follow(outcome.shared)
             source = _chained(job, place) if chained else path
             executable = open_prepared(
                 source,
@@ -191,9 +202,9 @@ class IsolatedLoading:
         except OSError:
             return None
         settings = config.model_dump_json(
-            exclude={"name", "path", "versions", "required", "latency_target_ms", "step_down"}
+            exclude={"name", "path", "versions", "required", "scaling", "latency_target_ms", "step_down"}
         )
-        limits = f"{self._memory_mb} MiB, {threads} threads"
+        limits = f"{self._limits.load_memory_mb} MiB, {threads} threads"  # as configured, equal on other machines
         return engine_key(kind="loaded", model=digest, settings=settings, limits=limits, **machine_parts())
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
@@ -293,7 +304,7 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         path.parent.mkdir()
         write_model(chain_model(job.config), path)
     prepared = prepare_file(path, job.options, job.cache, folder, threads=job.threads, shares_cores=True)
-    return Outcome(prepared=prepared, outside=hashes_outside(path))
+    return Outcome(prepared=prepared, outside=hashes_outside(path), shared=job.cache.shared)
 
 
 def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:

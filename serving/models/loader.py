@@ -29,6 +29,7 @@ from engines.backends.registry import build_options_of, get_backend, resolve_eng
 from engines.backends.shape_range import Profile
 from engines.onnxruntime.limits import native_version
 from engines.onnxruntime.memory_limit import limit_memory
+from engines.store.shared import SharedStore
 from partitioner import PartitionOptions
 from partitioner.lazy_names import on_first_call
 from serving.executables.interface import ServedExecutable
@@ -124,10 +125,16 @@ def engine_cache(config: ServableConfig) -> EngineCache:
     """Return the configured cache, which also says whose engines may run.
 
     Raises:
-        KeyFileError: A file of ``trust.keys`` is no public key any more.
+        KeyFileError: A file of ``trust.keys`` is no public key any more, or that of ``cache.shared_key`` no secret.
     """
     trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
-    return EngineCache(config.cache.dir or default_cache_folder(), int(config.cache.max_gb * 1e9), trust=trust)
+    shared, wait_s = config.cache.shared, config.server.limits.load_timeout_s / 2
+    return EngineCache(
+        config.cache.dir or default_cache_folder(),
+        int(config.cache.max_gb * 1e9),
+        trust=trust,
+        shared=None if shared is None else SharedStore(shared, config.cache.shared_key, wait_s=wait_s),
+    )
 
 
 def compile_options(model: ModelConfig) -> CompileOptions:

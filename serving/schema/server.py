@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from engines.backends.names import LibraryName
-from serving.schema.fields import ConfigPath, ListOf, Section
+from serving.schema.fields import Address, ConfigPath, ListOf, Section
 from serving.schema.model import ModelConfig
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -131,8 +131,9 @@ class ServerConfig(Section):
     """RPCs that change the server."""
     limits: LimitsConfig = LimitsConfig()
     """Bounds on what clients can use up."""
-    startup: Literal["wait", "native"] = "wait"
-    """When the server is ready: wait, when engines are built; native, at once, without engines until they are."""
+    startup: Literal["wait", "native"] | None = None
+    """When the server is ready: wait, when engines are built; native, at once, without engines until they are. null is
+    native with `cache.shared`, else wait."""
     shutdown_grace_s: float = Field(default=30, ge=0)
     """The time that requests may still run after SIGTERM, in seconds."""
     log: LogConfig = LogConfig()
@@ -148,6 +149,10 @@ class CacheConfig(Section):
     """Their folder; null for $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode."""
     max_gb: PositiveFloat = 20
     """Size at which the least recently used ones are deleted, in GB."""
+    shared: Address | None = None
+    """Place where machines share engines: a folder, or a URL that fsspec opens (extra `store`); null for none."""
+    shared_key: ConfigPath | None = None
+    """A file with the 32 bytes that prove who published an engine; null for `store.key` in the shared folder."""
 
 
 class TrustConfig(Section):
@@ -170,3 +175,8 @@ class ServableConfig(Section):
     """The keys of engines that may run."""
     models: ListOf[ModelConfig] = Field(json_schema_extra={"minItems": 1})
     """The models to serve."""
+
+    @property
+    def startup(self) -> Literal["wait", "native"]:
+        """When the server is ready: as configured, else by whether other machines may build its engines."""
+        return self.server.startup or ("wait" if self.cache.shared is None else "native")

@@ -183,13 +183,14 @@ class Starter:
         *,
         ports: str = "grpc: {port: 0}, http: {port: 0}",
         server: str = "",
+        cache: str = "{dir: cache}",
         loader: Loader | None = None,
         wait: bool = True,
     ) -> Running:
         (self._folder / "fake.onnx").touch()
         path = self._folder / f"servable{len(self._running)}.yaml"
         ports = ports.replace("grpc: {", f"grpc: {{direct: {self._direct}, ", 1)
-        path.write_text(f"server: {{{ports}, {server}}}\ncache: {{dir: cache}}\nmodels:\n{models}")
+        path.write_text(f"server: {{{ports}, {server}}}\ncache: {cache}\nmodels:\n{models}")
         config = load_config(path)
         built = Server(config, loader or engine_loader(config))
         built.start()
