@@ -123,7 +123,8 @@ def test_configurations_have_keys_that_there_are(document: pathlib.Path, tmp_pat
     for block in blocks(document):
         if block.language == "yaml":
             tree = yaml.safe_load(textwrap.dedent(block.text).replace("...", "[1]"))
-            whole = tree if tree.keys() & {"server", "cache", "models", "trust"} else {"models": [{**one_model, **tree}]}
+            is_whole = tree.keys() & {"server", "cache", "models", "trust"}
+            whole = tree if is_whole else {"models": [{**one_model, **tree}]}
             ServableConfig.model_validate({"models": [one_model], **whole}, context={"folder": tmp_path})
 
 
