@@ -77,11 +77,12 @@ def _start(model: pathlib.Path, folder: pathlib.Path, cache: str, startup: str) 
     command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
-        ready_s = loaded = None
+        ready_s: float | None = None
+        loaded = False
         for line in server.stderr:
             if MARK in line:
                 ready_s = time.perf_counter() - begin
-            loaded = loaded or LOADED.search(line)
+            loaded = loaded or LOADED.search(line) is not None
             if ready_s is not None and loaded:
                 break
         assert ready_s is not None, "the server ended"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from engines.artifact.second_tier import Entry
+from engines.store.claim import BuildClaim
 from engines.store.places import Folder
 from engines.store.shared import SharedStore
 
@@ -59,7 +60,8 @@ def test_the_claim_of_a_builder_that_was_killed_expires_for_one_of_those_who_wai
     left: bytes, store: SharedStore, tmp_path: pathlib.Path
 ) -> None:
     Folder(tmp_path / "store").write("m.lease", left)
-    owners, over = [], threading.Barrier(3)
+    owners: list[BuildClaim] = []
+    over = threading.Barrier(3)
 
     def build() -> None:
         claim = store.claim("m")

@@ -98,6 +98,11 @@ def swap_entries(folder: pathlib.Path) -> None:
         path.write_bytes(content)
 
 
+def remove_bytes(folder: pathlib.Path) -> None:
+    for path in folder.glob("*.bytes"):
+        path.unlink()
+
+
 def resign(folder: pathlib.Path) -> None:
     """Publish everything again with a key of one's own."""
     key = key_file(folder.parent / "own.key")
@@ -115,7 +120,7 @@ def resign(folder: pathlib.Path) -> None:
         pytest.param(with_all("*.json", lambda data: data[:-1]), id="no-json"),
         pytest.param(with_all("*.json", lambda data: b"[1]"), id="no-entry"),
         pytest.param(with_all("*.json", lambda data: data.replace(b"reference", b"openvino_")), id="changed"),
-        pytest.param(lambda folder: [path.unlink() for path in folder.glob("*.bytes")], id="no-bytes"),
+        pytest.param(remove_bytes, id="no-bytes"),
         pytest.param(swap_entries, id="swapped"),
         pytest.param(resign, id="foreign-key"),
         pytest.param(lambda folder: key_file(folder / "store.key"), id="other-key"),
@@ -165,7 +170,8 @@ def test_a_store_without_a_folder_is_none(compile_on: CompileOn, tmp_path: pathl
 
 
 def test_a_store_that_hangs_is_asked_once(compile_on: CompileOn, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, asked = threading.Event(), []
+    answers = threading.Event()
+    asked: list[int] = []
 
     def hang(*_: object) -> None:
         asked.append(1)
