@@ -71,7 +71,7 @@ def _start(model: pathlib.Path, folder: pathlib.Path, cache: str, startup: str) 
     config.write_text(
         f"server: {{startup: {startup}, grpc: {{port: 0}}, http: {{port: {http}}}}}\n"
         f"cache: {{dir: {cache}, shared: store}}\n"
-        f"models: [{{name: m, path: {model}, engine: openvino}}]\n"
+        f"models: [{{name: m, path: {model}, engine: openvino, measure: false}}]\n"
     )
     begin = time.perf_counter()
     command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
