@@ -2,11 +2,13 @@
 
 Interleaved rounds of three processes: one that imports onnxruntime, openvino and grpc and loads an engine of the
 model, ``trtnode serve`` until it is ready, and ``trtnode serve`` of a missing file. Processor time counts beside the
-clock, which a busy machine falsifies.
+clock, which a busy machine falsifies. Whether the server runs the model natively or in engines is its own choice, by
+measurement at its first start; ``--engine`` prescribes it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import pathlib
 import statistics
@@ -21,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.environment import describe_environment, describe_load
+from engines.backends.names import ENGINE_NAMES
 
 ROUNDS = 9
 READY_LIMIT, MISSING_LIMIT_S = 1.5, 0.5
@@ -52,17 +55,18 @@ class Start(NamedTuple):
 
 def main() -> int:
     """Measure, print, and return 1 if a limit is exceeded."""
-    model = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else DIGITS
+    arguments = _read_arguments()
+    title = f"Medians of {arguments.rounds}"
     load = describe_load()
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
-        starts = _measure(model, pathlib.Path(folder))
+        starts = _measure(arguments, pathlib.Path(folder))
     bare, ready, missing = (_medians(starts[name]) for name in starts)
     console = Console()
     environment = describe_environment()
     console.print(
         f"{environment['processor']}, {environment['cores']} cores, load {load} before, {describe_load()} now"
     )
-    table = Table("process", "seconds", "over imports", "processor s", "over imports", title=f"Medians of {ROUNDS}")
+    table = Table("process", "seconds", "over imports", "processor s", "over imports", title=title)
     for name, one in zip(starts, (bare, ready, missing), strict=True):
         wall, used = one.wall_s / bare.wall_s, one.processor_s / bare.processor_s
         table.add_row(name, f"{one.wall_s:.2f}", f"{wall:.2f}", f"{one.processor_s:.2f}", f"{used:.2f}")
@@ -72,22 +76,38 @@ def main() -> int:
     return 0 if within else 1
 
 
-def _measure(model: pathlib.Path, folder: pathlib.Path) -> dict[str, list[Start]]:
+def _read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.start_up", description="Measures the start of a server."
+    )
+    parser.add_argument("model", nargs="?", type=pathlib.Path, default=DIGITS, help="default: the example network")
+    parser.add_argument("--engine", choices=ENGINE_NAMES, help="of the server; default: auto, its own choice")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"default: {ROUNDS}")
+    arguments = parser.parse_args()
+    if not arguments.model.is_file():
+        parser.error(f"{arguments.model} is no file")
+    if arguments.rounds < 1:
+        parser.error("--rounds takes 1 or more")
+    return arguments
+
+
+def _measure(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, list[Start]]:
+    model = arguments.model
     engine = folder / "model.blob"
     subprocess.run([sys.executable, "-c", EXPORT, str(model), str(engine)], check=True)
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the first start writes what later ones read
     serve = [sys.executable, "-m", "serving.cli", "--log-level", "info", "serve"]
-    ports = ["--port", "0", "--http-port", "0"]
+    options = ["--port", "0", "--http-port", "0", *(["--engine", arguments.engine] if arguments.engine else [])]
     settings: dict[str, Callable[[], Start]] = {
         "imports and engine": lambda: _start([sys.executable, "-c", BARE, str(engine)], environment),
-        "serve, to ready": lambda: _start([*serve, str(model), *ports], environment),
+        "serve, to ready": lambda: _start([*serve, str(model), *options], environment),
         "serve, missing file": lambda: _start([*serve, str(folder / "missing.onnx")], environment),
     }
     for run in settings.values():  # the first start of a server compiles the model
         run()
     starts: dict[str, list[Start]] = {name: [] for name in settings}
-    for _ in range(ROUNDS):
+    for _ in range(arguments.rounds):
         for name, run in settings.items():
             starts[name].append(run())
     return starts

@@ -172,8 +172,8 @@ def _core() -> ov.Core:
 
 
 def _compile_probe(**properties: str) -> ov.CompiledModel:
-    parameter = ov.opset13.parameter([1], np.float32)
-    tiny = ov.Model([ov.opset13.relu(parameter)], [parameter], "probe")
+    parameter = ov.op.Parameter(ov.Type.f32, ov.PartialShape([1]))
+    tiny = ov.Model([parameter.output(0)], [parameter], "probe")
     return _core().compile_model(tiny, DEVICE, properties)
 
 

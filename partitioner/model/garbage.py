@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_frozen = threading.Event()
+
+
+def freeze() -> None:
+    """Take every object that there is out of the collector's sight, for good: a server's modules, for example."""
+    _frozen.set()
+    gc.freeze()
 
 
 @contextmanager
@@ -19,7 +28,8 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # nobody else's objects would be thawed
+            # Nobody else's objects may be thawed. Counting the frozen ones visits each of them.
+            if not _frozen.is_set() and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -106,10 +105,8 @@ class GrpcServer:
         """
         host, port = self._config.host, self._config.port
         try:
-            if not self._shares_port:
-                probe(host, port)
             self.port = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        except (OSError, RuntimeError) as error:
+        except RuntimeError as error:
             raise AddressError("grpc", host, port, error) from None
         with self._host.cores.kept():
             self._server.start()
@@ -188,16 +185,6 @@ class GrpcServer:
         if missing:
             logger.warning("RPCs take the ordinary path: this grpcio has no %s", ", ".join(missing))
         return not missing
-
-
-def probe(host: str, port: int) -> None:
-    """Open and close the port once: the operating system says why it can't be had, gRPC only prints a stack of lines.
-
-    Raises:
-        OSError: It can't be opened.
-    """
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    socket.create_server(address[:2], family=family).close()
 
 
 def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import grpc
 from serving.errors import ServingError
 from serving.grpc.call import Call, OrdinaryCall
 from serving.grpc.codec import UNREADABLE
-from serving.security.authorization import MODEL_FIELDS, Authorizer
+from serving.security.authorization import Authorizer
 from serving.service.status import status_of
 
 Parse = Callable[[bytes], Any]
@@ -36,7 +36,6 @@ class UnaryRpc:
         self._parse = parse
         self._answer = answer
         self._authorizer = authorizer if authorizer is not None and not authorizer.lets_all(name) else None
-        self._model_field = MODEL_FIELDS.get(name)
 
     def admit(self, call: Call) -> bool:
         """Return whether a caller may use the RPC, before its request is read; tell one that may not."""
@@ -50,12 +49,12 @@ class UnaryRpc:
         return True
 
     def take(self, call: Call, message: bytes) -> None:
-        """Have a request answered, if its caller may use the model that it names."""
+        """Have a request answered, if its caller may have done what it asks for."""
         call.size = len(message)
         request = self._parse(message)
-        if self._model_field and self._authorizer and "*" not in call.grant.models and request is not UNREADABLE:
+        if self._authorizer is not None and request is not UNREADABLE:
             try:
-                self._authorizer.check_model(call.grant, getattr(request, self._model_field))
+                self._authorizer.check_request(call.grant, self._name, request)
             except ServingError as error:
                 self._refuse(call, self._authorizer, error)
                 return

@@ -43,6 +43,9 @@ else:
 
 MIB = 2**20
 
+UNRELATED_KEYS = frozenset({"name", "path", "versions", "required", "scaling", "latency_target_ms", "step_down"})
+"""Keys of a model's section that don't decide what becomes of its file."""
+
 KEPT_BYTES = 64 * MIB
 """Largest compiled file that is kept; a larger one takes longer to read than its engines to find."""
 
@@ -201,9 +204,7 @@ class IsolatedLoading:
             digest = sha256_of_file(config.path)
         except OSError:
             return None
-        settings = config.model_dump_json(
-            exclude={"name", "path", "versions", "required", "scaling", "latency_target_ms", "step_down"}
-        )
+        settings = repr([(name, value) for name, value in config if name not in UNRELATED_KEYS])
         limits = f"{self._limits.load_memory_mb} MiB, {threads} threads"  # as configured, equal on other machines
         return engine_key(kind="loaded", model=digest, settings=settings, limits=limits, **machine_parts())
 

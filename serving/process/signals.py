@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -11,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from partitioner.lazy_names import on_first_call
+from partitioner.model.garbage import freeze
 from serving.errors import ServingError
 from serving.models.loader import engine_loader
 from serving.process.single_process import Server
@@ -82,7 +82,7 @@ def run_until_signal(config: ServableConfig, server: Stoppable) -> int:
         ModelLoadFailedError: A required model didn't load.
     """
     _watch_signals(server)
-    gc.freeze()  # modules stay: looking for garbage among them would hold up requests
+    freeze()  # modules stay: looking for garbage among them would hold up requests
     server.start()
     server.wait_for_stop()
     drained = server.stop(config.server.shutdown_grace_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from partitioner.lazy_names import on_first_call
 from serving.errors import ModelLoadFailedError
-from serving.grpc.server import GrpcServer
+from serving.grpc.port_check import check_port
 from serving.models.servable import Loader
 from serving.rest.server import HttpServer
 from serving.schema.server import ServableConfig
@@ -17,8 +17,10 @@ from serving.security.exposure_warnings import warn_of_open_ports
 from serving.service.host import ModelHost
 
 if TYPE_CHECKING:
+    from serving.grpc.server import GrpcServer
     from serving.rest.app import HttpApp
 else:
+    GrpcServer = on_first_call("serving.grpc.server:GrpcServer")
     HttpApp = on_first_call("serving.rest.app:HttpApp")
 
 logger = logging.getLogger(__name__)
@@ -34,27 +36,27 @@ class Server:
     """
 
     def __init__(self, config: ServableConfig, loader: Loader) -> None:
-        """Read tokens and certificates.
+        """Read the tokens, and the certificates of HTTP.
 
         Raises:
             ConfigError: The tokens file can't be used.
-            TlsError: The certificates can't be used.
+            TlsError: The certificates of HTTP can't be used.
         """
         self.failure: ModelLoadFailedError | None = None
         self.at_rest = False
         self._config = config
         self._host = ModelHost(config, loader)
         self.metrics = self._host.metrics
-        self._grpc = GrpcServer(config.server, self._host)
-        self._host.show_ready = self._grpc.show_ready
+        self._grpc: GrpcServer | None = None
         self._http = HttpServer(config.server, lambda: HttpApp(config, self._host, self._notes))
         self._stop_wanted = threading.Event()
+        self._opened = threading.Event()
         self._ready = threading.Event()
 
     @property
     def port(self) -> int:
         """The gRPC port, once started."""
-        return self._grpc.port
+        return self._grpc.port if self._grpc else 0
 
     @property
     def http_port(self) -> int:
@@ -67,20 +69,29 @@ class Server:
         return self._host.pools.inference.in_flight
 
     def start(self) -> None:
-        """Open both ports, then load the models in the background. Until they are there, the server isn't ready.
+        """Open both ports, and load the models in the background. Until all is there, the server isn't ready.
+
+        What speaks gRPC is imported while the first model loads.
 
         Raises:
             AddressError: A port can't be opened.
+            TlsError: The certificates of gRPC can't be used.
         """
-        warn_of_open_ports(self._config.server)
-        self._grpc.start()
-        try:
-            with self._host.cores.kept():
-                self._http.start()
-        except BaseException:
-            self._grpc.stop(0)
-            raise
+        server = self._config.server
+        warn_of_open_ports(server)
+        check_port(server.grpc.host, server.grpc.port)
+        with self._host.cores.kept():
+            self._http.start()
         self._host.load(self._models_changed)
+        try:
+            self._grpc = GrpcServer(server, self._host)
+            self._host.show_ready = self._grpc.show_ready
+            self._grpc.start()
+        except BaseException:
+            self._close(0, drained=True)
+            raise
+        self._opened.set()
+        self._models_changed()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the server is ready or can't become it; return whether it is ready."""
@@ -103,21 +114,27 @@ class Server:
         """
         deadline = time.monotonic() + grace_s
         drained = self._host.drain(grace_s)
-        self._grpc.stop(max(0.0, deadline - time.monotonic()))
-        self._http.stop()
-        self.at_rest = self._host.close(drained)
+        self._close(max(0.0, deadline - time.monotonic()), drained=drained)
         return drained
 
+    def _close(self, timeout_s: float, *, drained: bool) -> None:
+        if self._grpc is not None:
+            self._grpc.stop(timeout_s)
+        self._http.stop()
+        self.at_rest = self._host.close(drained)
+
     def _notes(self) -> list[str]:
-        return [*self._grpc.notes(), *self._http.notes()]
+        return [*(self._grpc.notes() if self._grpc else ()), *self._http.notes()]
 
     def _models_changed(self) -> None:
-        """Follow the models' states; runs in whatever thread changes them."""
+        """Follow the models' states, in whatever thread changes them. Nobody is told before both ports are open."""
         failure = self._host.failure()
         if failure is not None and not self._ready.is_set():
             self.failure = failure
             self._ready.set()
             self._stop_wanted.set()
+        if not self._opened.is_set():
+            return
         if self._host.update_readiness() and not self._ready.is_set():
             logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
             self._ready.set()

@@ -23,7 +23,7 @@ from serving.ray_serve.replica import write_logs
 from serving.ray_serve.state import FRESH_S, ClusterState
 from serving.rest.ops import PROBES
 from serving.schema.server import ServableConfig
-from serving.security.authorization import MODEL_FIELDS, Authorizer
+from serving.security.authorization import READING_TOO, Authorizer
 from serving.security.tokens import Tokens
 from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
 from serving.service.status import status_of
@@ -168,8 +168,8 @@ class Ingress:
         try:
             grant = self._authorizer.authenticate(caller.header("authorization"))
             self._authorizer.check_right(grant, rpc)
-            if rpc in MODEL_FIELDS and "*" not in grant.models:
-                self._authorizer.check_model(grant, getattr(read_request(rpc, message), MODEL_FIELDS[rpc]))
+            if "*" not in grant.models or rpc in READING_TOO:
+                self._authorizer.check_request(grant, rpc, read_request(rpc, message))
         except ServingError as error:
             self._authorizer.count_refusal(error, rpc, caller.peer)
             raise

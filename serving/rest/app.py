@@ -85,10 +85,15 @@ class HttpApp(OpsApp):
 
         handler = rpc_handler(method.rpc, answer, fail)
 
-        async def handle(request: Request, _grant: Grant) -> Response:
+        def handle_read(request: Any, grant: Grant, context: RequestContext) -> Response:
+            self._authorizer.check_request(grant, method.rpc, request)
+            response: Response = handler(request, context)
+            return response
+
+        async def handle(request: Request, grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, context = request.path_params, RequestContext(peer_of(request))
-            answered = pool.call(lambda: handler(method.request.read(names, body.unpacked()), context))
+            answered = pool.call(lambda: handle_read(method.request.read(names, body.unpacked()), grant, context))
             return await unless_gone(asyncio.wrap_future(answered), request.receive, context.leave)
 
         return self.guarded(method.rpc, handle)

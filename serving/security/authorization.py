@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from serving.errors import ForbiddenError, ServingError, UnauthenticatedError
 from serving.schema.server import AdminConfig
@@ -25,6 +26,9 @@ ADMIN_RIGHTS: Mapping[str, Right] = {
     "LogSettings": "settings",
 }
 """RPCs that change the server, with the key of server.admin that allows them."""
+
+READING_TOO = frozenset({"TraceSetting", "LogSettings"})
+"""Those of them that change nothing, and are open to all, if the request's ``settings`` are empty."""
 
 MODEL_FIELDS: Mapping[str, str] = {
     "ModelReady": "name",
@@ -73,14 +77,27 @@ class Authorizer:
         return grant
 
     def check_right(self, grant: Grant, rpc: str) -> None:
-        """Check that an RPC of the inference service is on, and that the caller may use it.
+        """Check that an RPC of the inference service is on, and that the caller may use it, before it is read.
 
         Raises:
             ForbiddenError: It is off, or the token lacks the right.
         """
-        right = ADMIN_RIGHTS.get(rpc)
-        if right is None:
-            return
+        if rpc in ADMIN_RIGHTS and rpc not in READING_TOO:
+            self._check_change(grant, rpc)
+
+    def check_request(self, grant: Grant, rpc: str, request: Any) -> None:
+        """Check what only the request's message tells: the model that it names, and whether it changes settings.
+
+        Raises:
+            ForbiddenError: Changes are off, or the token lacks the right or doesn't cover the model.
+        """
+        if rpc in MODEL_FIELDS:
+            self.check_model(grant, getattr(request, MODEL_FIELDS[rpc]))
+        if rpc in READING_TOO and request.settings:
+            self._check_change(grant, rpc)
+
+    def _check_change(self, grant: Grant, rpc: str) -> None:
+        right = ADMIN_RIGHTS[rpc]
         if not self._allowed[right]:
             raise ForbiddenError(f"{rpc} changes the server, which is off; server.admin.{right} allows it")
         if right not in grant.rights:

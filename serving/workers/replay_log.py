@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from protos import LogSettingsRequest
-from serving.security.authorization import ADMIN_RIGHTS
+from serving.security.authorization import ADMIN_RIGHTS, READING_TOO
 
 _Thing = tuple[str, str]
 
@@ -22,13 +22,15 @@ class Changes:
         yield from tuple(self._last.values())
 
     def record(self, rpc: str, request: Any, response: bytes) -> None:
-        """Keep a request that the workers have followed, in place of an older one about the same thing.
+        """Keep a change that the workers have followed, in place of an older one about the same thing.
 
         Args:
             rpc: One of ``ADMIN_RIGHTS``.
             request: Its message.
             response: Their answer.
         """
+        if rpc in READING_TOO and not request.settings:
+            return
         if rpc.endswith("SharedMemoryUnregister"):
             self._forget_regions(rpc.replace("Unregister", "Register"), request.name)
             return

@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 from serving.errors import AddressError
-from serving.grpc.server import probe
+from serving.grpc.port_check import check_port
 from serving.schema.server import GrpcConfig
 
 
@@ -22,7 +22,7 @@ def reserve(config: GrpcConfig) -> socket.socket:
     """
     with contextlib.ExitStack() as stack:
         try:
-            probe(config.host, config.port)
+            check_port(config.host, config.port)
             family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
             reserved = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             # Connections of a server that has just ended are no obstacle here; this socket is one to who comes later.

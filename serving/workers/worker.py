@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import gc
 import logging
 import os
 import pathlib
@@ -23,6 +22,7 @@ from typing import Any
 
 import prometheus_client
 
+from partitioner.model.garbage import freeze
 from serving.errors import ServingError
 from serving.executables.interface import ServedExecutable
 from serving.grpc.server import GrpcServer
@@ -111,7 +111,7 @@ class Worker:
     def run(self) -> None:
         """Work until the supervisor is gone."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
-        gc.freeze()  # modules stay: looking for garbage among them would hold up requests
+        freeze()  # modules stay: looking for garbage among them would hold up requests
         self._host.load(self._report)
         self._channel.follow()
 

@@ -372,14 +372,16 @@ def test_changes_of_the_server_are_off_by_default(client: triton.InferenceServer
         "RepositoryModelLoad": lambda: client.load_model("two"),
         "RepositoryModelUnload": lambda: client.unload_model("two"),
         "SystemSharedMemoryRegister": lambda: client.register_system_shared_memory("r", "/r", 64),
-        "LogSettings": lambda: client.get_log_settings(),
-        "TraceSetting": lambda: client.get_trace_settings(),
+        "LogSettings": lambda: client.update_log_settings({"log_info": False}),
+        "TraceSetting": lambda: client.update_trace_settings(settings={"trace_rate": "7"}),
     }
 
     for rpc, call in calls.items():
         code, text = refusal(call)
         assert code == "403"
         assert text.startswith(f"{rpc} changes the server, which is off; server.admin.")
+    assert client.get_log_settings()["log_info"] in (True, False)
+    assert client.get_trace_settings()["trace_level"]
 
 
 def test_both_ports_give_the_same_answer(client: triton.InferenceServerClient, shared: Running) -> None:

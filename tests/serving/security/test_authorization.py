@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import pathlib
 import re
 import shutil
@@ -24,7 +25,7 @@ from serving.config.load import load_config
 from serving.models.loader import engine_loader
 from serving.process.single_process import Server
 from serving.schema.server import AdminConfig
-from serving.security.authorization import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS
+from serving.security.authorization import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS, READING_TOO
 from tests.serving.conftest import FakeExecutable, Running
 from tests.serving.security.conftest import ADMIN, ALL, ONE, SERVICE, bearer, infer, refusal, refusals
 
@@ -63,9 +64,9 @@ def raw(address: str, rpc: str, token: str, request: bytes = b"") -> grpc.Status
     return grpc.StatusCode.OK
 
 
-def http(url: str, token: str | None = None) -> int:
+def http(url: str, token: str | None = None, body: bytes | None = None) -> int:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=bearer(token))) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers=bearer(token))) as response:
             return response.status
     except urllib.error.HTTPError as error:
         with error:
@@ -176,7 +177,38 @@ def test_every_rpc_that_names_a_model_is_in_the_table() -> None:
     assert about_models.items() <= MODEL_FIELDS.items()
 
 
-@pytest.mark.parametrize("rpc", ADMIN_RIGHTS)
+SETTINGS_CHANGES = {
+    "TraceSetting": protos.TraceSettingRequest(
+        settings={"trace_rate": protos.TraceSettingRequest.SettingValue(value=["7"])}
+    ),
+    "LogSettings": protos.LogSettingsRequest(
+        settings={"log_verbose_level": protos.LogSettingsRequest.SettingValue(uint32_param=1)}
+    ),
+}
+
+
+@pytest.mark.parametrize("rpc", sorted(READING_TOO))
+def test_settings_are_read_without_a_right_and_changed_with_one(
+    running: Running, start_admin: Callable[..., str], rpc: str
+) -> None:
+    change = SETTINGS_CHANGES[rpc].SerializeToString()
+    allowing = start_admin(settings=True)
+
+    assert raw(running.address, rpc, ALL) is grpc.StatusCode.OK
+    assert raw(running.address, rpc, "wrong") is grpc.StatusCode.UNAUTHENTICATED
+    assert raw(running.address, rpc, ADMIN, change) is grpc.StatusCode.PERMISSION_DENIED
+    assert raw(allowing, rpc, ALL, change) is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_settings_are_read_and_not_changed_over_rest_too(running: Running) -> None:
+    address = f"{running.http}/v2/logging"
+    body = json.dumps({"log_verbose_level": 1}).encode()
+
+    assert http(address, ALL) == 200
+    assert http(address, ALL, body) == 403
+
+
+@pytest.mark.parametrize("rpc", sorted(ADMIN_RIGHTS.keys() - READING_TOO))
 def test_rpcs_that_change_the_server_are_off_unless_allowed(running: Running, shared: Running, rpc: str) -> None:
     assert raw(running.address, rpc, ADMIN) is grpc.StatusCode.PERMISSION_DENIED
     assert raw(shared.address, rpc, "") is grpc.StatusCode.PERMISSION_DENIED
@@ -188,7 +220,6 @@ def test_rpcs_that_change_the_server_need_the_right_of_the_token_too(start_admin
     # Who passes the gate is told that there is no model without a name.
     assert raw(address, "RepositoryModelLoad", ADMIN) is grpc.StatusCode.INTERNAL
     assert raw(address, "RepositoryModelLoad", ALL) is grpc.StatusCode.PERMISSION_DENIED
-    assert raw(address, "LogSettings", ADMIN) is grpc.StatusCode.PERMISSION_DENIED
     assert raw(address, "SystemSharedMemoryRegister", ADMIN) is grpc.StatusCode.PERMISSION_DENIED
     assert raw(address, "NoSuchMethod", ALL) is grpc.StatusCode.UNIMPLEMENTED
 

@@ -204,7 +204,10 @@ def test_of_log_settings_all_that_are_in_effect_are_kept() -> None:
     in_effect.settings["log_info"].bool_param = False
     in_effect.settings["log_verbose_level"].uint32_param = 0
 
-    changes.record("LogSettings", LogSettingsRequest(), in_effect.SerializeToString())
+    request = LogSettingsRequest()
+    request.settings["log_info"].bool_param = False
+    changes.record("LogSettings", request, in_effect.SerializeToString())
+    changes.record("LogSettings", LogSettingsRequest(), in_effect.SerializeToString())  # which only reads
 
     ((_, content),) = changes
     kept = LogSettingsRequest.FromString(content).settings
