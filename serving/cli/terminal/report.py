@@ -75,13 +75,18 @@ def sentences(report: Report) -> str:
     in_engines = sum(len(s.nodes) for s in report.segments)
     text = (
         f"{report.model}: {counted(report.nodes, 'node')} after clean-up; {report.engine} can take "
-        f"{report.supported_nodes}. {in_engines} run in {counted(len(report.segments), 'segment')}, "
-        f"{len(report.native)} run natively. {counted(report.crossing_tensors, 'tensor')} ({_sizes(report)}) cross."
+        f"{report.supported_nodes}. {in_engines} {_run(in_engines)} in {counted(len(report.segments), 'segment')}, "
+        f"{len(report.native)} {_run(len(report.native))} natively. {counted(report.crossing_tensors, 'tensor')} "
+        f"({_sizes(report)}) {'crosses' if report.crossing_tensors == 1 else 'cross'}."
     )
     if report.tuning is None:
         return text
     times = (f"{c['name']} {milliseconds(c['p50_ms'])}" for c in report.tuning["candidates"])
     return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
+
+
+def _run(number: int) -> str:
+    return "runs" if number == 1 else "run"
 
 
 def memory_line(memory: Mapping[str, Any]) -> str:
@@ -320,8 +325,7 @@ def _cause(report: Report) -> str:
         reasons[node.code, node.detail] = reasons.get((node.code, node.detail), 0) + 1
     (code, detail), number = max(reasons.items(), key=lambda item: item[1])
     share = f"{number} of them: " if number < len(report.native) else ""
-    runs = "runs" if len(report.native) == 1 else "run"
-    return f"{counted(len(report.native), 'node')} {runs} natively. {share}{detail or code}"
+    return f"{counted(len(report.native), 'node')} {_run(len(report.native))} natively. {share}{detail or code}"
 
 
 def _remedy(report: Report) -> str:

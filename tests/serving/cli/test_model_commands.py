@@ -200,6 +200,15 @@ def test_compile_measures_by_default_and_explain_knows_the_choice(
 
 
 @pytest.mark.usefixtures("choosing_engines")
+def test_compile_claims_no_measurement_where_there_was_none(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_digits(tmp_path / "compiled.onnx", cache, "--engine", "native")
+
+    assert "; there was nothing to choose by measurement." in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("choosing_engines")
 @pytest.mark.parametrize("option", ["--no-measure", "--all-engines"])
 def test_nothing_is_measured_where_an_option_says_so(
     option: str, cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
