@@ -35,15 +35,20 @@ function quantile(latencies, part) {
   return undefined;
 }
 
+// toPrecision would write 99.7 with two digits as 1.0e+2.
+function rounded(value, digits) {
+  return value.toLocaleString("en", {minimumSignificantDigits: digits, maximumSignificantDigits: digits});
+}
+
 function duration(us) {
   if (us === undefined) return "–";
-  if (us < 1e3) return `${us.toPrecision(us < 100 ? 2 : 3)} µs`;
-  return us < 1e6 ? `${(us / 1e3).toPrecision(3)} ms` : `${(us / 1e6).toPrecision(3)} s`;
+  if (us < 1e3) return `${rounded(us, us < 100 ? 2 : 3)} µs`;
+  return us < 1e6 ? `${rounded(us / 1e3, 3)} ms` : `${rounded(us / 1e6, 3)} s`;
 }
 
 function number(value) {
   if (value === undefined) return "–";
-  return value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toPrecision(2);
+  return value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : rounded(value, 2);
 }
 
 const counted = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;

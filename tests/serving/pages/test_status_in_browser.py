@@ -169,6 +169,16 @@ def test_rates_and_percentiles_are_there_at_once(tell: Callable[..., str], brows
     assert "at most 450" in " ".join(page.labels)
 
 
+def test_a_latency_just_below_a_power_of_ten_is_written_without_an_exponent(
+    tell: Callable[..., str], browse: Callable[..., Page]
+) -> None:
+    fast = model_facts(counts={"success": 100, "latencies": [[100, 100]], "recent_latencies": [[100, 100]]})
+
+    page = browse(tell({"models": [fast]}), seconds=1)
+
+    assert (page.rows[0]["p50"], page.rows[0]["p99"]) == ("96 µs", "100 µs")
+
+
 def test_what_idle_values_are_is_told(tell: Callable[..., str], browse: Callable[..., Page]) -> None:
     idle = model_facts(counts={"success": 9, "latencies": [[1000, 9]]}, last_s=NOW_S - 200)
 
