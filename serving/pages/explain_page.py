@@ -7,10 +7,10 @@ import hashlib
 
 import jinja2
 
-from partitioner import Partition, Report
+from partitioner import Partition, Report, TensorSpec
 from serving.pages.drawing import draw
 from serving.pages.explain_data import pack, page_data
-from serving.pages.explain_tables import group_native, tables_of
+from serving.pages.explain_tables import crossing_values, group_native, tables_of
 
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
@@ -52,6 +52,7 @@ def render_page(partition: Partition, report: Report) -> str:
         hues={s.name: _hue(index) for index, s in enumerate(partition.segments)},
         native_groups=groups,
         tables=tables,
+        unsized=not all(TensorSpec.of(value).size_bytes for value in crossing_values(partition)),
         losing=sum(s["estimate"]["engine_ms"] > s["estimate"]["native_ms"] for s in facts["segments"]),
         data=pack({**page_data(partition, drawing, facts), "folded": folded}),
         script=script,

@@ -255,6 +255,11 @@ def what_if_table(label: str, rows: Sequence[tuple[Cell, dict[str, Any]]], segme
     )
 
 
+def crossing_values(partition: Partition) -> list[ir.Value]:
+    """Return every distinct tensor that enters or leaves a segment."""
+    return list(dict.fromkeys(v for segment in partition.segments for v in (*segment.inputs, *segment.outputs)))
+
+
 def boundary_table(partition: Partition) -> Table:
     """Return every distinct tensor that enters or leaves a segment: its type, who writes it and who reads it."""
     segment_of = {node.name: segment.name for segment in partition.segments for node in segment.nodes}
@@ -267,7 +272,7 @@ def boundary_table(partition: Partition) -> Table:
             readers[value][where] = None
     for value in partition.graph.outputs:
         readers[value][GRAPH_OUTPUT] = None
-    crossing = dict.fromkeys(v for segment in partition.segments for v in (*segment.inputs, *segment.outputs))
+    crossing = crossing_values(partition)
     rows: list[list[Cell]] = []
     sizes = [TensorSpec.of(value).size_bytes for value in crossing]
     for value, size in zip(crossing, sizes, strict=True):

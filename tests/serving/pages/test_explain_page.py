@@ -167,6 +167,16 @@ def test_rewrites_are_told_with_their_gains() -> None:
     assert "Rewrites" not in Page(render_page(partition, report)).text
 
 
+@pytest.mark.parametrize(("size", "told"), [("N", True), ("8", False)])
+def test_bytes_of_tensors_without_a_size_are_the_least(size: str, told: bool) -> None:
+    model = f'<ir_version: 10, opset_import: ["": 17]> g (float[{size},8] x) => (float[{size},8] y) {{ y = Relu(x) }}'
+
+    text = Page(page_of(cut(model))).text
+
+    assert ("≥" in text) is told
+    assert ("Dimensions without a size count as 1." in text) is told
+
+
 def test_bytes_have_the_units_of_the_terminal() -> None:
     text = Page(
         page_of(cut('<ir_version: 10, opset_import: ["": 17]> g (float[800] x) => (float[800] y) { y = Relu(x) }'))
