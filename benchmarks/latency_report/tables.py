@@ -180,12 +180,15 @@ def _costs(rows: Sequence[LatencyRow]) -> Table:
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    """Return a table without empty columns, with a line under the last row of each model."""
+    """Return a table without empty columns, with a line under the last row of each model.
+
+    In a narrow terminal, headings break at their spaces; figures are never cut.
+    """
     filled = [index for index in range(len(headings)) if any(line[index] for line in lines)]
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for index in filled:
         justify: JustifyMethod = "left" if headings[index] in TEXTS else "right"
-        table.add_column(headings[index], justify=justify, no_wrap=headings[index] != "model", overflow="fold")
+        table.add_column(headings[index], justify=justify, overflow="fold")
     for line, following in itertools.pairwise([*lines, [""]]):
         table.add_row(*(escape(line[index]) for index in filled), end_section=line[0] != following[0])
     return table

@@ -22,6 +22,7 @@ from engines.precision.rewriting import FLOAT32, Setting, Transformed
 from engines.runtime.engine_loading import ORIGIN_SUFFIX
 from partitioner import Graph, ReasonCode, Segment
 from partitioner.cut.segments import nodes_behind
+from partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ class EngineBuilder:
         if not order.is_float32 and transformed.is_float32 and not order.keeps_weights:
             return self._copy_float32(path, order, transformed, timeout_s)
         context, segment = self._context, order.segment
-        logger.info("Building %s with %s (%d nodes)", segment.name, context.engine, len(segment.nodes))
+        logger.info("Building %s with %s (%s)", segment.name, context.engine, counted(len(segment.nodes), "node"))
         if order.keeps_weights:
             logger.warning(
                 "The engine of %s holds its weights: they follow from ranges, which the file doesn't.", segment.name

@@ -27,6 +27,7 @@ from partitioner.cut.labels import engine_nodes
 from partitioner.graph.extraction import sampler_model
 from partitioner.graph.node_keys import NodeKey
 from partitioner.model.values import has_subgraphs
+from partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def ask_library(
         with TemporaryFolder() as folder:
             ask = functools.partial(_ask, worker, backend.name, folder / "nodes.onnx")
             answers = dict.fromkeys(new, TAKEN) | _refusals(list(new.items()), ask)
-        logger.info("%s was asked about %d kinds of nodes", backend.name, len(new))
+        logger.info("%s was asked about %s of nodes", backend.name, counted(len(new), "kind"))
         said.update(answers)
         if cache:
             cache.put_verdicts(library, {k: v for k, v in answers.items() if not v.startswith(NO_ANSWER)})

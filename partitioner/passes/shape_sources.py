@@ -25,6 +25,7 @@ from partitioner.model.values import (
 )
 from partitioner.passes.constant_folding import MAX_ELEMENTS
 from partitioner.passes.shape_inference import infer_shapes
+from partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def complete_shapes(graph: Graph, source: ShapeSource, *, native: bool = False) 
             completed += sum([_complete(value, spec) for value, spec in _specs_of(node.op, found, incomplete)])
     if not completed:
         return graph
-    logger.info("%d shapes that ONNX's inference does not know were found elsewhere", completed)
+    logger.info("Found elsewhere what ONNX's inference does not know: %s", counted(completed, "shape"))
     declared = [(value, value.shape) for value in graph.outputs if value.shape is not None]
     infer_shapes(graph.model)
     for value, shape in declared:
