@@ -180,11 +180,12 @@ def _costs(rows: Sequence[LatencyRow]) -> Table:
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    """Return a table without empty columns, with a line under the last row of each model.
+    """Return a table without empty columns, with a line under the last row of each model, if there are several.
 
     In a narrow terminal, headings break at their spaces; figures are never cut.
     """
-    filled = [index for index in range(len(headings)) if any(line[index] for line in lines)]
+    several = len({line[0] for line in lines}) > 1
+    filled = [i for i in range(len(headings)) if any(line[i] for line in lines) and (several or headings[i] != "model")]
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for index in filled:
         justify: JustifyMethod = "left" if headings[index] in TEXTS else "right"
