@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from serving.cli.command import Command, add_common_options
 from serving.errors import CommandLoadError
-from serving.telemetry.logs import TextFormatter
+from serving.telemetry.logs import StderrHandler, TextFormatter
 
 GROUP = "trtnode.commands"
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -123,7 +123,7 @@ def _set_up_logging(arguments: argparse.Namespace) -> None:
     # gRPC's core writes lines of its own form, one for each handshake and header that it refuses, as often as clients
     # like; it reads this when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(TextFormatter())
     logging.basicConfig(handlers=[handler], level=(arguments.log_level or "warning").upper())
 

@@ -11,9 +11,10 @@ import datetime
 import json
 import logging
 import math
+import sys
 import threading
 import time
-from typing import Any
+from typing import Any, TextIO
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,15 @@ MAX_ID = 128
 
 CURRENT_REQUEST: contextvars.ContextVar[Any] = contextvars.ContextVar("request")
 """The protocol message that this thread answers; read only when a line is written."""
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at the time: while a progress bar is drawn, that prints lines above the bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self.setStream(sys.stderr)
+        super().emit(record)
 
 
 def log_answer(rpc: str, context: Any, started: float) -> None:

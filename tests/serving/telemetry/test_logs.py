@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import pathlib
@@ -19,7 +20,7 @@ from engines import ExecutionError
 from serving.schema.server import AuthConfig, GrpcConfig, HttpConfig, ServerConfig, TlsConfig
 from serving.security.exposure_warnings import warn_of_open_ports
 from serving.telemetry import logs
-from serving.telemetry.logs import FORMATTERS, OneASecond, escaped
+from serving.telemetry.logs import FORMATTERS, OneASecond, StderrHandler, escaped
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 
 FORGED = "7\n2026-01-01 00:00:00,000 ERROR   serving: forged \x1b[31m\u2028\u202e"
@@ -297,3 +298,13 @@ def test_lines_of_one_kind_come_once_a_second_with_the_number_of_those_left_out(
         "Closed 100 % (2 more such lines were left out)",
         "Closed e",
     ]
+
+
+def test_lines_go_to_what_stands_for_stderr_at_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = StderrHandler()
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+
+    handler.handle(logging.makeLogRecord({"msg": "above the bar"}))
+
+    assert screen.getvalue() == "above the bar\n"
