@@ -17,6 +17,7 @@ from engines import Executable
 from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.models.loader import engine_loader
+from tests.serving.conftest import Eventually
 
 MODEL = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }'
 X = np.array([-1, 2], np.float32)
@@ -105,16 +106,18 @@ def test_of_two_servers_that_start_together_one_builds(folder: pathlib.Path) -> 
 
 
 def test_with_a_shared_cache_a_server_answers_natively_at_once_and_tells_what_it_took(
-    folder: pathlib.Path, start: Any
+    folder: pathlib.Path, start: Any, eventually: Eventually
 ) -> None:
     load_on(folder, "a")
     running = start(f"- {{name: m, path: m.onnx, {SETTINGS}}}", cache="{dir: b, shared: store}")
 
-    with urllib.request.urlopen(f"{running.http}/metrics") as answer:
-        text = answer.read().decode()
+    def metrics() -> str:
+        with urllib.request.urlopen(f"{running.http}/metrics") as answer:
+            text: str = answer.read().decode()
+        return text
 
-    assert re.search(r'trtnode_engine_builds_total\{model="m",version="1"\} 0', text)
-    assert re.search(r'trtnode_shared_cache_total\{event="taken"\} [1-9]', text)
+    eventually(lambda: re.search(r'trtnode_shared_cache_total\{event="taken"\} [1-9]', metrics()) is not None)
+    assert re.search(r'trtnode_engine_builds_total\{model="m",version="1"\} 0', metrics())
 
 
 @pytest.mark.parametrize(
