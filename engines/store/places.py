@@ -6,9 +6,9 @@ import contextlib
 import pathlib
 from typing import Any, Protocol
 
-from engines.artifact.files import write_atomically
 from partitioner.lazy_names import on_first_call
 
+write_atomically = on_first_call("engines.artifact.files:write_atomically")
 url_to_fs = on_first_call("fsspec.core:url_to_fs")
 
 

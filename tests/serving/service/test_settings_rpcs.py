@@ -148,7 +148,9 @@ def test_settings_are_closed_unless_they_are_allowed(shared: Running) -> None:
     level = logging.getLogger().level
 
     assert refusal(lambda: shared.client.update_log_settings({"log_info": False}))[0] == "PERMISSION_DENIED"
-    assert refusal(lambda: shared.client.update_trace_settings(settings={}))[0] == "PERMISSION_DENIED"
+    assert (
+        refusal(lambda: shared.client.update_trace_settings(settings={"trace_level": "OFF"}))[0] == "PERMISSION_DENIED"
+    )
     assert logging.getLogger().level == level
 
 
