@@ -40,7 +40,7 @@ REFUSED = re.compile(r"model 'bomb' is not loaded: (?!.*unexpected)[^\n]+$")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusals:
-    """What became of the loads of one round.
+    """The loads of one round, and their answers.
 
     Attributes:
         loads: How many were sent.

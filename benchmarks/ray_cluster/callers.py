@@ -22,7 +22,7 @@ RETRY_S = 1.0
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """What became of requests.
+    """Requests, and their outcomes.
 
     Attributes:
         sent: Their number.

@@ -1,4 +1,4 @@
-"""How long requests wait that arrive by chance, as queueing theory tells."""
+"""Waiting times of requests that arrive by chance, by queueing theory."""
 
 from __future__ import annotations
 
