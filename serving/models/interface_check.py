@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 
+from partitioner import TensorSpec
 from serving.errors import InterfaceError
 from serving.protocol.wire_signature import WireSignature, WireTensor
 from serving.schema.model import InterfaceConfig, TensorConfig
+
+logger = logging.getLogger(__name__)
 
 ANY = -1
 
@@ -33,6 +37,20 @@ def check_interface(signature: WireSignature, promised: InterfaceConfig | None) 
     unnamed = sorted(signature.required - promised.inputs.keys()) if promised.inputs else []
     if unnamed:
         raise InterfaceError(signature.model, f"it needs the input {unnamed[0]!r}, too")
+
+
+def tell_of_untold(signature: WireSignature, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    """Log which inputs and outputs of a model clients can't learn of."""
+    sides = (("inputs", inputs, signature.inputs), ("outputs", outputs, signature.output_names))
+    for kind, tensors, told in sides:
+        if names := [tensor.name for tensor in tensors if tensor.name not in told]:
+            logger.warning(
+                "Model %r: the protocol has no form for its %s %s, so metadata doesn't list them and requests can't "
+                "name them",
+                signature.model,
+                kind,
+                ", ".join(map(repr, names)),
+            )
 
 
 def _problem(wanted: TensorConfig, found: WireTensor | None, all_found: Mapping[str, WireTensor]) -> str | None:

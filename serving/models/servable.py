@@ -26,7 +26,7 @@ from serving.errors import ServingError, UnavailableError
 from serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
 from serving.executables.variant_set import VariantSet
 from serving.models.instance_pool import InstancePool
-from serving.models.interface_check import check_interface
+from serving.models.interface_check import check_interface, tell_of_untold
 from serving.models.warmup import warm_up
 from serving.protocol.request_cache import RequestCache
 from serving.protocol.wire_signature import WireSignature, WireTensor
@@ -298,7 +298,7 @@ class Servable:
         try:
             signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
             check_interface(signature, self._config.interface)
-            self._tell_of_untold(executable, signature)
+            tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
             self._runner = self._open_runner(executable, members, signature)
@@ -325,20 +325,6 @@ class Servable:
         self._cache = RequestCache(
             signature.taking_images(self._images), self.version, is_batched=self.batching is not None
         )
-
-    def _tell_of_untold(self, executable: ServedExecutable, signature: WireSignature) -> None:
-        """Log which inputs and outputs of the model clients can't learn of."""
-        inputs = [one.name for one in executable.inputs if one.name not in signature.inputs]
-        outputs = [one.name for one in executable.outputs if one.name not in signature.output_names]
-        for kind, names in (("inputs", inputs), ("outputs", outputs)):
-            if names:
-                logger.warning(
-                    "Model %r: the protocol has no form for its %s %s, so metadata doesn't list them and requests "
-                    "can't name them",
-                    self.name,
-                    kind,
-                    ", ".join(map(repr, names)),
-                )
 
     def _open_runner(
         self, executable: ServedExecutable, members: Sequence[ServedExecutable], signature: WireSignature

@@ -6,6 +6,7 @@ import io
 import pathlib
 import textwrap
 from collections.abc import Callable
+from typing import Never
 
 import numpy as np
 import onnx
@@ -60,3 +61,14 @@ def ask(client: triton.InferenceServerClient, *files: bytes) -> triton.InferResu
 
 def labels(result: triton.InferResult) -> list[str]:
     return [row[0].decode() for row in result.as_numpy("labels")]
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled from now on."""
+
+    def refuse(*_: object, **__: object) -> Never:
+        raise AssertionError("something is compiled")
+
+    monkeypatch.setattr("serving.models.isolation.prepare_model", refuse)
+    monkeypatch.setattr("serving.models.isolation.Worker", refuse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Never
 
 import numpy as np
 import onnx
@@ -29,15 +28,6 @@ def load(folder: pathlib.Path, keys: str = "engine: openvino, measure: false") -
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
     return tmp_path
-
-
-@pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> Never:
-        raise AssertionError("something is compiled")
-
-    monkeypatch.setattr("serving.models.isolation.prepare_model", refuse)
-    monkeypatch.setattr("serving.models.isolation.Worker", refuse)
 
 
 def kept(folder: pathlib.Path) -> pathlib.Path:

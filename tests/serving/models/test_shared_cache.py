@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import urllib.request
-from typing import Any, Never
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.models.loader import engine_loader
 from tests.serving.conftest import Eventually
+from tests.workshop.lesser_processors import held_back_to
 
 MODEL = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }'
 X = np.array([-1, 2], np.float32)
@@ -40,15 +42,6 @@ def load_on(folder: pathlib.Path, machine: str, shared: str = "store", keys: str
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
     return tmp_path
-
-
-@pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> Never:
-        raise AssertionError("something is compiled")
-
-    monkeypatch.setattr("serving.models.isolation.prepare_model", refuse)
-    monkeypatch.setattr("serving.models.isolation.Worker", refuse)
 
 
 def test_a_new_machine_opens_what_another_one_has_compiled(
@@ -74,16 +67,7 @@ def test_other_replicas_than_before_take_the_same_file(
     assert load_on(folder, "b").description["segments"] == 1
 
 
-def test_a_machine_with_other_instructions_compiles_for_itself(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_on(folder, "a")
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-
-    assert load_on(folder, "b").description["engines_built"] == 1
-
-
-RACE = """
+BUILDS = """
 import pathlib, sys
 from serving.config.load import load_config
 from serving.models.loader import engine_loader
@@ -92,12 +76,21 @@ print(engine_loader(settings)(settings.models[0]).description["engines_built"])
 """
 
 
+def start_builder(config: pathlib.Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Load the model in a process of its own, which prints how many engines it has built."""
+    return subprocess.Popen([sys.executable, "-c", BUILDS, str(config)], env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_machine_with_other_instructions_compiles_for_itself(folder: pathlib.Path) -> None:
+    load_on(folder, "a")
+
+    lesser = start_builder(write_config(folder, "b"), held_back_to("SSE41"))
+
+    assert lesser.communicate(timeout=120)[0] == "1\n"
+
+
 def test_of_two_servers_that_start_together_one_builds(folder: pathlib.Path) -> None:
-    configs = [write_config(folder, machine) for machine in ("a", "b")]
-    servers = [
-        subprocess.Popen([sys.executable, "-c", RACE, str(config)], stdout=subprocess.PIPE, text=True)
-        for config in configs
-    ]
+    servers = [start_builder(write_config(folder, machine)) for machine in ("a", "b")]
 
     outputs = [server.communicate(timeout=120)[0] for server in servers]
 
