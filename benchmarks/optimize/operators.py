@@ -45,6 +45,9 @@ PATTERNS: Mapping[str, Pattern] = {
     "HardSwish by HardSigmoid": Pattern(
         rule="hard-sigmoid", nodes="h = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) y = Mul(x, h)"
     ),
+    "HardSigmoid by Clip": Pattern(
+        rule="hard-sigmoid-operator", nodes="a = Add(x, three) c = Clip(a, zero, six) y = Div(c, six)"
+    ),
     "RMSNorm by Reciprocal": Pattern(
         rule="rms-norm",
         nodes=f"q = Pow(x, two) v = ReduceMean(q, last) {DEVIATION} i = Reciprocal(s) n = Mul(x, i) y = Mul(scale, n)",
@@ -63,6 +66,9 @@ PATTERNS: Mapping[str, Pattern] = {
     ),
     "GELU by tanh": Pattern(rule="gelu-tanh", nodes=f"cube = Pow(x, three) {CUBIC}", bars={"openvino": 2.0}),
     "Tanh": Pattern(rule="tanh", nodes="y = Tanh(x)"),
+    "Shape and back": Pattern(
+        rule="reshapes", nodes="u = Unsqueeze(x, last) t = Transpose <perm = [3, 0, 1, 2]> (u) y = Squeeze(t, first)"
+    ),
 }
 
 CONTEXTS: Mapping[str, tuple[str, str]] = {
@@ -113,6 +119,7 @@ def _constants() -> dict[str, np.ndarray]:
     width, channels = TOKENS[-1], IMAGE[1]
     return scalars | {
         "root": np.array(np.sqrt(2 / np.pi), np.float32),
+        "first": np.array([0]),
         "last": np.array([-1]),
         "groups": np.array([0, 32, -1]),
         "ones": np.ones(32, np.float32),

@@ -22,12 +22,14 @@ RewriteName: TypeAlias = Literal[
     "mish",
     "hard-swish",
     "hard-sigmoid",
+    "hard-sigmoid-operator",
     "layer-norm",
     "layer-norm-operator",
     "rms-norm",
     "group-norm",
     "gelu-tanh",
     "tanh",
+    "reshapes",
 ]
 
 AUTO: Literal["auto"] = "auto"

@@ -9,6 +9,7 @@ Proofs. With e = exp(x) and s(x) = 1 / (1 + exp(-x)):
 - ``tanh``: tanh(x) = 2·s(2x) - 1. The error is that of float32 at 1, so small results lose digits.
 - ``hard-swish``: x·clip(x + 3, 0, 6) / 6 = x·clip(x/6 + 1/2, 0, 1) is the definition of HardSwish, and
   clip(x/6 + 1/2, 0, 1) that of HardSigmoid with alpha = 1/6 and beta = 1/2 (operator specifications).
+- ``hard-sigmoid-operator``: so is clip(x + 3, 0, 6) / 6 alone, the gate of a whole channel.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ GELU_TANH = (
 _CLIPPED = (
     call("Clip", call("Add", X, Number(3.0)), Constant("low"), Constant("high")),
     call("Clip", call("Add", X, Number(3.0))),
+)
+HARD_SIGMOID = tuple(
+    form for clipped in _CLIPPED for form in (call("Div", clipped, Number(6.0)), call("Mul", clipped, Number(1 / 6)))
 )
 HARD_SWISH = tuple(
     pattern
@@ -108,6 +112,19 @@ def find_hard_swish(op: ir.Node) -> Place | None:
     """Find HardSwish by Clip."""
     found = find(op, HARD_SWISH)
     return _hard_swish(found) if found is not None and _clips_at_six(found) else None
+
+
+def find_hard_sigmoid(op: ir.Node) -> Place | None:
+    """Find HardSigmoid by Clip."""
+    found = find(op, HARD_SIGMOID)
+    if found is None or not _clips_at_six(found) or not is_float32(found.values["x"]):
+        return None
+
+    def apply() -> None:
+        writer = Writer(found.nodes, "hard_sigmoid")
+        writer.finish(writer.call("HardSigmoid", found.values["x"], alpha=1 / 6, beta=0.5))
+
+    return Place(found.nodes, apply)
 
 
 def find_gated_hard_sigmoid(op: ir.Node) -> Place | None:

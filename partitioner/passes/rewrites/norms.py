@@ -13,6 +13,8 @@ Proofs. Let m be the mean over some axes, d = x - m, and v the mean of d²:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -80,13 +82,17 @@ GROUP_NORM = (
 
 
 def find_layer_norm(op: ir.Node) -> Place | None:
-    """Find a LayerNormalization over the last axis in a form that ONNX Runtime doesn't know."""
-    return _last_axis(find(op, OTHER_LAYER_NORMS))
+    """Find a LayerNormalization over the last axis in a form that ONNX Runtime doesn't know.
+
+    It becomes the operator, or the usual form where the opset has none.
+    """
+    found = find(op, OTHER_LAYER_NORMS)
+    return _last_axis(found, _write_layer_norm if _has_layer_norm(op) else _write_usual_layer_norm)
 
 
 def find_usual_layer_norm(op: ir.Node) -> Place | None:
     """Find a LayerNormalization over the last axis in the usual form."""
-    return _last_axis(find(op, USUAL_LAYER_NORM))
+    return _last_axis(find(op, USUAL_LAYER_NORM), _write_layer_norm) if _has_layer_norm(op) else None
 
 
 def find_rms_norm(op: ir.Node) -> Place | None:
@@ -130,21 +136,29 @@ def find_group_norm(op: ir.Node) -> Place | None:
     return Place(found.nodes, apply)
 
 
-def _last_axis(found: Found | None) -> Place | None:
-    if found is None or not _has_layer_norm(found.root) or not is_float32(found.values["x"]):
+def _last_axis(found: Found | None, write: Callable[[Found], None]) -> Place | None:
+    if found is None or not is_float32(found.values["x"]):
         return None
     rank = _rank(found.values["x"])
     scale, bias = (_along(found.values[name], rank - 1, rank) for name in ("scale", "bias"))
     if _axis(found) != rank - 1 or scale is None or bias is None or not scale.size == bias.size == _last(found):
         return None
+    return Place(found.nodes, lambda: write(found))
 
-    def apply() -> None:
-        writer = Writer(found.nodes, "layer_norm")
-        constants = writer.constant(scale), writer.constant(bias)
-        x, epsilon = found.values["x"], _epsilon(found)
-        writer.finish(writer.call("LayerNormalization", x, *constants, axis=-1, epsilon=epsilon))
 
-    return Place(found.nodes, apply)
+def _write_layer_norm(found: Found) -> None:
+    writer, x = Writer(found.nodes, "layer_norm"), found.values["x"]
+    constants = [writer.constant(_elements(found, name)) for name in ("scale", "bias")]
+    writer.finish(writer.call("LayerNormalization", x, *constants, axis=-1, epsilon=_epsilon(found)))
+
+
+def _write_usual_layer_norm(found: Found) -> None:
+    writer, x, mean = Writer(found.nodes, "layer_norm"), found.values["x"], found.call("ReduceMean")
+    centred = writer.call("Sub", x, writer.copy(mean, x))
+    square = writer.call("Pow", centred, writer.number(2.0))
+    root = writer.call("Sqrt", writer.call("Add", writer.copy(mean, square), found.values["epsilon"]))
+    scaled = writer.call("Mul", writer.call("Div", centred, root), found.values["scale"])
+    writer.finish(writer.call("Add", scaled, found.values["bias"], like=found.root.outputs[0]))
 
 
 def _has_layer_norm(op: ir.Node) -> bool:
@@ -163,6 +177,12 @@ def _axis(found: Found) -> int | None:
                 return None
             axes.add(int(listed.reshape(())) % rank)
     return axes.pop() if len(axes) == 1 else None
+
+
+def _elements(found: Found, name: str) -> np.ndarray:
+    array = array_in(found.values[name])
+    assert array is not None
+    return array.reshape(-1)
 
 
 def _epsilon(found: Found) -> float:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from partitioner.passes.rewrites.activations import (
     find_gated_hard_sigmoid,
     find_gelu_tanh,
+    find_hard_sigmoid,
     find_hard_swish,
     find_mish,
     find_tanh,
@@ -32,6 +33,7 @@ from partitioner.passes.rewrites.norms import (
     find_usual_layer_norm,
 )
 from partitioner.passes.rewrites.replacement import Place
+from partitioner.passes.rewrites.reshapes import find_reshapes
 
 NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX = "native", "openvino", "tensorrt", "tensorrt-rtx"
 
@@ -169,6 +171,12 @@ RULES: tuple[Rule, ...] = (
         needs=_ops("HardSigmoid Mul"),
     ),
     Rule(
+        name="hard-sigmoid-operator",
+        find=_each(find_hard_sigmoid),
+        gains={NATIVE: Gain(1.0, 1.1)},
+        needs=_ops("Clip Mul Add", "Clip Div Add"),
+    ),
+    Rule(
         name="layer-norm",
         find=_each(find_layer_norm),
         gains={NATIVE: Gain(2.0, 1.0), OPENVINO: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
@@ -210,6 +218,12 @@ RULES: tuple[Rule, ...] = (
         wide={OPENVINO: EQUAL},
         needs=_ops("Tanh"),
         in_float16=False,
+    ),
+    Rule(
+        name="reshapes",
+        find=find_reshapes,
+        gains={NATIVE: Gain(1.0, 1.1)},
+        needs=_ops("Squeeze", "Unsqueeze", "Flatten", "Reshape", "Concat", "Split"),
     ),
 )
 """In order. Rules that a measurement shows to lose aren't written: merging convolutions or products that read the same

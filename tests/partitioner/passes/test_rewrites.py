@@ -44,6 +44,14 @@ PLACES = [
         id="hard-swish-by-hard-sigmoid",
     ),
     pytest.param(
+        "hard-sigmoid-operator",
+        "native",
+        "a = Add(x, three) c = Clip(a, zero, six) y = Div(c, six)",
+        11,
+        ["HardSigmoid"],
+        id="hard-sigmoid-by-clip",
+    ),
+    pytest.param(
         "gelu-tanh",
         "openvino",
         f"{CUBIC} h = Mul(half, x) y = Mul(h, g)",
@@ -68,6 +76,15 @@ PLACES = [
         18,
         ["LayerNormalization"],
         id="layer-norm-by-reciprocal",
+    ),
+    pytest.param(
+        "layer-norm",
+        "native",
+        "m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) t = Sub(x, m) q = Mul(t, t) v = ReduceMean <axes = [-1]> (q) "
+        f"e = Add(v, epsilon) s = Sqrt(e) n = Div(d, s) {AFFINE}",
+        11,
+        ["ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"],
+        id="layer-norm-before-its-operator",
     ),
     pytest.param(
         "layer-norm-operator",
@@ -135,6 +152,31 @@ PLACES = [
         18,
         ["Conv"],
         id="batch-norm-before-a-convolution",
+    ),
+    pytest.param(
+        "reshapes",
+        "native",
+        "r = Relu(x) a = Unsqueeze <axes = [0]> (r) b = Transpose <perm = [1, 0, 2, 3, 4]> (a) "
+        "c = Squeeze <axes = [1]> (b) y = Neg(c)",
+        11,
+        ["Relu", "Neg"],
+        id="shape-and-back",
+    ),
+    pytest.param(
+        "reshapes",
+        "native",
+        "a = Flatten <axis = 2> (x) b = Unsqueeze <axes = [0]> (a) y = Relu(b)",
+        11,
+        ["Reshape", "Relu"],
+        id="two-shapes-in-a-row",
+    ),
+    pytest.param(
+        "reshapes",
+        "native",
+        "a = Concat <axis = 0> (x) b = Split <axis = 0> (a) y = Neg(b)",
+        11,
+        ["Neg"],
+        id="concat-and-split-of-one-part",
     ),
 ]
 
@@ -210,6 +252,13 @@ KEPT = [
         "y = Conv(n, w, e)",
         "native",
         id="batch-norm-before-a-convolution-whose-bias-varies",
+    ),
+    pytest.param("a = Add(x, three) c = Clip(a, zero, six) y = Div(c, six)", "openvino", id="hard-sigmoid"),
+    pytest.param("a = Unsqueeze(x, channel) b = Squeeze(a, channel) y = Neg(b)", "openvino", id="reshapes"),
+    pytest.param(
+        "a = Unsqueeze(x, channel) b = Transpose <perm = [2, 1, 0, 3, 4]> (a) y = Squeeze(b, channel)",
+        "native",
+        id="transpose-that-moves",
     ),
     pytest.param("s = Softplus(x) t = Tanh(s) y = Mul(x, t)", "tensorrt", id="mish-in-tensorrt"),
     pytest.param("s = Softplus(x) t = Tanh(s) z = Mul(x, t) y = Add(z, s)", "native", id="inner-result-read-elsewhere"),

@@ -1,0 +1,111 @@
+"""Chains of nodes that move no element become one Reshape, or nothing.
+
+Exporters write Unsqueeze behind Squeeze behind Transpose, and Concat or Split of a single part, above all around
+recurrent layers. Each is a node that ONNX Runtime starts; a small network spends its time on that.
+
+Proof. Squeeze, Unsqueeze, Flatten, Reshape, Concat of one part and Split into one part keep the elements and their
+order (operator specifications). So does Transpose, if it keeps the order of the dimensions that are larger than 1: an
+element's position in memory is the sum of index times stride over them, and dimensions of size 1 have index 0. A chain
+of such nodes gives the elements of its source, in order, in the shape of its result. So does one Reshape to this shape,
+with -1 for a dimension that varies: the number of elements settles it where the others aren't 0. Where both shapes are
+the same, the source is the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from partitioner.model.values import ONNX_DOMAINS, dimensions
+from partitioner.passes.rewrites.replacement import Place, Writer
+
+VIEWS = ("Squeeze", "Unsqueeze", "Flatten", "Reshape")
+
+FIRST_RESHAPE_WITH_INPUT = 5
+
+
+def find_reshapes(graph: ir.Graph) -> Iterator[Place]:
+    """Find the last node of each such chain first. What nobody reads any more is left to be removed."""
+    for op in reversed(list(graph)):
+        place = _place(op) if _moves_nothing(op) and _is_read(op.outputs[0]) else None
+        if place is not None:
+            yield place
+
+
+def _place(op: ir.Node) -> Place | None:
+    chain, source = _chain(op)
+    result = op.outputs[0]
+    if _same_shape(chain, source, result) and not result.is_graph_output():
+        return Place((op,), lambda: _pass_on(op, source))
+    shape = _shape_of(result)
+    opset = 0 if op.graph is None else op.graph.opset_imports.get("", 0)
+    if len(chain) < 2 or shape is None or opset < FIRST_RESHAPE_WITH_INPUT:
+        return None
+
+    def apply() -> None:
+        writer = Writer((op,), "reshaped")
+        writer.finish(writer.call("Reshape", source, writer.constant(shape, ir.DataType.INT64), like=result))
+
+    return Place((op,), apply)
+
+
+def _pass_on(op: ir.Node, source: ir.Value) -> None:
+    assert op.graph is not None
+    ir.convenience.replace_all_uses_with(op.outputs[0], source)
+    op.graph.remove(op, safe=True)
+
+
+def _chain(op: ir.Node) -> tuple[Sequence[ir.Node], ir.Value]:
+    """Return a node and those before it that move nothing, and the value that the first one reads."""
+    chain = [op]
+    while True:
+        source = chain[-1].inputs[0]
+        assert source is not None
+        producer = source.producer()
+        if producer is None or not _moves_nothing(producer):
+            return chain, source
+        chain.append(producer)
+
+
+def _moves_nothing(op: ir.Node) -> bool:
+    if op.domain not in ONNX_DOMAINS or not op.inputs or op.inputs[0] is None:
+        return False
+    if op.op_type == "Transpose":
+        return _keeps_order(op.inputs[0], op.attributes.get_ints("perm", ()))
+    return op.op_type in VIEWS or _is_alone(op)
+
+
+def _is_read(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def _is_alone(op: ir.Node) -> bool:
+    """Return whether a node is a Concat of one part or a Split into one."""
+    return (op.op_type == "Concat" and len(op.inputs) == 1) or (op.op_type == "Split" and len(op.outputs) == 1)
+
+
+def _keeps_order(source: ir.Value, order: Sequence[int]) -> bool:
+    sizes = dimensions(source)
+    if sizes is None:
+        return False
+    long = [axis for axis in order or reversed(range(len(sizes))) if sizes[axis] != 1]
+    return long == sorted(long)
+
+
+def _same_shape(chain: Sequence[ir.Node], source: ir.Value, result: ir.Value) -> bool:
+    settled = _shape_of(result) is not None and dimensions(source) == dimensions(result)
+    return settled or all(map(_is_alone, chain))
+
+
+def _shape_of(result: ir.Value) -> np.ndarray | None:
+    """Return the shape to give to Reshape, int64[rank]; None where it isn't known well enough."""
+    sizes = dimensions(result)
+    if sizes is None or not isinstance(result.type, ir.TensorType):
+        return None
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes) - 1 or math.prod(known) == 0:
+        return None
+    return np.array([size if isinstance(size, int) else -1 for size in sizes], np.int64)
