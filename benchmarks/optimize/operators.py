@@ -58,6 +58,10 @@ PATTERNS: Mapping[str, Pattern] = {
         nodes=f"m = ReduceMean(x, last) d = Sub(x, m) q = Mul(d, d) v = ReduceMean(q, last) {DEVIATION} "
         "r = Reciprocal(s) n = Mul(d, r) k = Mul(n, scale) y = Add(k, shift)",
     ),
+    "LayerNorm unscaled": Pattern(
+        rule="layer-norm-unscaled",
+        nodes=f"m = ReduceMean(x, last) d = Sub(x, m) q = Mul(d, d) v = ReduceMean(q, last) {DEVIATION} y = Div(d, s)",
+    ),
     "GroupNorm by instances": Pattern(
         rule="group-norm",
         nodes="r = Reshape(x, groups) i = InstanceNormalization(r, ones, zeros) z = Shape(x) b = Reshape(i, z) "

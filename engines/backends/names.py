@@ -25,6 +25,7 @@ RewriteName: TypeAlias = Literal[
     "hard-sigmoid-operator",
     "layer-norm",
     "layer-norm-operator",
+    "layer-norm-unscaled",
     "rms-norm",
     "group-norm",
     "gelu-tanh",

@@ -13,12 +13,10 @@ Proofs. Let m be the mean over some axes, d = x - m, and v the mean of d²:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import dimensions
+from partitioner.model.values import dimensions, is_constant
 from partitioner.passes.rewrites.patterns import (
     Any,
     Call,
@@ -52,16 +50,18 @@ def _affine(normalized: Pattern) -> Call:
 
 
 _BY_POW, _BY_PRODUCT = _deviations(call("Pow", _CENTRED, Number(2.0))), _deviations(call("Mul", _CENTRED, _CENTRED))
-USUAL_LAYER_NORM = (_affine(call("Div", _CENTRED, _BY_POW)),)
+_NORMALIZED = (
+    call("Div", _CENTRED, _BY_POW),
+    call("Div", _CENTRED, _BY_PRODUCT),
+    call("Mul", _CENTRED, call("Reciprocal", _BY_POW)),
+    call("Mul", _CENTRED, call("Reciprocal", _BY_PRODUCT)),
+    call("Mul", _CENTRED, call("Div", Number(1.0), _BY_POW)),
+    call("Mul", _CENTRED, call("Div", Number(1.0), _BY_PRODUCT)),
+)
+USUAL_LAYER_NORM = (_affine(_NORMALIZED[0]),)
 """The form that ONNX Runtime and OpenVINO know."""
 
-OTHER_LAYER_NORMS = (
-    _affine(call("Div", _CENTRED, _BY_PRODUCT)),
-    _affine(call("Mul", _CENTRED, call("Reciprocal", _BY_POW))),
-    _affine(call("Mul", _CENTRED, call("Reciprocal", _BY_PRODUCT))),
-    _affine(call("Mul", _CENTRED, call("Div", Number(1.0), _BY_POW))),
-    _affine(call("Mul", _CENTRED, call("Div", Number(1.0), _BY_PRODUCT))),
-)
+OTHER_LAYER_NORMS = tuple(map(_affine, _NORMALIZED[1:]))
 
 _MEAN_SQUARES = tuple(_deviations(square) for square in (call("Pow", X, Number(2.0)), call("Mul", X, X)))
 RMS_NORM = tuple(
@@ -86,13 +86,18 @@ def find_layer_norm(op: ir.Node) -> Place | None:
 
     It becomes the operator, or the usual form where the opset has none.
     """
-    found = find(op, OTHER_LAYER_NORMS)
-    return _last_axis(found, _write_layer_norm if _has_layer_norm(op) else _write_usual_layer_norm)
+    return _last_axis(find(op, OTHER_LAYER_NORMS))
 
 
 def find_usual_layer_norm(op: ir.Node) -> Place | None:
-    """Find a LayerNormalization over the last axis in the usual form."""
-    return _last_axis(find(op, USUAL_LAYER_NORM), _write_layer_norm) if _has_layer_norm(op) else None
+    """Find a LayerNormalization over the last axis in the usual form, where the opset has the operator."""
+    return _last_axis(find(op, USUAL_LAYER_NORM)) if _has_layer_norm(op) else None
+
+
+def find_unscaled_layer_norm(op: ir.Node) -> Place | None:
+    """Find d/√(v + ε) over the last axis that no constants scale. ONNX Runtime knows it with ones and zeros alone."""
+    found = find(op, _NORMALIZED)
+    return None if found is None or any(map(_scales, op.outputs[0].consumers())) else _last_axis(found)
 
 
 def find_rms_norm(op: ir.Node) -> Place | None:
@@ -136,29 +141,35 @@ def find_group_norm(op: ir.Node) -> Place | None:
     return Place(found.nodes, apply)
 
 
-def _last_axis(found: Found | None, write: Callable[[Found], None]) -> Place | None:
-    if found is None or not is_float32(found.values["x"]):
+def _last_axis(found: Found | None) -> Place | None:
+    if found is None or not is_float32(found.values["x"]) or number_in(found.values["epsilon"]) is None:
         return None
-    rank = _rank(found.values["x"])
-    scale, bias = (_along(found.values[name], rank - 1, rank) for name in ("scale", "bias"))
-    if _axis(found) != rank - 1 or scale is None or bias is None or not scale.size == bias.size == _last(found):
+    axis, size = _rank(found.values["x"]) - 1, _last(found)
+    scale, bias = _by_element(found, "scale", 1.0), _by_element(found, "bias", 0.0)
+    if _axis(found) != axis or scale is None or bias is None or not scale.size == bias.size == size:
         return None
-    return Place(found.nodes, lambda: write(found))
+    write = _write_layer_norm if _has_layer_norm(found.root) else _write_usual_layer_norm
+    return Place(found.nodes, lambda: write(found, scale, bias))
 
 
-def _write_layer_norm(found: Found) -> None:
+def _write_layer_norm(found: Found, scale: np.ndarray, bias: np.ndarray) -> None:
     writer, x = Writer(found.nodes, "layer_norm"), found.values["x"]
-    constants = [writer.constant(_elements(found, name)) for name in ("scale", "bias")]
+    constants = writer.constant(scale), writer.constant(bias)
     writer.finish(writer.call("LayerNormalization", x, *constants, axis=-1, epsilon=_epsilon(found)))
 
 
-def _write_usual_layer_norm(found: Found) -> None:
+def _write_usual_layer_norm(found: Found, scale: np.ndarray, bias: np.ndarray) -> None:
     writer, x, mean = Writer(found.nodes, "layer_norm"), found.values["x"], found.call("ReduceMean")
     centred = writer.call("Sub", x, writer.copy(mean, x))
     square = writer.call("Pow", centred, writer.number(2.0))
     root = writer.call("Sqrt", writer.call("Add", writer.copy(mean, square), found.values["epsilon"]))
-    scaled = writer.call("Mul", writer.call("Div", centred, root), found.values["scale"])
-    writer.finish(writer.call("Add", scaled, found.values["bias"], like=found.root.outputs[0]))
+    scaled = writer.call("Mul", writer.call("Div", centred, root), writer.constant(scale))
+    writer.finish(writer.call("Add", scaled, writer.constant(bias), like=found.root.outputs[0]))
+
+
+def _scales(op: ir.Node) -> bool:
+    """Return whether a node multiplies by a constant, perhaps behind a Cast: ONNX Runtime looks there itself."""
+    return op.op_type == "Cast" or (op.op_type == "Mul" and any(v is not None and is_constant(v) for v in op.inputs))
 
 
 def _has_layer_norm(op: ir.Node) -> bool:
@@ -179,10 +190,13 @@ def _axis(found: Found) -> int | None:
     return axes.pop() if len(axes) == 1 else None
 
 
-def _elements(found: Found, name: str) -> np.ndarray:
-    array = array_in(found.values[name])
-    assert array is not None
-    return array.reshape(-1)
+def _by_element(found: Found, name: str, default: float) -> np.ndarray | None:
+    """Return a constant that varies along the last axis alone, or else the default for each of its elements."""
+    if name in found.values:
+        rank = _rank(found.values["x"])
+        return _along(found.values[name], rank - 1, rank)
+    size = _last(found)
+    return np.full(size, default, np.float32) if isinstance(size, int) else None
 
 
 def _epsilon(found: Found) -> float:

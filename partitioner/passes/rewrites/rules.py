@@ -30,6 +30,7 @@ from partitioner.passes.rewrites.norms import (
     find_group_norm,
     find_layer_norm,
     find_rms_norm,
+    find_unscaled_layer_norm,
     find_usual_layer_norm,
 )
 from partitioner.passes.rewrites.replacement import Place
@@ -189,6 +190,12 @@ RULES: tuple[Rule, ...] = (
         gains={NATIVE: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
         needs=_ops("ReduceMean Sqrt Div"),
         opens=True,
+    ),
+    Rule(
+        name="layer-norm-unscaled",
+        find=_each(find_unscaled_layer_norm),
+        gains={NATIVE: Gain(2.0, 1.08)},
+        needs=_ops("ReduceMean Sqrt Div", "ReduceMean Sqrt Reciprocal"),
     ),
     Rule(
         name="rms-norm",

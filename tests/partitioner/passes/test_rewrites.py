@@ -95,6 +95,14 @@ PLACES = [
         id="layer-norm-for-float16",
     ),
     pytest.param(
+        "layer-norm-unscaled",
+        "native",
+        f"{CENTRED} q = Mul(d, d) v = ReduceMean(q, last) e = Add(v, epsilon) s = Sqrt(e) n = Div(d, s) y = Mul(n, x)",
+        18,
+        ["LayerNormalization", "Mul"],
+        id="layer-norm-without-constants",
+    ),
+    pytest.param(
         "rms-norm",
         "native",
         "q = Pow(x, two) v = ReduceMean(q, last) e = Add(v, epsilon) s = Sqrt(e) r = Reciprocal(s) n = Mul(x, r) "
@@ -241,6 +249,12 @@ KEPT = [
         "openvino",
         id="layer-norm-that-engines-know",
     ),
+    pytest.param(
+        "m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) q = Pow(d, two) v = ReduceMean <axes = [-1]> (q) "
+        f"e = Add(v, epsilon) s = Sqrt(e) n = Div(d, s) {AFFINE}",
+        "native",
+        id="layer-norm-that-onnxruntime-knows",
+    ),
     pytest.param("c = Conv(x, w) y = BatchNormalization(c, s8, b8, m8, v8)", "openvino", id="batch-norm-engines-fold"),
     pytest.param(
         "c = BatchNormalization(x, s8, b8, m8, v8) y = Conv <pads = [1, 1, 1, 1]> (c, w3)",
@@ -274,7 +288,7 @@ KEPT = [
 
 @pytest.mark.parametrize(("nodes", "engine"), KEPT)
 def test_what_loses_or_differs_stays(nodes: str, engine: str) -> None:
-    source = model_of(nodes, opset=21 if "InstanceNormalization" in nodes else 18)
+    source = model_of(nodes, opset=21 if "InstanceNormalization" in nodes else 11 if "axes = " in nodes else 18)
 
     result, rules = rewritten(source, engine)
 
