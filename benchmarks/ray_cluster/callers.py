@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 
 import grpc
@@ -60,11 +61,10 @@ class Callers:
         self.tally = Tally()
         self._port = port
         self._request = inference_request(model, feeds)
-        self._pause_s = pause_s
         self._least = least
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._call, daemon=True) for _ in range(threads)]
+        self._threads = self._clients(threads, pause_s, lambda: self._over.is_set() and self.tally.sent >= self._least)
 
     def __enter__(self) -> Callers:
         for thread in self._threads:
@@ -81,13 +81,30 @@ class Callers:
         for thread in self._threads:
             thread.join()
 
+    @contextlib.contextmanager
+    def crowd(self, threads: int) -> Iterator[None]:
+        """Have more clients meanwhile, which don't pause."""
+        over = threading.Event()
+        clients = self._clients(threads, 0, over.is_set)
+        for client in clients:
+            client.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for client in clients:
+                client.join()
+
     def wait_for(self, number: int) -> None:
         """Wait until so many more are sent."""
         goal = self.tally.sent + number
         while self.tally.sent < goal:
             time.sleep(0.05)
 
-    def _call(self) -> None:
+    def _clients(self, number: int, pause_s: float, over: Callable[[], bool]) -> list[threading.Thread]:
+        return [threading.Thread(target=self._call, args=(pause_s, over), daemon=True) for _ in range(number)]
+
+    def _call(self, pause_s: float, over: Callable[[], bool]) -> None:
         with grpc.insecure_channel(
             f"127.0.0.1:{self._port}", options=[("grpc.use_local_subchannel_pool", 1)]
         ) as channel:
@@ -96,9 +113,9 @@ class Callers:
                 request_serializer=ModelInferRequest.SerializeToString,
                 response_deserializer=ModelInferResponse.FromString,
             )
-            while not self._over.is_set() or self.tally.sent < self._least:
+            while not over():
                 self._send(infer)
-                time.sleep(self._pause_s)
+                time.sleep(pause_s)
 
     def _send(self, infer: grpc.UnaryUnaryMultiCallable) -> None:
         began, errors = time.monotonic(), []

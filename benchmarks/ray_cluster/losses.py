@@ -21,22 +21,34 @@ MODEL = "ray::ServeReplica:trtnode:digits"
 INGRESS = "ray::ServeReplica:trtnode:~ingress"
 PROXY, CONTROLLER = "ray::ProxyActor", "ray::ServeController"
 THREADS, PAUSE_S = 4, 0.05
+CROWD = 24
+"""Further clients, that don't pause."""
+SLOW = {"max_batch_size": 64, "max_queue_delay_us": 100_000}
+"""Batching for which each request waits, so that a client without a pause has one in a replica at nearly all times."""
 BEFORE = 100
 """Requests before the event."""
 
 
 @dataclasses.dataclass(slots=True)
 class Scene:
-    """A cluster that serves the example network in two replicas on two nodes."""
+    """A cluster that serves the example network in two replicas on two nodes.
+
+    Attributes:
+        callers: Clients that send requests during an event.
+    """
 
     raylets: Raylets
     served: ServedOnRay
     folder: Path
+    callers: Callers | None = None
 
-    def model(self, *, threads: int = 1, path: Path = EXAMPLE, **scaling: Any) -> list[Mapping[str, Any]]:
+    def model(
+        self, *, path: Path = EXAMPLE, batching: Mapping[str, int] | None = None, **scaling: Any
+    ) -> list[Mapping[str, Any]]:
         """Return the section of the model."""
         scaling = {"replicas": 2, "cpus": 0.5, **scaling}
-        return [{"name": "digits", "path": str(path), "engine": "native", "threads": threads, "scaling": scaling}]
+        model = {"name": "digits", "path": str(path), "engine": "native", "threads": 1, "scaling": scaling}
+        return [model | ({"batching": batching} if batching else {})]
 
     def recover(self, replicas: int = 2) -> None:
         """Wait until everything is there again."""
@@ -112,6 +124,20 @@ def scale(scene: Scene) -> None:
     scene.recover()
 
 
+def follow_load(scene: Scene) -> None:
+    """Have so many requests that one replica becomes three, then so few that three become one."""
+    assert scene.callers is not None
+    bounds: dict[str, Any] = {"replicas": 1, "min": 1, "max": 3, "target_ongoing_requests": THREADS}
+    scene.served.replace(scene.model(batching=SLOW, **bounds, upscale_delay_s=2, downscale_delay_s=5))
+    scene.recover(1)
+    with scene.callers.crowd(CROWD):
+        scene.raylets.wait_for(MODEL, 3)
+        scene.served.wait_for_answers_of(3)
+    scene.recover(1)
+    scene.served.replace(scene.model())
+    scene.recover()
+
+
 EVENTS: Mapping[str, Callable[[Scene], None]] = {
     "replica killed": kill_replica,
     "ingress killed": kill_ingress,
@@ -120,6 +146,7 @@ EVENTS: Mapping[str, Callable[[Scene], None]] = {
     "controller killed": kill_controller,
     "good model": update,
     "1, 3, 1 replicas": scale,
+    "more load, then less": follow_load,
     "bad model": bad_update,
     "bad model, then node killed": kill_node_after_bad_update,
 }
@@ -156,6 +183,7 @@ def during(scene: Scene, event: str, requests: int) -> Tally:
         requests: The least number of requests.
     """
     with Callers(scene.served.grpc, "digits", FEEDS, threads=THREADS, pause_s=PAUSE_S, least=requests) as callers:
+        scene.callers = callers
         callers.wait_for(BEFORE)
         EVENTS[event](scene)
     return callers.tally

@@ -2,7 +2,7 @@
 
 | servable.yaml | Ray Serve |
 |---|---|
-| models[].scaling: replicas, min, max, target_ongoing_requests | num_replicas, autoscaling_config |
+| models[].scaling: replicas, min, max, target_ongoing_requests, delays | num_replicas, autoscaling_config |
 | models[].scaling: cpus, gpus | ray_actor_options |
 | models[].instances, batching.max_batch_size | max_ongoing_requests: what keeps a replica busy, twice |
 | models[].batching.max_queue_size, else server.limits.max_requests | max_queued_requests, of each ingress |
@@ -86,6 +86,8 @@ def _deployment(config: ServableConfig, model: ModelConfig) -> serve.Application
                 "initial_replicas": scaling.replicas,
                 "max_replicas": scaling.max,
                 "target_ongoing_requests": scaling.target_ongoing_requests,
+                "upscale_delay_s": scaling.upscale_delay_s,
+                "downscale_delay_s": scaling.downscale_delay_s,
             }
         }
     deployment = serve.deployment(ModelReplica).options(

@@ -20,6 +20,10 @@ class ScalingConfig(Section):
     """The greatest number, where requests decide; null for always `replicas`."""
     target_ongoing_requests: float = Field(default=2, gt=0, allow_inf_nan=False)
     """Requests in a replica at a time, on average, that the number of replicas follows."""
+    upscale_delay_s: float = Field(default=30, ge=0, allow_inf_nan=False)
+    """The time for which requests ask for more replicas before there are more."""
+    downscale_delay_s: float = Field(default=600, ge=0, allow_inf_nan=False)
+    """The time for which requests ask for fewer replicas before there are fewer."""
     cpus: float = Field(default=1, ge=0, allow_inf_nan=False)
     """Cores that Ray reserves for a replica, and threads of one execution unless `threads` says otherwise."""
     gpus: float = Field(default=0, ge=0, allow_inf_nan=False)
