@@ -90,6 +90,12 @@ class RayServer:
             "Ray's gRPC proxies listen on port %d of every address of their nodes; keep others out with a firewall",
             server.grpc.port,
         )
+        several = any(model.scaling and model.scaling.most > 1 for model in self._config.models)
+        if several and self._config.cache.shared is None:
+            logger.warning(
+                "replicas that start together on a machine each build and measure engines; "
+                "set cache.shared, so that one does"
+            )
         try:
             _join()
             self._owns_serve = not _serve_runs()

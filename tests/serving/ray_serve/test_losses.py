@@ -39,9 +39,13 @@ def test_a_client_that_tries_again_once_loses_nothing(scene: Any, event: str) ->
     assert tally.sent >= REQUESTS
 
 
-@pytest.mark.parametrize("event", ["good model", "1, 3, 1 replicas", "bad model"])
+@pytest.mark.parametrize("event", ["good model", "1, 3, 1 replicas", "more load, then less", "bad model"])
 def test_a_change_of_models_fails_no_request(scene: Any, event: str) -> None:
     tally = losses.during(scene, event, REQUESTS)
 
     assert tally.failed == {}
     assert tally.sent >= REQUESTS
+
+
+def test_the_log_advises_several_replicas_to_share_engines(scene: Any) -> None:
+    assert "set cache.shared, so that one does" in scene.served.log.read_text()

@@ -31,6 +31,7 @@ class Nodes:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
+        self.store = folder / "store"
         self._grpc, self._http = free_port(), free_port()
         os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR=str(folder))
         head = {"num_cpus": 0, "include_dashboard": False}
@@ -46,7 +47,7 @@ class Nodes:
         config = self._folder / "servable.yaml"
         content = {
             "server": {"grpc": {"port": self._grpc}, "http": {"port": self._http}},
-            "cache": {"shared": str(self._folder / "store")},
+            "cache": {"shared": str(self.store)},
             "models": [{**model, "scaling": {"replicas": replicas, "cpus": 1}}],
         }
         config.write_text(json.dumps(content))
@@ -106,3 +107,14 @@ def test_a_node_that_joins_without_a_cache_builds_nothing(nodes: Nodes) -> None:
     assert nodes.counts('trtnode_engine_builds_total{model="digits"') == [0, 1]
     assert nodes.counts('trtnode_shared_cache_total{event="taken"')[-1] >= 1
     assert nodes.counts('trtnode_shared_cache_total{event="failed"') == [0, 0]
+
+
+def test_a_replica_whose_store_fails_builds_for_itself(nodes: Nodes) -> None:
+    nodes.store.write_text("no folder")
+    nodes.add("only")
+
+    nodes.serve(replicas=1)
+    nodes.wait(lambda: nodes.counts('trtnode_model_engines{checked="true",engine="openvino"') == [1])
+
+    assert nodes.counts('trtnode_engine_builds_total{model="digits"') == [1]
+    assert nodes.counts('trtnode_shared_cache_total{event="failed"')[0] >= 1
