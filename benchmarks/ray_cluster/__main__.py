@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.ray_cluster.losses import EVENTS, during, open_scene
 from benchmarks.ray_cluster.speed import CALLERS, hops, latency, replicas
+from benchmarks.ray_cluster.ways import ways
 
 LOADS = (0.5, 0.7)
 
@@ -58,6 +59,12 @@ def _hops(folder: Path, options: argparse.Namespace) -> None:
         _row(name, f"{figure:.3g}" if figure < 100 else f"{figure:.0f}")
 
 
+def _ways(folder: Path, options: argparse.Namespace) -> None:
+    _head("way", "model", "one caller, ms", f"{CALLERS} callers, answers/s")
+    for way, name, ms, rate in ways(folder, options.rounds, 100, 3):
+        _row(way, name, f"{ms:.2f}", f"{rate:.0f}")
+
+
 def _head(*names: str) -> None:
     _row(*names)
     _row(*("---" for _ in names))
@@ -71,6 +78,7 @@ TABLES: Mapping[str, Callable[[Path, argparse.Namespace], None]] = {
     "losses": _losses,
     "latency": _latency,
     "hops": _hops,
+    "ways": _ways,
     "throughput": _throughput,
 }
 

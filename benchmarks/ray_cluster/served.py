@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from benchmarks.server_process import free_port
 
 READY_S = 240.0
 STOP_S = 120.0
+ANSWERED = re.compile(rb"^nv_inference_request_success\{.*\} [1-9]", re.MULTILINE)
 
 
 class ServedOnRay:
@@ -30,12 +32,13 @@ class ServedOnRay:
         log: What all commands have written.
     """
 
-    def __init__(self, folder: Path, address: str = "") -> None:
+    def __init__(self, folder: Path, address: str = "", settings: Mapping[str, str] | None = None) -> None:
         """Prepare.
 
         Args:
             folder: For configuration, cache and log; and for Ray, where the command starts a cluster.
             address: Of the cluster; empty to have the command start one.
+            settings: Variables of the command.
         """
         self.grpc, self.http = free_port(), free_port()
         self.log = folder / "log"
@@ -43,7 +46,7 @@ class ServedOnRay:
         self._started: list[subprocess.Popen[bytes]] = []
         self._folder = folder
         # Sockets in the folder have short names only.
-        self._environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder)}
+        self._environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(folder), **(settings or {})}
         self._environment.pop("RAY_ADDRESS", None)
         if address:
             self._environment["RAY_ADDRESS"] = address
@@ -88,6 +91,18 @@ class ServedOnRay:
                 raise RuntimeError(f"the command ended with {self.process.returncode}:\n{self.log.read_text()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not ready: {self.log.read_text()}")
+            time.sleep(0.5)
+
+    def wait_for_answers_of(self, replicas: int) -> None:
+        """Wait until so many replicas have each answered a request.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        deadline = time.monotonic() + READY_S
+        while len(ANSWERED.findall(self.get("/metrics")[1])) < replicas:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"fewer than {replicas} replicas answer: {self.log.read_text()}")
             time.sleep(0.5)
 
     def get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:

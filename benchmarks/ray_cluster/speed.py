@@ -26,19 +26,21 @@ from benchmarks.ray_cluster.raylets import Raylets, processes
 from benchmarks.ray_cluster.served import ServedOnRay
 from benchmarks.server_process import SERVICE, UNLIMITED, ServedFile, free_port, inference_request, running_server
 from benchmarks.serving.models import IMAGE_SHAPE, write_image_model
+from engines import CompileOptions, compile_model
 from engines.artifact.cache_folder import default_cache_folder
 from protos import ModelInferRequest
 
 CALLERS = 8
 ON_RAY, ON_ECHO = (("application", "trtnode"),), (("application", ECHO),)
-DIRECT_PORT = 40_000
-"""Of the first ingress, where ``RAY_SERVE_ENABLE_DIRECT_INGRESS`` is 1; the echo, deployed later, has the next one."""
 KINDS = {
     "proxy": "ray::ProxyActor",
     "ingress": "ray::ServeReplica:trtnode:~ingress",
     "model": "ray::ServeReplica:trtnode",
 }
 """Titles of the processes that a request goes through, the more special ones first."""
+
+REQUESTS = {"digits": FEEDS, "image": {"x": np.zeros((1, *IMAGE_SHAPE), np.float32)}}
+"""Inputs of ``write_two_models``."""
 
 Call = Callable[[], object]
 
@@ -49,14 +51,12 @@ class Stage:
 
     Attributes:
         raylets: The cluster.
-        ray: A channel to Ray's proxy, or to the ingress where Ray has it take calls itself.
-        echo: A channel to Ray's proxy, or to the ingress of the echo.
+        ray: A channel to Ray's proxy.
         plain: Channels to plain servers.
     """
 
     raylets: Raylets
     ray: grpc.Channel
-    echo: grpc.Channel
     plain: Sequence[grpc.Channel]
 
 
@@ -72,23 +72,27 @@ def open_stage(folder: Path, files: Mapping[str, ServedFile], *, replicas: int, 
                 own = folder / f"plain{number}"
                 own.mkdir()
                 channels.append(plain.enter_context(running_server(files, own, 1, cores=os.cpu_count())))
-            served.start([_section(name, one, replicas) for name, one in files.items()], limits={"max_requests": 4096})
+            served.start([section(name, one, replicas) for name, one in files.items()], limits={"max_requests": 4096})
             if echo:
                 deploy_echo(raylets.address)
-            direct = os.environ.get("RAY_SERVE_ENABLE_DIRECT_INGRESS") == "1"
-            on_ray = plain.enter_context(_own_connection(DIRECT_PORT if direct else served.grpc))
-            # The same connection is to the same one of the proxies.
-            on_echo = plain.enter_context(_own_connection(DIRECT_PORT + 1)) if direct else on_ray
-            yield Stage(raylets, on_ray, on_echo, channels)
+            yield Stage(raylets, plain.enter_context(own_connection(served.grpc)), channels)
             served.stop()
     finally:
         served.close()
         raylets.close()
 
 
-def _section(name: str, served: ServedFile, replicas: int) -> Mapping[str, Any]:
+def section(name: str, served: ServedFile, replicas: int) -> Mapping[str, Any]:
+    """Return the section of a model whose replicas have a thread each."""
     scaling = {"replicas": replicas, "cpus": 0.5}
     return {"name": name, "path": str(served.file), "engine": served.engine, "threads": 1, "scaling": scaling}
+
+
+def write_two_models(folder: Path) -> Mapping[str, ServedFile]:
+    """Return a model of small requests and one of large ones, for ``REQUESTS``."""
+    image = folder / "image.onnx"
+    write_image_model(image)
+    return {"digits": ServedFile(file=EXAMPLE, engine="native"), "image": ServedFile(file=image, engine="native")}
 
 
 def latency(folder: Path, rounds: int, requests: int) -> Iterator[tuple[str, Mapping[str, float]]]:
@@ -99,22 +103,19 @@ def latency(folder: Path, rounds: int, requests: int) -> Iterator[tuple[str, Map
         rounds: Of all three, in turns; the medians of their medians count.
         requests: In each.
     """
-    image = folder / "image.onnx"
-    write_image_model(image)
-    files = {"digits": ServedFile(file=EXAMPLE, engine="native"), "image": ServedFile(file=image, engine="native")}
-    feeds = {"digits": FEEDS, "image": {"x": np.zeros((1, *IMAGE_SHAPE), np.float32)}}
+    files = write_two_models(folder)
     with open_stage(folder, files, replicas=1, echo=True) as stage:
         for name in files:
-            request = inference_request(name, feeds[name])
+            request = inference_request(name, REQUESTS[name])
             subjects = {
-                "plain": _call(stage.plain[0], request),
-                "echo": _call(stage.echo, request, ON_ECHO),
-                "on Ray": _call(stage.ray, request, ON_RAY),
+                "plain": call_of(stage.plain[0], request),
+                "echo": call_of(stage.ray, request, ON_ECHO),
+                "on Ray": call_of(stage.ray, request, ON_RAY),
             }
             found: dict[str, list[float]] = {subject: [] for subject in subjects}
             for _ in range(rounds):
                 for subject, call in subjects.items():
-                    found[subject].append(statistics.median(_milliseconds(call) for _ in range(requests)))
+                    found[subject].append(statistics.median(milliseconds(call) for _ in range(requests)))
             yield name, {subject: statistics.median(times) for subject, times in found.items()}
 
 
@@ -132,11 +133,11 @@ def hops(folder: Path, rounds: int, seconds: float) -> Iterator[tuple[str, float
     with contextlib.ExitStack() as opened:
         stage = opened.enter_context(open_stage(folder, files, replicas=2, echo=False))
         opened.enter_context(running_server(files, workers, 1, workers=2, port=port))
-        connections = [opened.enter_context(_own_connection(port)) for _ in range(CALLERS)]  # each has one worker
+        connections = [opened.enter_context(own_connection(port)) for _ in range(CALLERS)]  # each has one worker
         subjects = {
-            "a plain server": [_call(stage.plain[0], request)] * CALLERS,
-            "a plain server with two workers": [_call(one, request) for one in connections],
-            "two replicas on Ray": [_call(stage.ray, request)] * CALLERS,
+            "a plain server": [call_of(stage.plain[0], request)] * CALLERS,
+            "a plain server with two workers": [call_of(one, request) for one in connections],
+            "two replicas on Ray": [call_of(stage.ray, request)] * CALLERS,
         }
         rates: dict[str, list[float]] = {name: [] for name in subjects}
         for _ in range(rounds):
@@ -149,7 +150,8 @@ def hops(folder: Path, rounds: int, seconds: float) -> Iterator[tuple[str, float
     yield from ((f"CPU ms of an answer on Ray, {kind}", 1000 * (spent[kind] - before[kind]) / count) for kind in KINDS)
 
 
-def _own_connection(port: int) -> grpc.Channel:
+def own_connection(port: int) -> grpc.Channel:
+    """Connect to a port of this machine, by a connection that no other channel has."""
     return grpc.insecure_channel(f"127.0.0.1:{port}", options=[*UNLIMITED, ("grpc.use_local_subchannel_pool", 1)])
 
 
@@ -159,10 +161,12 @@ def replicas(folder: Path, rounds: int, seconds: float, loads: Sequence[float]) 
     Requests per second of two plain servers and on Ray; then the mean milliseconds at parts of that rate, with arrivals
     by chance, next to those of a queue before two servers that take equal times.
     """
-    file = network_file("resnet50", default_cache_folder() or folder)
+    file = folder / "resnet50.onnx"  # compiled once: servers that measure at the same time decide differently
+    options = CompileOptions(engine="openvino", all_engines=True, threads=1)
+    compile_model(network_file("resnet50", default_cache_folder() or folder), options).save(file)
     request = inference_request("resnet", sample_inputs("resnet50", 1, 0))
     with open_stage(folder, {"resnet": ServedFile(file=file, engine="openvino")}, replicas=2, echo=False) as stage:
-        plain, on_ray = [_call(channel, request) for channel in stage.plain], _call(stage.ray, request)
+        plain, on_ray = [call_of(channel, request) for channel in stage.plain], call_of(stage.ray, request)
         closed_loop([*plain, on_ray], 2)
         rates: dict[str, list[float]] = {"plain": [], "on Ray": []}
         for _ in range(rounds):
@@ -170,7 +174,7 @@ def replicas(folder: Path, rounds: int, seconds: float, loads: Sequence[float]) 
             rates["on Ray"].append(closed_loop([on_ray] * CALLERS, seconds))
         most = statistics.median(rates["on Ray"])
         yield "requests/s", statistics.median(rates["plain"]), most
-        alone = statistics.median(_milliseconds(on_ray) for _ in range(50))
+        alone = statistics.median(milliseconds(on_ray) for _ in range(50))
         for load in loads:
             expected = alone + 1000 * waiting_s(servers=2, service_s=2 / most, load=load)
             yield f"ms at {load:.0%} of that", expected, open_loop(on_ray, load * most, 2 * seconds)
@@ -211,14 +215,15 @@ def open_loop(call: Call, rate: float, seconds: float) -> float:
     return 1000 * statistics.fmean(times)
 
 
-def _call(channel: grpc.Channel, request: ModelInferRequest, metadata: Sequence[tuple[str, str]] = ()) -> Call:
+def call_of(channel: grpc.Channel, request: ModelInferRequest, metadata: Sequence[tuple[str, str]] = ()) -> Call:
     """Return a function that sends the written request and waits for the bytes of the answer."""
     infer = channel.unary_unary(f"/{SERVICE}/ModelInfer")
     message = request.SerializeToString()
     return lambda: infer(message, metadata=metadata)
 
 
-def _milliseconds(call: Call) -> float:
+def milliseconds(call: Call) -> float:
+    """Return the time of a call."""
     began = time.perf_counter()
     call()
     return 1000 * (time.perf_counter() - began)
