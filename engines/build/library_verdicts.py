@@ -7,7 +7,6 @@ verdicts are kept in the engine cache, so that the same operators cost nothing i
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import logging
 import pathlib
@@ -66,13 +65,13 @@ def ask_library(
     said = _known.setdefault(library, {})
     if cache:
         said.update(cache.verdicts(library))
-    inside = {_hash(node): TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
+    inside = {node.key.digest: TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
     labels = label_nodes(graph, table, options)
     kinds: dict[NodeKey, Node] = {}
     for node in itertools.compress(graph.nodes, engine_nodes(graph, labels)):
         if node.key not in kinds and _can_stand_alone(graph, node):
             kinds[node.key] = node
-    new = {hashed: node for node in kinds.values() if (hashed := _hash(node)) not in said.keys() | inside}
+    new = {hashed: node for node in kinds.values() if (hashed := node.key.digest) not in said.keys() | inside}
     if new:
         with TemporaryFolder() as folder:
             ask = functools.partial(_ask, worker, backend.name, folder / "nodes.onnx")
@@ -90,7 +89,7 @@ def _refined(label: Predicate, said: Mapping[str, str]) -> Predicate:
     def rule(node: Node) -> Verdict:
         verdict = label(node)
         if verdict.supported and node.key not in answers:
-            answers[node.key] = said.get(_hash(node), TAKEN)
+            answers[node.key] = said.get(node.key.digest, TAKEN)
         if verdict.supported and (answer := answers[node.key]):
             return _read_answer(answer)
         return verdict
@@ -128,7 +127,3 @@ def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequ
 def _can_stand_alone(graph: Graph, node: Node) -> bool:
     """Return whether a node means the same outside its graph: subgraphs capture values, shape arithmetic folds."""
     return not has_subgraphs(node.op) and graph.shape_arithmetic.isdisjoint(node.reads)
-
-
-def _hash(node: Node) -> str:
-    return hashlib.sha256(repr(node.key.parts).encode()).hexdigest()

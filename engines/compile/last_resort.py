@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping
 
+from engines.artifact.cache import EngineCache
 from engines.artifact.files import write_model
 from engines.build import jobs
 from engines.build.checker import TIMEOUT_S
@@ -48,16 +49,17 @@ def with_reference_labels(partition: Partition, nodes: Mapping[str, str]) -> Par
     return dataclasses.replace(partition, labels=labels)
 
 
-def label_reference_nodes(partition: Partition, source: pathlib.Path) -> Partition:
+def label_reference_nodes(partition: Partition, source: pathlib.Path, cache: EngineCache | None) -> Partition:
     """Find, before anything is built, the nodes that neither an engine nor ONNX Runtime has a kernel for.
 
     Args:
         partition: Labelled and cut.
         source: Its model.
+        cache: Place where answers of ONNX Runtime are looked up and kept.
     """
     graph = partition.graph
     inside = {node.name for segment in partition.segments for node in segment.nodes}
-    suspects = nodes_without_kernel(graph, [node for node in graph.nodes if node.name not in inside])
+    suspects = nodes_without_kernel(graph, [node for node in graph.nodes if node.name not in inside], cache)
     if not suspects or _runs_natively(source):
         return partition
     return with_reference_labels(partition, find_reference_nodes(graph, suspects))

@@ -105,7 +105,7 @@ def _partition_for(
     compiled_before = demoted is not None if partition.segments and not labelled_by else None
     partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
     partition = partition.demote(demoted) if demoted else partition
-    partition = label_reference_nodes(partition, source)
+    partition = label_reference_nodes(partition, source, cache)
     if options.shapes:
         partition = dataclasses.replace(partition, graph=with_best_shapes(partition.graph, options.shapes[0]))
     _report_step(2)

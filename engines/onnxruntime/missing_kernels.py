@@ -10,23 +10,39 @@ from collections.abc import Iterable
 import onnx
 import onnx_ir as ir
 
+from engines.artifact.cache import EngineCache, engine_key
 from engines.errors import ModelLoadError
 from engines.onnxruntime.compatibility import open_native
+from engines.onnxruntime.limits import native_version
 from partitioner import Graph, Node, extract_model
-from partitioner.model.values import is_constant, read_values
+from partitioner.model.values import has_subgraphs, is_constant, read_values
 
 LARGEST_CONSTANT = 1024
 """Elements of a constant that comes along. Kernels look at small ones, such as axes, when they are made."""
 
+HAS_KERNEL = ""
+"""The only verdict that is kept, as of a library that takes a node."""
 
-def nodes_without_kernel(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+
+def nodes_without_kernel(graph: Graph, nodes: Iterable[Node], cache: EngineCache | None = None) -> list[Node]:
     """Return the nodes that ONNX Runtime refuses by themselves, in their native form too.
 
     A node with subgraphs is one of them if a node in them is. Nodes whose types aren't all known are not judged.
+
+    Args:
+        graph: The cleaned graph.
+        nodes: The nodes in question.
+        cache: Place where kinds of nodes that have a kernel are looked up and kept.
     """
     asked = list(nodes)
-    kinds = {node.key: node for node in asked}
-    refused = {key for key, node in kinds.items() if _is_typed(node) and _is_refused(graph, node)}
+    library = engine_key(purpose="kernels", onnxruntime=native_version())
+    known = cache.verdicts(library) if cache else {}
+    kinds = {node.key: node for node in asked if _is_typed(node)}
+    new = {key: node for key, node in kinds.items() if has_subgraphs(node.op) or key.digest not in known}
+    refused = {key for key, node in new.items() if _is_refused(graph, node)}
+    found = {key.digest: HAS_KERNEL for key, node in new.items() if key not in refused and not has_subgraphs(node.op)}
+    if cache and found:
+        cache.put_verdicts(library, found)
     return [node for node in asked if node.key in refused]
 
 

@@ -20,7 +20,7 @@ from partitioner.errors import CompiledModelError
 from partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
 from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
 from partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
-from partitioner.model.values import is_constant, names_of, serialize_inferred, serialize_value
+from partitioner.model.values import all_nodes, is_constant, names_of, serialize_inferred, serialize_value
 
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"
@@ -50,7 +50,7 @@ def is_trtnode(op: ir.Node) -> bool:
 
 def is_compiled(model: ir.Model) -> bool:
     """Return whether a model has a TrtNode, in its graph or in a subgraph."""
-    return any(is_trtnode(op) for op in ir.traversal.RecursiveGraphIterator(model.graph))
+    return any(map(is_trtnode, all_nodes(model.graph)))
 
 
 def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:

@@ -29,6 +29,11 @@ class NodeKey:
 
     parts: Hashable
 
+    @property
+    def digest(self) -> str:
+        """Hash of the parts, equal in every process for nodes without subgraphs."""
+        return hashlib.sha256(repr(self.parts).encode()).hexdigest()
+
 
 class NodeKeys:
     """Makes the keys of a graph's nodes. The caller must ask for them in topological order.

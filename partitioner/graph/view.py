@@ -193,7 +193,7 @@ def _subgraph_nodes(parent: str, op: ir.Node, keys: NodeKeys) -> Iterator[Node]:
 def _nodes_of(graph: ir.Graph, keys: NodeKeys) -> tuple[Node, ...]:
     names = _identities(graph)
     nodes = []
-    for index, op in enumerate(graph):
+    for index, op in enumerate(names):
         reads = _run_time_reads(op)
         predecessors = tuple(dict.fromkeys([names[p] for v in reads if (p := v.producer()) is not None]))
         nodes.append(Node(names[op], op, keys.opset(op), reads, predecessors, keys.of(op), index))
@@ -241,13 +241,12 @@ def _bytes_of(dtype: ir.DataType, sizes: Sequence[object]) -> int:
 
 
 def _identities(graph: ir.Graph) -> dict[ir.Node, str]:
-    counts = collections.Counter(op.name for op in graph if op.name)
-    return {op: _identity(op, unique=counts[op.name or ""] == 1) for op in graph}
+    named = [(op, op.name) for op in graph]
+    counts = collections.Counter([name for _, name in named])
+    return {op: name if name and counts[name] == 1 else _named_by_result(op) for op, name in named}
 
 
-def _identity(op: ir.Node, *, unique: bool) -> str:
-    if unique and op.name:
-        return op.name
+def _named_by_result(op: ir.Node) -> str:
     first = next((v.name for v in op.outputs if v.name), "")
     return f"{op.op_type}:{first}"
 

@@ -57,12 +57,10 @@ def decode_names(proto: onnx.ModelProto) -> list[str]:
 
 def has_undecoded_names(graph: ir.Graph) -> bool:
     """Return whether some name in a graph is no UTF-8; protobuf gives it as bytes."""
-    names: Iterable[object] = itertools.chain(
-        (value.name for value in graph.inputs),
-        graph.initializers,
-        (text for op in graph for text in (op.name, op.doc_string, *(value.name for value in op.outputs))),
-    )
-    return any(isinstance(name, bytes) for name in names)
+    ops = list(graph)
+    values = itertools.chain(graph.inputs, *[op.outputs for op in ops])
+    names = ([op.name for op in ops], [op.doc_string for op in ops], [v.name for v in values], graph.initializers)
+    return bytes in set(map(type, itertools.chain(*names)))
 
 
 def _sentences(faults: Iterable[Fault]) -> list[str]:

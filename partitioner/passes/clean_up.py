@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -96,7 +96,7 @@ def remove_identities(model: ir.Model) -> None:
 def remove_dead_nodes(model: ir.Model) -> None:
     """Remove nodes and initializers that no output needs."""
     _remove_unread(model.graph)
-    if model.functions or any(map(_is_unused, _values(model))) or any(map(_may_shrink, model.graph)):
+    if model.functions or any(map(_may_shrink, model.graph)):
         common.RemoveUnusedNodesPass()(model)
 
 
@@ -109,20 +109,16 @@ def _remove_unread(graph: ir.Graph) -> None:
         del graph.initializers[name]
 
 
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    yield from model.graph.initializers.values()
-    for op in model.graph:
-        yield from op.outputs
-
-
 def _is_unused(value: ir.Value) -> bool:
     return not (value.uses() or value.is_graph_output() or value.is_graph_input())
 
 
 def _may_shrink(op: ir.Node) -> bool:
-    """Return whether something inside of a node may be unused."""
-    absent = bool(op.inputs) and op.inputs[-1] is None
-    return absent or op.op_type == "BatchNormalization" or has_subgraphs(op)
+    """Return whether something of a node that is read may be unused."""
+    if op.op_type == "BatchNormalization" or has_subgraphs(op):
+        return True
+    inputs, outputs = op.inputs, op.outputs
+    return (bool(inputs) and inputs[-1] is None) or (len(outputs) > 1 and any(map(_is_unused, outputs)))
 
 
 def sort_nodes(model: ir.Model) -> None:
@@ -168,6 +164,14 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
 )
 """The passes in order. Replacements and folding make more shapes known, so shapes are inferred again after them."""
 
+OPERATORS: Mapping[Callable[[ir.Model], None], str] = {
+    remove_identities: "Identity",
+    replace_contrib_gelu: "Gelu",
+    replace_fused_convolutions: "FusedConv",
+    state_axes: "MeanVarianceNormalization",
+}
+"""The one operator that a pass looks for. A graph without it is spared the walk."""
+
 
 def clean_up(model: ir.Model) -> Graph:
     """Run every pass over a model, in place, and view the result.
@@ -182,7 +186,10 @@ def clean_up(model: ir.Model) -> Graph:
 @without_collections()
 def run_passes(model: ir.Model) -> None:
     """Run every pass over a model, in place. It keeps its inputs and outputs, and computes the same values."""
+    held = {op.op_type for holder in (model.graph, *model.functions.values()) for op in all_nodes(holder)}
     for run in PASSES:
+        if OPERATORS.get(run) not in (None, *held):
+            continue
         before = len(model.graph)
         run(model)
         logger.debug("%s: %d nodes before, %d after", run.__name__, before, len(model.graph))

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from engines.artifact.cache import EngineCache
 from engines.onnxruntime.missing_kernels import nodes_without_kernel
 from partitioner import clean_up, load_model
 from workshop import Workshop
@@ -47,3 +48,20 @@ def test_a_large_weight_is_left_out(workshop: Workshop) -> None:
         uint64[2] n = {{1, 2}}, float[2] b = {{3, 4}}> {{ y = MatMul(x, w) c = Abs(b) p = Pow(c, n) }}"""
 
     assert missing(workshop.write(text)) == ["Pow"]
+
+
+def test_kinds_with_a_kernel_are_asked_about_once(
+    workshop: Workshop, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = clean_up(
+        load_model(workshop.write("g (float[2] x, uint64[2] n) => (float[2] y) { z = Exp(x) y = Pow(z, n) }"))
+    )
+    cache = EngineCache(tmp_path / "cache", 2**20)
+    first = nodes_without_kernel(graph, graph.nodes, cache)
+
+    asked: list[str] = []
+    monkeypatch.setattr("engines.onnxruntime.missing_kernels.open_native", lambda _, name, **__: asked.append(name))
+    nodes_without_kernel(graph, graph.nodes, EngineCache(tmp_path / "cache", 2**20))
+
+    assert [node.op_type for node in first] == ["Pow"]
+    assert asked == ["Pow:y"]
