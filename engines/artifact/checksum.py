@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from partitioner import ModelFileError
 from partitioner.graph.view import TRTNODE_DOMAIN
-from partitioner.model.external_data import take_data_inside
+from partitioner.model.external_data import read_external_data
 
 logger = logging.getLogger(__name__)
 
@@ -86,14 +86,10 @@ def _bytes_of(message: Message) -> bytes:
 
 def _tensor_parts(tensor: onnx.TensorProto, path: pathlib.Path) -> Iterator[bytes]:
     """Yield a tensor, its data apart: serializing that would cost more than hashing it."""
-    if onnx.external_data_helper.uses_external_data(tensor):
-        inside = onnx.TensorProto()
-        inside.CopyFrom(tensor)
-        take_data_inside(path, [inside])
-        tensor = inside
-    if tensor.HasField("raw_data"):
+    outside = onnx.external_data_helper.uses_external_data(tensor)
+    if outside or tensor.HasField("raw_data"):
         yield _bytes_of(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
-        yield tensor.raw_data
+        yield read_external_data(path, tensor) if outside else tensor.raw_data
     else:
         yield _bytes_of(tensor)
 

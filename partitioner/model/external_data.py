@@ -66,12 +66,21 @@ def take_data_inside(path: pathlib.Path, tensors: Iterable[onnx.TensorProto]) ->
     """
     for tensor in tensors:
         if onnx.external_data_helper.uses_external_data(tensor):
-            place = _find(path, tensor)
-            with place.file.open("rb") as file:
-                file.seek(place.offset)
-                tensor.raw_data = file.read(place.size_bytes)
+            tensor.raw_data = read_external_data(path, tensor)
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
+
+
+def read_external_data(path: pathlib.Path, tensor: onnx.TensorProto) -> bytes:
+    """Read the external data of a tensor of the model at ``path``.
+
+    Raises:
+        ExternalDataError: As ``check_external_data``.
+    """
+    place = _find(path, tensor)
+    with place.file.open("rb") as file:
+        file.seek(place.offset)
+        return file.read(place.size_bytes)
 
 
 def lazy_tensor(path: pathlib.Path, tensor: onnx.TensorProto) -> ir.LazyTensor:

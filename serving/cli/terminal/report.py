@@ -331,7 +331,8 @@ def _cause(report: Report) -> str:
 def _remedy(report: Report) -> str:
     if report.what_if_frozen is not None:
         return "--freeze-initializers, if no request replaces the values of initializers."
-    known = (REMEDIES[node.code] for node in report.native if node.code in REMEDIES)
+    foreign = {unknown.cause for unknown in report.unknown_shapes if unknown.domain}  # no size of an input helps there
+    known = (REMEDIES[n.code] for n in report.native if n.code in REMEDIES and n.detail not in foreign)
     unmeasured = report.tuning is None and report.compiled_before is not None and report.segments
     return next(known, _measurement(report.engine) if unmeasured else "")
 

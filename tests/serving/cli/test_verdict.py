@@ -24,6 +24,8 @@ MODELS = {
     "native-node": f"""{HEADER} g (float[4, 3] x) => (float[4, 3] y) {{
         [{LONG}first] a = Relu(x) [{LONG}scaler] b = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (a)
         [{LONG}last] y = Neg(b) }}""",
+    "foreign-node": f"""{HEADER} g (float[4, 3] x) => (float[4, 3] y) {{
+        a = ai.onnx.ml.Nobodys (x) b = Relu(a) y = Neg(b) }}""",
     "nothing-to-build": f"""{HEADER} g (float[4, 3] x) => (float[4, 3] y) {{
         y = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (x) }}""",
 }
@@ -99,6 +101,13 @@ def test_an_option_that_keeps_nodes_native_is_what_to_try(explained: Explain) ->
     lines = explained("one-segment", "--native-ops", "Neg")
 
     assert "To try: leave out the options that keep nodes native." in lines
+
+
+def test_sizes_of_inputs_are_no_remedy_for_an_operator_without_shape_inference(explained: Explain) -> None:
+    text = " ".join(" ".join(explained("foreign-node")).split())
+
+    assert "Shapes are unknown after 'Nobodys:a', Nobodys of domain 'ai.onnx.ml'." in text
+    assert "To try" not in text
 
 
 @pytest.mark.usefixtures("one_builder")
