@@ -186,7 +186,8 @@ def clean_up(model: ir.Model) -> Graph:
 @without_collections()
 def run_passes(model: ir.Model) -> None:
     """Run every pass over a model, in place. It keeps its inputs and outputs, and computes the same values."""
-    held = {op.op_type for holder in (model.graph, *model.functions.values()) for op in all_nodes(holder)}
+    ops = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
+    held = {op.op_type for op in ops}
     for run in PASSES:
         if OPERATORS.get(run) not in (None, *held):
             continue
