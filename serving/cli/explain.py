@@ -44,9 +44,9 @@ def explain(arguments: argparse.Namespace) -> int:
         check_output(arguments.html, arguments.model)
     with showing_progress("Explaining"):
         partition, report = partition_model(arguments.model, options_from(arguments), cache=cache_from(arguments))
-        if arguments.html:
-            write_atomically(arguments.html, render_page(partition, report).encode())
         sparse = survey(partition.graph)
+        if arguments.html:
+            write_atomically(arguments.html, render_page(partition, report, sparse).encode())
     if arguments.json:
         layers = {"sparse_layers": [dataclasses.asdict(layer) for layer in sparse]} if sparse else {}
         print(json.dumps({**report.as_json(), **layers}))

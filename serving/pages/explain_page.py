@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 
 import jinja2
 
+from engines.sparse.survey import LayerSparsity
 from partitioner import Partition, Report, TensorSpec
 from serving.pages.drawing import draw
 from serving.pages.explain_data import pack, page_data
@@ -25,7 +27,7 @@ TEMPLATES = jinja2.Environment(
 )
 
 
-def render_page(partition: Partition, report: Report) -> str:
+def render_page(partition: Partition, report: Report, sparse: Sequence[LayerSparsity] = ()) -> str:
     """Explain a partition as a web page.
 
     Names come from the model, so nothing in them is trusted: the page's policy lets no script run but its own, known
@@ -34,13 +36,14 @@ def render_page(partition: Partition, report: Report) -> str:
     Args:
         partition: What was cut; gives the picture, types and shapes.
         report: What is told about it. Sections for which it has no facts are left out.
+        sparse: Layers with many zeros in their weights.
 
     Returns:
         The page. The same partition and report give the same text.
     """
     facts = report.as_json()
     drawing = draw(partition)
-    tables = tables_of(partition, facts)
+    tables = tables_of(partition, facts, sparse)
     groups = group_native(facts["native"], _names(partition))
     for group in groups:
         tables |= {f"{group.code} {index}": reason.table() for index, reason in enumerate(group.reasons)}

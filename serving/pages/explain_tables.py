@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from engines.sparse.survey import LayerSparsity
 from partitioner import Partition, ReasonCode, TensorSpec
 from serving.pages.explain_data import type_of
 
@@ -143,7 +144,7 @@ def _reasons(reasons: dict[tuple[str, str], list[tuple[str, str]]]) -> Iterable[
             yield Reason(op_type=op_type, detail=detail, nodes=tuple(found))
 
 
-def tables_of(partition: Partition, report: dict[str, Any]) -> dict[str, Table]:
+def tables_of(partition: Partition, report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[str, Table]:
     """Return the tables for which there are facts, by name."""
     now = len(report["segments"])
     gains = (row for row in report["what_if"] if row["segments"] < now or row["saved_ms"] >= LEAST_GAIN_MS)
@@ -152,6 +153,7 @@ def tables_of(partition: Partition, report: dict[str, Any]) -> dict[str, Table]:
     tables = {
         "segments": segment_table(report["segments"]),
         "rewrites": rewrite_table(report.get("rewrites", ())),
+        "zeros": zeros_table(sparse),
         "splits": split_table(report["splits"]),
         "groups": split_group_table(report["split_groups"]),
         "operators": what_if_table("operator", operators, now),
@@ -210,6 +212,32 @@ def rewrite_table(rewrites: Sequence[dict[str, Any]]) -> Table:
         Column(label="alone", hint="Time of the old nodes over that of the new ones, where it was measured."),
         Column(label="in context", hint="The same between two convolutions or products of matrices."),
     )
+    return Table(columns=columns, rows=rows)
+
+
+def zeros_table(layers: Sequence[LayerSparsity]) -> Table:
+    """Return a row for each layer with many zeros: its weights, and what leaving the zeros out could gain."""
+    columns = (
+        Column(label="layer", number=False),
+        Column(label="operator", number=False),
+        Column(label="weights", number=False),
+        Column(label="zeros"),
+        *(Column(label=f"by {rows}", hint="share of values that blocks of so many rows store") for rows in (1, 4, 8)),
+        Column(label="2:4", hint="whether TensorRT's sparse kernels fit (--sparse)", number=False),
+        Column(label="gain", hint="expected times as fast as a dense engine; not measured"),
+    )
+    rows = [
+        (
+            ("nodes", layer.node),
+            layer.op_type,
+            str([*layer.weights]),
+            f"{layer.zeros:.0%}",
+            *(f"{layer.stored[rows]:.0%}" if rows in layer.stored else "" for rows in (1, 4, 8)),
+            "yes" if layer.two_of_four else "no",
+            f"{layer.gain:.1f}",
+        )
+        for layer in layers
+    ]
     return Table(columns=columns, rows=rows)
 
 

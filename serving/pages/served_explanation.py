@@ -16,9 +16,11 @@ from serving.models.servable import Servable
 
 if TYPE_CHECKING:
     from engines import partition_model
+    from engines.sparse.survey import survey
     from serving.pages.explain_page import render_page
 else:
     partition_model = on_first_call("engines.compile.partitioning:partition_model")
+    survey = on_first_call("engines.sparse.survey:survey")
     render_page = on_first_call("serving.pages.explain_page:render_page")
 
 
@@ -59,4 +61,4 @@ class Explanations:
                 tuning=served.get("tuning"),
                 precision=served.get("precision"),
             )
-        return render_page(partition, report)
+        return render_page(partition, report, survey(partition.graph))
