@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).parent
 LIBRARY = FOLDER / "kernels.so"
 """Made by the package's build hook where there is a C compiler."""
 
-VERSION = "3"
+VERSION = "4"
 """Of the operators and their tensors. Engines of another version are refused."""
 
 

@@ -17,8 +17,8 @@ with AVX-512: it only says which layers are worth a try."""
 DENSE_COST = 0.62
 """Time that a dense engine takes for one value, on the same scale: blocks of four are tried from 38 % of zeros on."""
 
-MOST_COLUMNS = 1 << 16
-"""Columns are stored in 16 bits."""
+LONGEST_STEP = 255
+"""Columns from one stored block to the next; 8 bits hold it."""
 
 LEAST_VALUES = 1024
 """Of a layer. Smaller ones cost less than the call of an operator."""
@@ -33,7 +33,8 @@ class SparseWeights:
         columns: Input values of each output.
         block: Rows of a block.
         values: ``float32[blocks, block]``, block row by block row.
-        places: ``uint16[blocks]``, the column of each block.
+        steps: ``uint8[blocks]``, columns from the block before in its row; from column 0 for the first one. Blocks of
+            zeros stand where a step would be larger.
         starts: ``int32[rows / block + 1]``, the first block of each block row.
     """
 
@@ -41,7 +42,7 @@ class SparseWeights:
     columns: int
     block: int
     values: np.ndarray
-    places: np.ndarray
+    steps: np.ndarray
     starts: np.ndarray
 
 
@@ -70,7 +71,7 @@ def best_block(matrix: np.ndarray, whole: int = 0) -> int | None:
         matrix: The weights, [rows, columns].
         whole: A number of rows that blocks must divide; 0 for all of them.
     """
-    if matrix.size < LEAST_VALUES or matrix.shape[1] > MOST_COLUMNS or not np.isfinite(matrix).all():
+    if matrix.size < LEAST_VALUES or not np.isfinite(matrix).all():
         return None
     fitting = [block for block in BLOCK_COSTS if whole % block == 0]
     gains = {block: gain for block in fitting if (gain := expected_gain(matrix, block)) is not None}
@@ -82,16 +83,26 @@ def pack(matrix: np.ndarray, block: int) -> SparseWeights:
     """Pack a matrix [rows, columns] whose rows are a multiple of ``block``."""
     rows, columns = matrix.shape
     blocks = np.ascontiguousarray(matrix, np.float32).reshape(rows // block, block, columns)
-    occupied = _occupied(matrix, block)
-    row, column = np.nonzero(occupied)
+    row, column, steps = _steps(_occupied(matrix, block))
     return SparseWeights(
         rows=rows,
         columns=columns,
         block=block,
         values=blocks[row, :, column],
-        places=column.astype(np.uint16),
-        starts=np.concatenate([[0], occupied.sum(axis=1).cumsum()]).astype(np.int32),
+        steps=steps.astype(np.uint8),
+        starts=np.searchsorted(row, np.arange(rows // block + 1)).astype(np.int32),
     )
+
+
+def _steps(stored: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row, column and step of each block. Blocks are added to ``stored`` where a step would be too long."""
+    while True:
+        row, column = np.nonzero(stored)
+        steps = np.where(np.diff(row, prepend=-1) > 0, column, np.diff(column, prepend=0))
+        long = steps > LONGEST_STEP
+        if not long.any():
+            return row, column, steps
+        stored[row[long], column[long] - LONGEST_STEP] = True
 
 
 def _occupied(matrix: np.ndarray, block: int) -> np.ndarray:

@@ -30,7 +30,7 @@ def floats_of(tensor: onnx.TensorProto | None) -> np.ndarray | None:
 
 def packed_tensors(value: str, weights: SparseWeights, bias: np.ndarray | None) -> list[onnx.TensorProto]:
     """Return the inputs that hold packed weights, in the operators' order, named after a value."""
-    arrays = {"values": weights.values, "places": weights.places, "starts": weights.starts}
+    arrays = {"values": weights.values, "steps": weights.steps, "starts": weights.starts}
     if bias is not None:
         arrays["bias"] = bias.astype(np.float32)
     return [numpy_helper.from_array(array, f"{value}/sparse/{name}") for name, array in arrays.items()]

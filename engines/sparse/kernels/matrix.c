@@ -13,6 +13,11 @@
 /* A vector of those, where `mask` is, and of these elsewhere. */
 #define SELECT(mask, those, these) ((Four)(((mask) & (FourBits)(those)) | (~(mask) & (FourBits)(these))))
 
+/* `places` of four blocks, from the place of the block before them: sums that don't wait for each other. */
+#define PLACES_OF_FOUR(steps)                                                                                       \
+    const size_t second = (size_t)(steps)[0] + (steps)[1], third = second + (steps)[2];                             \
+    const size_t places[] = {(steps)[0], second, third, third + (steps)[3]}
+
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t FourBits __attribute__((vector_size(16), aligned(4), may_alias));
 

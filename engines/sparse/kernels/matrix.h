@@ -5,11 +5,12 @@
 #include <stdint.h>
 
 /* A matrix of `rows` × `columns`, of which only blocks of `block` rows × 1 column are kept that hold a non-zero.
-   Blocks of one block row lie side by side: those of row r from starts[r] to starts[r + 1]. */
+   Blocks of one block row lie side by side: those of row r from starts[r] to starts[r + 1]. A block's column is the sum
+   of its step and of those before it in its row. */
 typedef struct {
     size_t rows, columns, block;
     const float *values;    /* `block` of each block */
-    const uint16_t *places; /* column of each block */
+    const uint8_t *steps;   /* columns from the block before to each block; from column 0 to the first one */
     const int32_t *starts;  /* rows / block + 1 */
     const float *bias;      /* of each row; NULL for none */
     float low, high;        /* sums are clipped to these */

@@ -25,7 +25,7 @@ typedef struct {
 } ApiBase;
 
 enum { FAIL = 1, INVALID_ARGUMENT = 2 };
-enum { ELEMENT_FLOAT = 1, ELEMENT_UINT16 = 4, ELEMENT_INT32 = 6 };
+enum { ELEMENT_FLOAT = 1, ELEMENT_UINT8 = 2, ELEMENT_INT32 = 6 };
 enum { INPUT_REQUIRED = 0, INPUT_OPTIONAL = 1 };
 
 #define CREATE_STATUS(api) ((Status * (*)(int, const char *))(api)[0])

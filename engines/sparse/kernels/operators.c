@@ -1,6 +1,6 @@
 /* Custom operators of ONNX Runtime over the sparse kernels, in the domain trtnode.sparse.
 
-   Inputs of those with sparse weights: X float; values float, places uint16, starts int32 as in `Sparse`; bias float,
+   Inputs of those with sparse weights: X float; values float, steps uint8, starts int32 as in `Sparse`; bias float,
    optional; first states. */
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 
 static const char *no_provider(const CustomOp *op) { return (void)op, NULL; }
 static int sparse_type(const CustomOp *op, size_t index) {
-    static const int types[] = {ELEMENT_FLOAT, ELEMENT_FLOAT, ELEMENT_UINT16, ELEMENT_INT32};
+    static const int types[] = {ELEMENT_FLOAT, ELEMENT_FLOAT, ELEMENT_UINT8, ELEMENT_INT32};
     return (void)op, index < 4 ? types[index] : ELEMENT_FLOAT;
 }
 static int sparse_need(const CustomOp *op, size_t index) {

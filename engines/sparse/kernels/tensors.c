@@ -16,7 +16,7 @@ static Status *read_sizes(const KernelInfo *info, Sparse *matrix) {
     TRY(GET_FLOAT(api)(info, "low", &matrix->low));
     TRY(GET_FLOAT(api)(info, "high", &matrix->high));
     if ((block != 1 && block != 4 && block != MAX_BLOCK) || rows < 1 || rows % block || columns < 1 ||
-        columns > UINT16_MAX + 1)
+        columns > INT32_MAX)
         return CREATE_STATUS(api)(INVALID_ARGUMENT, "the sizes of a sparse matrix don't fit each other");
     matrix->rows = rows, matrix->columns = columns, matrix->block = block;
     return NULL;
@@ -42,18 +42,21 @@ Status *read_input(const KernelContext *context, size_t index, Tensor *tensor) {
     return value ? read_tensor(value, tensor) : NULL;
 }
 
-/* Sums and places come from a file: nothing outside the tensors may be read for them. */
-static int fits(const Sparse *matrix, const Tensor *values, const Tensor *places, const Tensor *starts,
+/* Steps and starts come from a file: nothing outside the tensors may be read for them. */
+static int fits(const Sparse *matrix, const Tensor *values, const Tensor *steps, const Tensor *starts,
                 const Tensor *bias) {
     size_t block_rows = matrix->rows / matrix->block;
-    if (starts->count != block_rows + 1 || values->count != places->count * matrix->block || matrix->starts[0] != 0 ||
-        (size_t)matrix->starts[block_rows] != places->count || (bias->data && bias->count != matrix->rows))
+    if (starts->count != block_rows + 1 || values->count != steps->count * matrix->block || matrix->starts[0] != 0 ||
+        (size_t)matrix->starts[block_rows] != steps->count || (bias->data && bias->count != matrix->rows))
         return 0;
     for (size_t row = 0; row < block_rows; row++)
         if (matrix->starts[row] > matrix->starts[row + 1]) return 0;
-    size_t most = 0;
-    for (size_t i = 0; i < places->count; i++) most = matrix->places[i] > most ? matrix->places[i] : most;
-    return places->count == 0 || most < matrix->columns;
+    for (size_t row = 0; row < block_rows; row++) {
+        size_t column = 0;
+        for (int32_t j = matrix->starts[row]; j < matrix->starts[row + 1]; j++) column += matrix->steps[j];
+        if (column >= matrix->columns) return 0;
+    }
+    return 1;
 }
 
 /* The weights are read once, and must not change: they are initializers, which live as long as the session. */
@@ -66,13 +69,13 @@ Status *read_constant(const KernelInfo *info, size_t index, Tensor *tensor) {
 }
 
 Status *read_matrix(const KernelInfo *info, Sparse *matrix) {
-    enum { VALUES, PLACES, STARTS, BIAS, TENSORS };
+    enum { VALUES, STEPS, STARTS, BIAS, TENSORS };
     Tensor tensors[TENSORS];
     TRY(read_sizes(info, matrix));
     for (size_t i = 0; i < TENSORS; i++) TRY(read_constant(info, i + 1, &tensors[i]));
-    matrix->values = tensors[VALUES].data, matrix->places = tensors[PLACES].data;
+    matrix->values = tensors[VALUES].data, matrix->steps = tensors[STEPS].data;
     matrix->starts = tensors[STARTS].data, matrix->bias = tensors[BIAS].data;
-    if (!matrix->starts || !fits(matrix, &tensors[VALUES], &tensors[PLACES], &tensors[STARTS], &tensors[BIAS]))
+    if (!matrix->starts || !fits(matrix, &tensors[VALUES], &tensors[STEPS], &tensors[STARTS], &tensors[BIAS]))
         return CREATE_STATUS(api)(INVALID_ARGUMENT, "the tensors of a sparse matrix don't fit each other");
     return NULL;
 }

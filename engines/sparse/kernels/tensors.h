@@ -20,7 +20,7 @@ typedef struct {
 
 Status *get_int(const KernelInfo *info, const char *name, int64_t *value);
 
-/* Reads the sizes and the inputs 1 to 4: values, places, starts, and a bias that may be absent. */
+/* Reads the sizes and the inputs 1 to 4: values, steps, starts, and a bias that may be absent. */
 Status *read_matrix(const KernelInfo *info, Sparse *matrix);
 
 /* Reads an input that is an initializer; no data if it isn't given. */

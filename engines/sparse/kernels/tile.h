@@ -49,8 +49,9 @@ static inline __attribute__((always_inline)) void NAME(store_columns)(const Spar
         NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                                  \
         EACH(i, 4)                                                                                                  \
             EACH(v, VECTORS) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);                   \
+        const float *line = tile->panel;                                                                            \
         for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                       \
-            const float *line = tile->panel + matrix->places[j] * tile->step;                                       \
+            line += matrix->steps[j] * tile->step;                                                                  \
             const float *w = matrix->values + j * block + offset;                                                   \
             EACH(v, VECTORS) x[v] = *(const NAME(Vector) *)(line + v * LANES);                                      \
             EACH(i, 4)                                                                                              \
@@ -67,15 +68,16 @@ static inline __attribute__((always_inline)) void NAME(store_columns)(const Spar
     static void NAME(single_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row) {                        \
         NAME(Vector) sums[4][VECTORS] = {0};                                                                        \
         int32_t j = matrix->starts[row], end = matrix->starts[row + 1];                                             \
+        const float *x = tile->panel;                                                                               \
         EACH(v, VECTORS) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);                           \
         for (; j + 4 <= end; j += 4)                                                                                \
             EACH(i, 4) {                                                                                            \
-                const float *x = tile->panel + matrix->places[j + i] * tile->step;                                  \
+                x += matrix->steps[j + i] * tile->step;                                                             \
                 EACH(v, VECTORS)                                                                                    \
                     sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                   \
             }                                                                                                       \
         for (; j < end; j++) {                                                                                      \
-            const float *x = tile->panel + matrix->places[j] * tile->step;                                          \
+            x += matrix->steps[j] * tile->step;                                                                     \
             EACH(v, VECTORS)                                                                                        \
                 sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                           \
         }                                                                                                           \
@@ -120,21 +122,39 @@ static void NAME(copy_lines)(const float *x, size_t step, size_t lines, float *p
             for (size_t n = 0; n < width; n++) panel[n] = n < used ? x[n] : 0;
 }
 
-#if LANES == 16
-/* Sums of one row of blocks of four over a single column, four blocks a vector. `j` is left at the blocks that remain. */
-static inline __m128 multiply_four_blocks(const Sparse *matrix, const float *x, int32_t *j, int32_t end) {
-    const uint16_t *places = matrix->places;
-    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-    for (; *j + 8 <= end; *j += 8)
-        EACH(i, 2) {
-            const uint16_t *p = places + *j + 4 * i;
-            __m512 each = _mm512_broadcastss_ps(_mm_load_ss(x + p[0]));
-            each = _mm512_mask_broadcastss_ps(each, 0x00f0, _mm_load_ss(x + p[1]));
-            each = _mm512_mask_broadcastss_ps(each, 0x0f00, _mm_load_ss(x + p[2]));
-            each = _mm512_mask_broadcastss_ps(each, 0xf000, _mm_load_ss(x + p[3]));
-            sums[i] = _mm512_fmadd_ps(_mm512_loadu_ps(matrix->values + (*j + 4 * i) * 4), each, sums[i]);
+/* Sums of one row of blocks of four over a single column, as many blocks at a time as a vector holds. `w` and `steps` are
+   left at the blocks that remain, `x` at the column of the last one. */
+#if LANES == 8
+static inline __m128 multiply_pairs_of_blocks(const float **w, const uint8_t **steps, const float **x, size_t count) {
+    __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (; count >= 8; count -= 8, *w += 32, *steps += 8) {
+        EACH(half, 2) {
+            PLACES_OF_FOUR(*steps + 4 * half);
+            EACH(i, 2) {
+                const __m256 first = _mm256_broadcast_ss(*x + places[2 * i]);
+                const __m256 each = _mm256_blend_ps(first, _mm256_broadcast_ss(*x + places[2 * i + 1]), 0xf0);
+                sums[2 * half + i] = _mm256_fmadd_ps(_mm256_loadu_ps(*w + 16 * half + 8 * i), each, sums[2 * half + i]);
+            }
+            *x += places[3];
         }
-    __m512 sum = sums[0] + sums[1];
+    }
+    const __m256 sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    return _mm256_castps256_ps128(sum) + _mm256_extractf128_ps(sum, 1);
+}
+#elif LANES == 16
+static inline __m128 multiply_four_blocks(const float **w, const uint8_t **steps, const float **x, size_t count) {
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (; count >= 8; count -= 8, *w += 32, *steps += 8)
+        EACH(i, 2) {
+            PLACES_OF_FOUR(*steps + 4 * i);
+            __m512 each = _mm512_broadcastss_ps(_mm_load_ss(*x + places[0]));
+            each = _mm512_mask_broadcastss_ps(each, 0x00f0, _mm_load_ss(*x + places[1]));
+            each = _mm512_mask_broadcastss_ps(each, 0x0f00, _mm_load_ss(*x + places[2]));
+            each = _mm512_mask_broadcastss_ps(each, 0xf000, _mm_load_ss(*x + places[3]));
+            *x += places[3];
+            sums[i] = _mm512_fmadd_ps(_mm512_loadu_ps(*w + 16 * i), each, sums[i]);
+        }
+    const __m512 sum = sums[0] + sums[1];
     return (_mm512_extractf32x4_ps(sum, 0) + _mm512_extractf32x4_ps(sum, 1)) +
            (_mm512_extractf32x4_ps(sum, 2) + _mm512_extractf32x4_ps(sum, 3));
 }
@@ -145,29 +165,38 @@ static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out,
     typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
     const size_t block = matrix->block;
     for (size_t row = first; row < last; row++) {
-        int32_t j = matrix->starts[row], end = matrix->starts[row + 1];
+        const int32_t start = matrix->starts[row], end = matrix->starts[row + 1];
         if (block == 1) {
             float sums[4] = {matrix->bias ? matrix->bias[row] : 0};
-            for (; j + 4 <= end; j += 4)
-                EACH(i, 4) sums[i] += matrix->values[j + i] * x[matrix->places[j + i]];
-            for (; j < end; j++) sums[0] += matrix->values[j] * x[matrix->places[j]];
+            const float *value = x;
+            int32_t j = start;
+            for (; j + 4 <= end; j += 4) {
+                PLACES_OF_FOUR(matrix->steps + j);
+                EACH(i, 4) sums[i] += matrix->values[j + i] * value[places[i]];
+                value += places[3];
+            }
+            for (; j < end; j++) sums[0] += matrix->values[j] * *(value += matrix->steps[j]);
             float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             out[row] = sum < matrix->low ? matrix->low : sum > matrix->high ? matrix->high : sum;
             continue;
         }
         for (size_t offset = 0; offset < block; offset += 4) {
-            size_t place = row * block + offset;
+            const size_t place = row * block + offset;
+            const float *w = matrix->values + start * block + offset, *value = x;
+            const uint8_t *steps = matrix->steps + start, *steps_end = matrix->steps + end;
             Four sums[4] = {0};
             if (matrix->bias) sums[0] = *(const Four *)(matrix->bias + place);
-            const float *w = matrix->values + offset;
-            int32_t k = j;
-#if LANES == 16
-            if (block == 4) sums[1] = (Four)multiply_four_blocks(matrix, x, &k, end);
+#if LANES == 8
+            if (block == 4) sums[1] = (Four)multiply_pairs_of_blocks(&w, &steps, &value, end - start);
+#elif LANES == 16
+            if (block == 4) sums[1] = (Four)multiply_four_blocks(&w, &steps, &value, end - start);
 #endif
-            for (; k + 4 <= end; k += 4)
-                EACH(i, 4)
-                    sums[i] += *(const Four *)(w + (k + i) * block) * x[matrix->places[k + i]];
-            for (; k < end; k++) sums[0] += *(const Four *)(w + k * block) * x[matrix->places[k]];
+            for (; steps + 4 <= steps_end; steps += 4, w += 4 * block) {
+                PLACES_OF_FOUR(steps);
+                EACH(i, 4) sums[i] += *(const Four *)(w + i * block) * value[places[i]];
+                value += places[3];
+            }
+            for (; steps < steps_end; steps++, w += block) sums[0] += *(const Four *)w * *(value += *steps);
             Four sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             EACH(i, 4)
                 out[place + i] = sum[i] < matrix->low ? matrix->low : sum[i] > matrix->high ? matrix->high : sum[i];

@@ -163,13 +163,13 @@ def damaged(name: str, array: np.ndarray) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("name", "array"),
     [
-        ("places", np.full(3, 9, np.uint16)),
+        ("steps", np.full(3, 9, np.uint8)),
         ("starts", np.array([0, 2**30, 5], np.int32)),
         ("starts", np.array([0, -4, 5], np.int32)),
         ("values", np.zeros((1, 4), np.float32)),
         ("starts", np.zeros(0, np.int32)),
     ],
-    ids=["too-few-places", "starts-beyond-the-end", "starts-below-zero", "too-few-values", "no-starts"],
+    ids=["too-few-steps", "starts-beyond-the-end", "starts-below-zero", "too-few-values", "no-starts"],
 )
 def test_weights_that_do_not_fit_each_other_are_refused_at_load(
     monkeypatch: pytest.MonkeyPatch, name: str, array: np.ndarray
@@ -182,11 +182,11 @@ def test_weights_that_do_not_fit_each_other_are_refused_at_load(
 
 def test_columns_outside_the_matrix_are_refused_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "best_block", lambda matrix, whole=0: 4)
-    rewritten = damaged("places", np.zeros(1, np.uint16))
-    (places,) = (t for t in rewritten.graph.initializer if t.name.endswith("places"))
+    rewritten = damaged("steps", np.zeros(1, np.uint8))
+    (steps,) = (t for t in rewritten.graph.initializer if t.name.endswith("steps"))
     (values,) = (t for t in rewritten.graph.initializer if t.name.endswith("values"))
     count = numpy_helper.to_array(values).shape[0]
-    places.CopyFrom(numpy_helper.from_array(np.full(count, 16, np.uint16), places.name))
+    steps.CopyFrom(numpy_helper.from_array(np.full(count, 16, np.uint8), steps.name))
 
     with pytest.raises(ModelLoadError, match="sparse matrix don't fit each other"):
         NativeSession(rewritten, operators=LIBRARY)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from engines.sparse.packing import best_block, pack, sparsity, stored_share
+from engines.sparse.packing import SparseWeights, best_block, pack, sparsity, stored_share
 
 
 def blocks_of(rows: int, columns: int, block: int, zeros: float) -> np.ndarray:
     rng = np.random.default_rng(1)
     kept = np.repeat(rng.random((rows // block, columns)) >= zeros, block, axis=0)
     return (rng.standard_normal((rows, columns)) * kept).astype(np.float32)
+
+
+def unpacked(packed: SparseWeights) -> np.ndarray:
+    matrix = np.zeros((packed.rows, packed.columns), np.float32)
+    for row, (first, last) in enumerate(itertools.pairwise(packed.starts)):
+        places = packed.steps[first:last].cumsum(dtype=np.int64)
+        matrix[row * packed.block : (row + 1) * packed.block, places] = packed.values[first:last].T
+    return matrix
 
 
 @hypothesis.settings(deadline=None)
@@ -28,20 +38,26 @@ def test_a_packed_matrix_unpacks_to_the_same(
     matrix = (rng.standard_normal(shape) * (rng.random(shape) < density)).astype(np.float32)
     packed = pack(matrix, block)
 
-    unpacked = np.zeros(shape, np.float32)
-    for row in range(block_rows):
-        for j in range(packed.starts[row], packed.starts[row + 1]):
-            unpacked[row * block : (row + 1) * block, packed.places[j]] = packed.values[j]
-
-    np.testing.assert_array_equal(unpacked, matrix)
+    np.testing.assert_array_equal(unpacked(packed), matrix)
     assert all((values != 0).any() for values in packed.values)
 
 
-def test_weights_in_blocks_take_little_more_than_their_share_of_the_memory() -> None:
-    matrix = blocks_of(256, 512, 4, 0.9)
+def test_blocks_of_zeros_bridge_gaps_of_more_than_255_columns() -> None:
+    matrix = np.zeros((8, 1500), np.float32)
+    matrix[0, [0, 255, 511, 1499]] = matrix[4, 700] = 1
+
     packed = pack(matrix, 4)
 
-    stored = packed.values.nbytes + packed.places.nbytes + packed.starts.nbytes
+    np.testing.assert_array_equal(unpacked(packed), matrix)
+    assert list(packed.starts) == [0, 8, 11]
+
+
+@pytest.mark.parametrize("block", [1, 4, 8])
+def test_packed_weights_take_little_more_than_their_share_of_the_memory(block: int) -> None:
+    matrix = blocks_of(256, 512, block, 0.9)
+    packed = pack(matrix, block)
+
+    stored = packed.values.nbytes + packed.steps.nbytes + packed.starts.nbytes
 
     assert stored <= (1 - sparsity(matrix)) * matrix.nbytes * 1.3
 
