@@ -1,6 +1,6 @@
-"""Compiles the sparse kernels when the package is built or installed, where there is a C compiler.
+"""Two steps of building or installing the package: the sparse kernels, and the addresses of the project.
 
-Without one, the package has no sparse kernels and says so; everything else works.
+Without a C compiler, the package has no sparse kernels and says so; everything else works.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import urllib.parse
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCES = (
     "convolution.c",
@@ -64,3 +66,21 @@ def _compile(library: pathlib.Path) -> bool:
         return False
     made.replace(library)
     return True
+
+
+class UrlsHook(MetadataHookInterface):
+    """Takes the project's URLs from where the checkout came from; none if that is no https address.
+
+    So whoever publishes a copy of the project publishes that copy's address. A source archive keeps its own.
+    """
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set ``urls``, without the name and password that the address may have in it."""
+        command = ["git", "-C", self.root, "config", "--get", "remote.origin.url"]
+        known = pathlib.Path(self.root, ".git").exists() and shutil.which("git")
+        origin = subprocess.run(command, check=False, capture_output=True, text=True).stdout if known else ""  # noqa: S603
+        address = urllib.parse.urlsplit(origin.strip())
+        metadata["urls"] = {}
+        if address.scheme == "https":
+            source = f"https://{address.netloc.rpartition('@')[2]}{address.path.removesuffix('.git')}"
+            metadata["urls"] = {"Source": source, "Issues": f"{source}/issues"}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import configparser
 import email
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -64,6 +67,29 @@ def test_an_index_can_show_it(wheel: zipfile.Path) -> None:
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert str(metadata.get_payload()).startswith("# trtnode")
     assert {name.partition(" ::")[0] for name in metadata.get_all("Classifier", [])} >= {"Development Status", "Typing"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "urls"),
+    [
+        pytest.param(
+            "https://somebody:secret@git.example/team/trtnode.git",
+            {"Source": "https://git.example/team/trtnode", "Issues": "https://git.example/team/trtnode/issues"},
+            id="https-without-its-password",
+        ),
+        pytest.param("git@git.example:team/trtnode.git", {}, id="ssh"),
+        pytest.param("/srv/trtnode", {}, id="folder"),
+        pytest.param(None, {}, id="no-origin"),
+    ],
+)
+def test_its_urls_are_those_of_the_checkout(tmp_path: pathlib.Path, origin: str | None, urls: dict[str, str]) -> None:
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    if origin is not None:
+        subprocess.run(["git", "-C", tmp_path, "remote", "add", "origin", origin], check=True)
+
+    assert ProjectMetadata(str(tmp_path), PluginManager()).core.urls == urls
 
 
 def test_it_brings_two_programs(wheel: zipfile.Path) -> None:
