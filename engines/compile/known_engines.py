@@ -23,7 +23,6 @@ from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.protocols import CompilesKernels, Engine
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile, profile_from_json
-from engines.build.options import CompileOptions
 from engines.onnxruntime.limits import native_version
 from partitioner import Graph, PartitionError, Segment, embedded_engine
 from partitioner.compiled.stripping import strip_engines
@@ -33,12 +32,14 @@ from partitioner.model.loading import view_model
 if TYPE_CHECKING:
     from engines.build.checker import Checker, EngineFile
     from engines.build.context import CompileContext
+    from engines.build.options import CompileOptions
     from engines.build.subprocess_worker import SubprocessWorker
     from engines.inputs.source import SourceModel
 else:
     Checker = on_first_call("engines.build.checker:Checker")
     EngineFile = on_first_call("engines.build.checker:EngineFile")
     CompileContext = on_first_call("engines.build.context:CompileContext")
+    CompileOptions = on_first_call("engines.build.options:CompileOptions")
     SubprocessWorker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
     SourceModel = on_first_call("engines.inputs.source:SourceModel")
 

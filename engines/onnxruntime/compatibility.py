@@ -6,7 +6,7 @@ import logging
 import math
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.version_converter
@@ -19,12 +19,17 @@ from engines.errors import ModelLoadError
 from engines.onnxruntime.limits import native_limits
 from engines.onnxruntime.session import NativeSession
 from partitioner import Graph, Node, embed_engines, is_trtnode, load_model
-from partitioner.cut.function_expansion import MAX_DEPTH, expand_nodes, is_defined_as_function
 from partitioner.graph.extraction import single_node_model
+from partitioner.lazy_imports import LateModule
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
 from partitioner.model.opset_versions import is_too_new, lower_versions, version_obstacles
+
+if TYPE_CHECKING:
+    from partitioner.cut import function_expansion
+else:
+    function_expansion = LateModule("partitioner.cut.function_expansion")
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +138,7 @@ def _calling(graph: Graph, ops: Iterable[ir.Node]) -> list[Node]:
 
 def _is_refused(node: Node) -> bool:
     """Return whether ONNX Runtime refuses one node by itself. It is cheap: nothing is compiled before the first run."""
-    if not is_defined_as_function(node):
+    if not function_expansion.is_defined_as_function(node):
         return False
     try:
         NativeSession(single_node_model(node.op))
@@ -144,9 +149,9 @@ def _is_refused(node: Node) -> bool:
 
 def _expanded(graph: Graph, select: Callable[[Graph], list[Node]]) -> Graph:
     """Expand the selected nodes, then the selected nodes of their function bodies."""
-    for _ in range(MAX_DEPTH):
-        names = [node.name for node in select(graph) if is_defined_as_function(node)]
+    for _ in range(function_expansion.MAX_DEPTH):
+        names = [node.name for node in select(graph) if function_expansion.is_defined_as_function(node)]
         if not names:
             break
-        graph = expand_nodes(graph, names)
+        graph = function_expansion.expand_nodes(graph, names)
     return graph

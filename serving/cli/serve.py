@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import pathlib
 
 from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
@@ -45,6 +46,7 @@ def _port(text: str) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     read_sockets_directly()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")  # the search opens a file of each installed package
     if arguments.on is not None and arguments.config is None:
         raise InvalidOptionError("--on", "serves a servable.yaml; name one with --config")
     if arguments.on == "ray" and importlib.util.find_spec("ray") is None:

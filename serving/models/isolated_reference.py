@@ -10,15 +10,20 @@ import itertools
 import pathlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import onnx
 
-from engines import Worker
 from engines.artifact.files import write_model
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.reference import Evaluator, ReferenceSession
 from engines.errors import LastResortError, MemoryLimitError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from partitioner.lazy_names import on_first_call
+
+if TYPE_CHECKING:
+    from engines import Worker
+else:
+    Worker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
 
 P = ParamSpec("P")
 R = TypeVar("R")

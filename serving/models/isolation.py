@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engines import CompileOptions, EngineCache, EngineError, Executable, Worker
+from engines import EngineCache, EngineError, Executable
 from engines.artifact.cache import engine_key
 from engines.artifact.files import hashes_outside, sha256_of_file, write_model
 from engines.artifact.second_tier import SecondTier
@@ -34,9 +34,11 @@ from serving.schema.server import LimitsConfig
 from serving.threads.caller import when_caller_leaves
 
 if TYPE_CHECKING:
+    from engines import CompileOptions, Worker
     from engines.compile.prepare import prepare_file, prepare_model
     from serving.models.pipelines import chain_model
 else:
+    Worker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
     prepare_file = on_first_call("engines.compile.prepare:prepare_file")
     prepare_model = on_first_call("engines.compile.prepare:prepare_model")
     chain_model = on_first_call("serving.models.pipelines:chain_model")

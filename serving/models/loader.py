@@ -8,17 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from engines import (
-    AccuracyBudget,
-    BuildOptions,
-    Calibration,
-    CompileOptions,
-    EngineCache,
-    Executable,
-    PrecisionOptions,
-    PrecisionRule,
-    Trust,
-)
+from engines import BuildOptions, EngineCache, Executable, Trust
 from engines.artifact.cache_folder import default_cache_folder
 from engines.artifact.files import sha256_of_file
 from engines.artifact.temporary_folder import remove_abandoned
@@ -29,8 +19,6 @@ from engines.backends.registry import build_options_of, get_backend, resolve_eng
 from engines.backends.shape_range import Profile
 from engines.onnxruntime.limits import native_version
 from engines.onnxruntime.memory_limit import limit_memory
-from engines.store.shared import SharedStore
-from partitioner import PartitionOptions
 from partitioner.lazy_names import on_first_call
 from serving.executables.interface import ServedExecutable
 from serving.executables.variant_set import Variant, VariantSet
@@ -42,9 +30,21 @@ from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, P
 from serving.schema.server import ServableConfig
 
 if TYPE_CHECKING:
+    from engines import AccuracyBudget, Calibration, CompileOptions, PrecisionOptions, PrecisionRule
+    from engines.store.shared import SharedStore
+    from partitioner import PartitionOptions
     from serving.executables.tiled import TiledExecutable
     from serving.models.pipelines import tiles_of
+
+    budget_of = AccuracyBudget.of
 else:
+    budget_of = on_first_call("engines.precision.accuracy_budget:AccuracyBudget.of")
+    Calibration = on_first_call("engines.precision.options:Calibration")
+    CompileOptions = on_first_call("engines.build.options:CompileOptions")
+    PartitionOptions = on_first_call("partitioner.cut.labels:PartitionOptions")
+    PrecisionOptions = on_first_call("engines.precision.options:PrecisionOptions")
+    PrecisionRule = on_first_call("engines.precision.rules:PrecisionRule")
+    SharedStore = on_first_call("engines.store.shared:SharedStore")
     TiledExecutable = on_first_call("serving.executables.tiled:TiledExecutable")
     tiles_of = on_first_call("serving.models.pipelines:tiles_of")
 
@@ -187,5 +187,5 @@ def _precision_options(model: ModelConfig) -> PrecisionOptions:
             samples=calibration.samples,
             allow_few=calibration.allow_few_samples,
         ),
-        budget=AccuracyBudget.of(**budget.model_dump()),
+        budget=budget_of(**budget.model_dump()),
     )
