@@ -48,7 +48,7 @@ test-ray: $(RAY)/.installed
 
 $(RAY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
-	$(RAY)/bin/python -m pip install --quiet --editable '.[ray,tracing]' pytest pytest-timeout 'tritonclient[grpc,http]'
+	$(RAY)/bin/python -m pip install --quiet --editable '.[client,ray,tracing]' pytest pytest-timeout
 	touch $@
 
 # SUITE=openvino or SUITE=tensorrt-rtx runs the whole suite with that engine, and a sample of it with the others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import onnx_ir as ir
@@ -302,27 +302,31 @@ def boundary_table(partition: Partition) -> Table:
         readers[value][GRAPH_OUTPUT] = None
     crossing = crossing_values(partition)
     rows: list[list[Cell]] = []
-    sizes = [TensorSpec.of(value).size_bytes for value in crossing]
-    for value, size in zip(crossing, sizes, strict=True):
+    least = dict(zip(partition.graph.tensors, partition.graph.topology.sizes.tolist(), strict=True))
+    for value in crossing:
         origin = writer.get(value, GRAPH_INPUT)
         read_by = [name for name in readers[value] if name != origin]
         rows.append(
-            [("tensor", value.name or ""), type_of(value), f"{size:,}" if size else "unknown", ("places", origin),
+            [("tensor", value.name or ""), type_of(value), _bytes([value], least), ("places", origin),
              ("places", *read_by)]
         )  # fmt: skip
     return Table(
         columns=(
             Column(label="tensor", number=False),
             Column(label="type", number=False),
-            Column(label="bytes", hint="of one run; unknown where a dimension is"),
+            Column(label="bytes", hint="of one run; a dimension without a size counts as 1"),
             Column(label="from", number=False),
             Column(label="to", number=False),
         ),
         rows=rows,
-        sums=(f"{len(rows):,} tensors", "", f"{'' if all(sizes) else '≥ '}{sum(filter(None, sizes)):,}", "", "")
-        if len(rows) > 1
-        else (),
+        sums=(f"{len(rows):,} tensors", "", _bytes(crossing, least), "", "") if len(rows) > 1 else (),
     )
+
+
+def _bytes(values: Sequence[ir.Value], least: Mapping[ir.Value, int]) -> str:
+    """The bytes of values; the least that they can be where some have no size."""
+    known = all(TensorSpec.of(value).size_bytes for value in values)
+    return f"{'' if known else '≥ '}{sum(least[value] for value in values):,}"
 
 
 def _ms(value: float) -> str:
