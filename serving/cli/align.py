@@ -11,6 +11,7 @@ from rich.table import Table
 
 from engines import AlignedValue, Alignment, align
 from engines.inputs.samples import load_samples
+from partitioner.wording import counted
 from serving.cli.terminal.progress_bar import showing_progress
 from serving.cli.trust import trust_from
 
@@ -40,14 +41,16 @@ def align_(arguments: argparse.Namespace) -> int:
 
 
 def _print(alignment: Alignment, console: Console) -> None:
-    table = Table("value", "made by", "cosine", "max abs", "SQNR dB", "native dB", "")
+    console.print(_verdict(alignment))
+    beside_native = any(value.native_sqnr_db is not None for value in alignment.values)
+    table = Table("value", "made by", "cosine", "max abs", "SQNR dB", *(["native dB"] if beside_native else []), "")
     for value in alignment.values:
         mark = "diverges" if value.diverges else ""
         native = "" if value.native_sqnr_db is None else _decibels(value.native_sqnr_db)
-        figures = (f"{value.cosine:.6f}", f"{value.max_abs:.3g}", _decibels(value.sqnr_db), native)
-        table.add_row(value.name, _maker(value), *figures, mark)
+        figures = (f"{value.cosine:.6f}", f"{value.max_abs:.3g}", _decibels(value.sqnr_db))
+        table.add_row(value.name, _maker(value), *figures, *([native] if beside_native else []), mark)
     console.print(table)
-    if any(value.native_sqnr_db is not None for value in alignment.values):
+    if beside_native:
         console.print(
             "native dB: ONNX Runtime beside itself, by its defaults or with its integer kernels off, whichever is "
             "further from the reference. A value that is about as far does not diverge."
@@ -56,17 +59,17 @@ def _print(alignment: Alignment, console: Console) -> None:
         console.print(f"Not in the reference, so not compared: {', '.join(alignment.missing)}.")
     for stage, reason in alignment.unobserved.items():
         console.print(f"The inside of {stage} can't be seen: {reason}")
+
+
+def _verdict(alignment: Alignment) -> str:
     first = alignment.first
-    if first is None:
-        console.print(
-            f"No value diverges; compared: {len(alignment.values)}, "
-            f"each equal to {alignment.min_sqnr_db:g} dB or better."
-        )
-    else:
-        console.print(
+    if first is not None:
+        return (
             f"The first value that diverges is {first.name!r}, made by {_maker(first)}: "
             f"{_decibels(first.sqnr_db)} dB, less than {alignment.min_sqnr_db:g}."
         )
+    compared = counted(len(alignment.values), "value")
+    return f"No value diverges: {compared} compared, each equal to {alignment.min_sqnr_db:g} dB or better."
 
 
 def _maker(value: AlignedValue) -> str:

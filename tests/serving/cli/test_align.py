@@ -48,7 +48,7 @@ def test_align_names_the_engine_that_is_at_fault(
 ) -> None:
     assert align(faulty, inputs) == 1
 
-    assert "The first value that diverges is 'probabilities', made by segment_0" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("The first value that diverges is 'probabilities', made by segment_0")
 
 
 def test_align_deep_names_the_node_that_is_at_fault(
@@ -65,9 +65,10 @@ def test_align_of_a_right_model_ends_with_0(
     inputs: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["compile", str(DIGITS), "-o", str(tmp_path / "compiled.onnx"), "--no-cache"])
+    capsys.readouterr()
 
     assert align(tmp_path / "compiled.onnx", inputs) == 0
-    assert "No value diverges; compared: 1, each equal to 60 dB or better." in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("No value diverges: 1 value compared, each equal to 60 dB or better.")
 
 
 def test_labels_beside_the_inputs_are_left_out(
