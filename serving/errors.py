@@ -132,6 +132,18 @@ class MissingExtraError(ServingError):
         super().__init__(f"{field} needs {library}, which isn't installed. Run: pip install 'trtnode[{extra}]'")
 
 
+class OldProtobufError(ServingError):
+    """Another package has replaced protobuf by a version that grpcio's health and reflection services refuse."""
+
+    exit_code = 2
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The installed protobuf is too old for grpcio-health-checking and grpcio-reflection. A package that was "
+            "installed later, such as tritonclient, may have replaced it. Run: pip install 'trtnode[client]'"
+        )
+
+
 class CommandLoadError(ServingError):
     """An installed command can't be imported."""
 

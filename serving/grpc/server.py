@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import descriptor_pool
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from google.protobuf.runtime_version import VersionError
 
 import protos
 from partitioner.lazy_names import on_first_call
-from serving.errors import AddressError
+from serving.errors import AddressError, OldProtobufError
+
+try:
+    from grpc_health.v1 import health_pb2
+    from grpc_reflection.v1alpha import reflection, reflection_pb2
+except VersionError as error:
+    raise OldProtobufError from error
+
 from serving.grpc import health
 from serving.grpc.auth_interceptor import AuthInterceptor
 from serving.grpc.codec import parser_of

@@ -197,3 +197,28 @@ def test_the_list_of_commands_imports_neither_engines_nor_grpc() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert not {"openvino", "onnxruntime", "grpc", "pydantic", "numpy"} & set(done.stdout.split())
+
+
+def test_an_older_protobuf_is_told_with_the_way_back(tmp_path: pathlib.Path) -> None:
+    """Messages of grpcio's services come from a later protobuf than the installed one."""
+    package = tmp_path / "grpc_health" / "v1"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "health_pb2.py").write_text(
+        "from google.protobuf.runtime_version import Domain, ValidateProtobufRuntimeVersion as check\n"
+        "check(Domain.PUBLIC, 99, 0, 0, '', 'health.proto')\n"
+    )
+    model = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
+    command = [sys.executable, "-m", "serving.cli", "serve", str(model), "--port", "0", "--http-port", "0"]
+    done = subprocess.run(
+        [*command, "--engine", "native"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 2
+    assert "The installed protobuf is too old" in done.stderr
+    assert "pip install 'trtnode[client]'" in done.stderr
