@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import logging
+import os
 import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -155,6 +156,9 @@ class OpenVinoBackend:
         properties: dict[str, Any] = dict(envelope.options)
         if threads is not None:
             properties["INFERENCE_NUM_THREADS"] = threads
+            if threads < len(os.sched_getaffinity(0)):
+                # OpenVINO pins threads to the first cores, and so would every other process that shares the machine.
+                properties["ENABLE_CPU_PINNING"] = False
         # Importing from a shared tensor saves a copy, but aliases memory that the engine does not keep alive.
         blob = np.frombuffer(engine, dtype=np.uint8).copy()
         try:

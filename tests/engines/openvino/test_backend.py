@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import sys
 from typing import Any
@@ -89,6 +90,13 @@ def test_engine_computes_in_float32(engine: OpenVinoEngine) -> None:
 
 def test_threads_are_limited_where_asked(backend: OpenVinoBackend, exp: tuple[bytes, Envelope]) -> None:
     assert backend.load(*exp, threads=1)._compiled.get_property("INFERENCE_NUM_THREADS") == 1
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
+def test_threads_that_leave_cores_to_other_processes_may_run_on_any(
+    backend: OpenVinoBackend, exp: tuple[bytes, Envelope]
+) -> None:
+    assert not backend.load(*exp, threads=1)._compiled.get_property("ENABLE_CPU_PINNING")
 
 
 def test_engine_writes_to_the_buffers_it_is_given(engine: OpenVinoEngine) -> None:
