@@ -25,6 +25,7 @@ from serving.batching.queued_request import Outcome, Then, WaitingRequest, batch
 from serving.batching.request_options import RequestOptions
 from serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
 from serving.executables.interface import Choose
+from serving.protocol.tensors import aligned
 from serving.schema.model import BatchingConfig
 from serving.telemetry.request_stats import BatchStats, Durations, Execution, ModelCounts, RejectionReason
 from serving.threads.request_pool import RequestPool
@@ -223,7 +224,8 @@ class DynamicBatcher:
         began = time.perf_counter_ns()
         try:
             run, request.durations.variant = self._choose()
-            results = run(request.feeds, request.names, execution.stages if execution else None)
+            feeds = {name: aligned(array) for name, array in request.feeds.items()}
+            results = run(feeds, request.names, execution.stages if execution else None)
         except BaseException as error:
             return error
         request.durations.compute_infer = time.perf_counter_ns() - began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import threading
+from collections.abc import Sequence
 
 import grpc
 
@@ -17,14 +18,16 @@ class Call(RequestContext, abc.ABC):
     Attributes:
         grant: The rights of its caller.
         size: Bytes of its request.
+        raw: Raw contents that were cut out of its request.
     """
 
-    __slots__ = ("grant", "size")
+    __slots__ = ("grant", "raw", "size")
 
     def __init__(self) -> None:
         super().__init__("")
         self.grant = ANYONE
         self.size = 0
+        self.raw: Sequence[memoryview] = ()
 
     @abc.abstractmethod
     def reply(self, response: bytes) -> None:

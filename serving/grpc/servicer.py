@@ -31,6 +31,8 @@ FINAL: bytes = ModelInferResponse(
     parameters={"triton_final_response": InferParameter(bool_param=True)}
 ).SerializeToString()
 """The bytes that mark the one response of a streamed request as its last."""
+RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
+"""The field of an RPC's requests that is cut out of long ones."""
 RESPONSE_FIELD = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 
@@ -58,6 +60,10 @@ class UnaryInference(GrpcInference):
 
     __slots__ = ()
     context: Call
+
+    def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
+        """Return the request as arrays that fit the model."""
+        return cache.read(self._message, memory, self.context.raw)
 
     def reply(self) -> None:
         """Send the response that was made."""
@@ -105,7 +111,7 @@ class GrpcServicer:
         answers = {rpc: self._in_pool(rpc, method) for rpc, method in self._rpcs.shared_methods.items()}
         answers[INFER_RPC] = self._infer
         return {
-            rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, self._authorizer)
+            rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, self._authorizer, RAW_FIELDS.get(rpc, 0))
             for rpc, answer in answers.items()
         }
 

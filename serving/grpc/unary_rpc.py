@@ -12,8 +12,12 @@ import grpc
 from serving.errors import ServingError
 from serving.grpc.call import Call, OrdinaryCall
 from serving.grpc.codec import UNREADABLE
+from serving.protocol.wire_format import cut_field
 from serving.security.authorization import Authorizer
 from serving.service.status import status_of
+
+LONG_BYTES = 128 << 10
+"""Messages up to this size take less time to parse whole than to look at field by field."""
 
 Parse = Callable[[bytes], Any]
 Answer = Callable[[Any, Call], None]
@@ -23,7 +27,9 @@ Answer = Callable[[Any, Call], None]
 class UnaryRpc:
     """An RPC that both paths through grpcio offer the same calls to: first ``admit``, then ``take``."""
 
-    def __init__(self, name: str, parse: Parse, answer: Answer, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self, name: str, parse: Parse, answer: Answer, authorizer: Authorizer | None = None, raw_field: int = 0
+    ) -> None:
         """Describe an RPC.
 
         Args:
@@ -31,10 +37,12 @@ class UnaryRpc:
             parse: Reads requests.
             answer: Answers them.
             authorizer: Decides about callers; None for an RPC that is open to all.
+            raw_field: Number of the field that is cut out of long messages; 0 for none.
         """
         self._name = name
         self._parse = parse
         self._answer = answer
+        self._raw_field = raw_field
         self._authorizer = authorizer if authorizer is not None and not authorizer.lets_all(name) else None
 
     def admit(self, call: Call) -> bool:
@@ -51,6 +59,8 @@ class UnaryRpc:
     def take(self, call: Call, message: bytes) -> None:
         """Have a request answered, if its caller may have done what it asks for."""
         call.size = len(message)
+        if self._raw_field and call.size > LONG_BYTES:
+            message, call.raw = cut_field(message, self._raw_field)
         request = self._parse(message)
         if self._authorizer is not None and request is not UNREADABLE:
             try:

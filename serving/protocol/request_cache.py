@@ -79,15 +79,21 @@ class RequestTemplate(NamedTuple):
     priority: int
     timeout_us: int
 
-    def read(self, raw: Sequence[bytes]) -> ParsedRequest | None:
-        """Read the raw contents of a request of this template; return None where their sizes differ from its own."""
+    def read(self, raw: Sequence[bytes | memoryview], *, is_copied: bool) -> ParsedRequest | None:
+        """Read the raw contents of a request of this template; return None where their sizes differ from its own.
+
+        Args:
+            raw: The contents.
+            is_copied: Whether arrays need not be aligned, since they are copied before they are computed with.
+        """
         if len(raw) != len(self.inputs):
             return None
         feeds = {}
         for (name, dtype, shape, nbytes), data in zip(self.inputs, raw, strict=True):
             if len(data) != nbytes:
                 return None
-            feeds[name] = np.frombuffer(data, dtype).reshape(shape)
+            array = np.frombuffer(data, dtype).reshape(shape)
+            feeds[name] = array if is_copied else tensors.aligned(array)
         return ParsedRequest(feeds, self.outputs, _NO_WINDOWS, self.priority, self.timeout_us)
 
 
@@ -97,7 +103,7 @@ class RequestCache:
     Attributes:
         signature: The model's.
         version: The model's, decimal.
-        is_batched: Whether its requests are joined along axis 0.
+        is_batched: Whether its requests are joined along axis 0. Arrays of such requests need not be aligned.
     """
 
     __slots__ = ("_heads", "_templates", "is_batched", "signature", "version")
@@ -109,8 +115,15 @@ class RequestCache:
         self._templates: dict[bytes, RequestTemplate] = {}
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
-    def read(self, request: ModelInferRequest, memory: SharedMemory) -> ParsedRequest:
+    def read(
+        self, request: ModelInferRequest, memory: SharedMemory, raw: Sequence[bytes | memoryview] = ()
+    ) -> ParsedRequest:
         """Read a request, and take its raw contents out of it.
+
+        Args:
+            request: The request.
+            memory: The regions that inputs may be in.
+            raw: Its raw contents, where they were cut out of it before.
 
         Raises:
             InvalidRequestError: An input is unknown, twice there or missing, its type, shape or data don't fit, an
@@ -118,7 +131,7 @@ class RequestCache:
             NotFoundError: A region of shared memory isn't registered.
             UnsupportedError: It asks for shared memory, which is off.
         """
-        raw = request.raw_input_contents[:]
+        raw = raw or request.raw_input_contents[:]
         if not raw:
             return self._read(request, raw, memory)
         identity = request.id
@@ -127,7 +140,7 @@ class RequestCache:
         key = request.SerializeToString()
         request.id = identity  # log lines have it
         template = self._templates.get(key)
-        parsed = template.read(raw) if template is not None else None
+        parsed = template.read(raw, is_copied=self.is_batched) if template is not None else None
         if parsed is None:
             parsed = self._read(request, raw, memory)
             if len(key) <= KEY_BYTES and self._is_plain(request):
@@ -160,7 +173,9 @@ class RequestCache:
                 parts += wire_format.field_head(RAW_FIELD, len(raw)), raw
         return b"".join(parts)
 
-    def _read(self, request: ModelInferRequest, raw: Sequence[bytes], memory: SharedMemory) -> ParsedRequest:
+    def _read(
+        self, request: ModelInferRequest, raw: Sequence[bytes | memoryview], memory: SharedMemory
+    ) -> ParsedRequest:
         priority, timeout_us = queue_wishes(request.parameters)
         feeds = tensors.read_inputs(request, raw, self.signature, memory)
         wishes = [(output.name, output.parameters) for output in request.outputs[:]]

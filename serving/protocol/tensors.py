@@ -22,7 +22,7 @@ _NARROW_FIELDS = ("int_contents", "uint_contents")
 
 
 def read_inputs(
-    request: ModelInferRequest, raw: Sequence[bytes], signature: WireSignature, memory: SharedMemory
+    request: ModelInferRequest, raw: Sequence[bytes | memoryview], signature: WireSignature, memory: SharedMemory
 ) -> dict[str, np.ndarray]:
     """Return the request's arrays by input name.
 
@@ -191,6 +191,11 @@ def from_raw(tensor: WireTensor, shape: tuple[int, ...], data: bytes | memoryvie
     array = shaped(tensor, np.frombuffer(data, dtype), shape)
     if tensor.datatype is BOOL and array.view(np.uint8).max(initial=0) > 1:
         raise InvalidRequestError(f"{tensor.label} has a byte other than 0 and 1 in its data")
+    return aligned(array)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Return an array whose elements lie where their type wants them: itself, or a copy."""
     return array if array.flags.aligned else array.copy()
 
 

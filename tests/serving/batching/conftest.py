@@ -60,6 +60,7 @@ class Recorder:
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.executed: list[list[float]] = []
         self.copied: list[bool] = []
+        self.aligned: list[bool] = []
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Semaphore(0)
@@ -78,6 +79,7 @@ class Recorder:
         x = feeds["x"]
         self.executed.append(x[:, 0].tolist())
         self.copied.append(x.flags.writeable)  # requests are read-only views of their messages
+        self.aligned.append(x.flags.aligned)
         self.started.release()
         assert self.gate.wait(PATIENCE_S)
         if POISON in x:

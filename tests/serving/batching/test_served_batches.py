@@ -39,6 +39,23 @@ def test_a_lone_request_runs_at_once_and_without_a_copy(serve: Callable[..., Ser
     assert service.fake.copied == [False, False]
 
 
+@pytest.mark.parametrize("identity", ["", "7", "77", "777"])
+def test_long_requests_run_alone_and_together_wherever_in_the_message_their_tensors_begin(
+    serve: Callable[..., Service], identity: str
+) -> None:
+    service = serve()
+    long = {"columns": 40_000, "request_id": identity}
+    alone = [service.infer(1, **long), service.infer(2, **long)]  # the first one becomes the template of the others
+    service.block()
+    together = [service.send(3, **long), service.send(4, 5, **long)]
+
+    service.fake.gate.set()
+
+    assert [*alone, *(answer.result() for answer in together)] == [[2], [3], [4], [5, 6]]
+    assert service.fake.executed == [[1], [2], [0], [3, 4, 5]]
+    assert all(service.fake.aligned)
+
+
 def test_a_batch_has_no_more_rows_than_allowed(serve: Callable[..., Service]) -> None:
     service = serve("max_batch_size: 4")
     service.block()

@@ -338,6 +338,22 @@ def test_tritonclient_gets_back_what_it_sent_in_every_datatype(shared: Running, 
     np.testing.assert_array_equal(result, sent.astype(np.float32) if name == "BFLOAT16" else sent)
 
 
+@pytest.mark.parametrize("identity", ["", "7", "77", "777"])
+def test_long_requests_are_answered_wherever_in_the_message_their_tensors_begin(shared: Running, identity: str) -> None:
+    sent = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
+
+    answer = shared.client.infer("two", triton_inputs(a=sent, b=sent + 1), request_id=identity)
+
+    np.testing.assert_array_equal(answer.as_numpy("sum"), 2 * sent + 1)
+    assert answer.get_response().id == identity
+
+
+def test_long_strings_come_back(shared: Running) -> None:
+    sent = np.array([[f"text {n}".encode() for n in range(30_000)]], object)
+
+    np.testing.assert_array_equal(shared.client.infer("STRING", triton_inputs(x=sent)).as_numpy("y"), sent)
+
+
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_compressed_requests_are_understood(shared: Running, algorithm: str) -> None:
     inputs = triton_inputs(a=ROW, b=ROW)
