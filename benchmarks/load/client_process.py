@@ -20,6 +20,7 @@ import grpc
 from benchmarks.load.load_level import Level
 from benchmarks.load.loops import Done, MonotonicClock, Send, Traffic, closed_loop, open_loop
 from benchmarks.load.samples import Samples
+from engines.process_memory import keep_free_memory
 
 UNLIMITED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
@@ -50,6 +51,7 @@ def serve(connection: Connection, repeated: RepeatedRequest, stop: ctypes.c_bool
         stop: Set by the parent to end a level early.
         answered: Counts the answers of the current level, for a progress display.
     """
+    keep_free_memory()  # else gRPC's copies of large requests cost page faults
     gc.disable()  # a collection within a level would look like a slow server
     with connect(repeated.address) as channel:
         send = _sender(channel, repeated, answered)

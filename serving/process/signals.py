@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from engines.process_memory import keep_free_memory
 from partitioner.lazy_names import on_first_call
 from partitioner.model.garbage import freeze
 from serving.errors import ServingError
@@ -43,6 +44,7 @@ def serve(config: ServableConfig, log_level: str | None) -> int:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)
     raise_descriptor_limit()
+    keep_free_memory()
     several = config.server.grpc.workers > 1
     return run_until_signal(config, Supervisor(config) if several else Server(config, engine_loader(config)))
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import prometheus_client
 
+from engines.process_memory import keep_free_memory
 from partitioner.model.garbage import freeze
 from serving.errors import ServingError
 from serving.executables.interface import ServedExecutable
@@ -70,6 +71,7 @@ def main(descriptor: int, lock_file: int) -> None:
     """
     for number in (signal.SIGTERM, signal.SIGINT):  # they may reach all processes; the supervisor says what to do
         signal.signal(number, lambda _number, _frame: None)
+    keep_free_memory()
     connection = Connection(descriptor)
     worker_config: WorkerConfig = connection.recv()
     logging.basicConfig(level=worker_config.log_level)
