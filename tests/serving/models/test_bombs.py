@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 import stalls
 from benchmarks.attacks import bombs
+from engines import Worker
 from serving.models import isolation
 from tests.serving.conftest import Eventually, Running, Starter
 
@@ -112,7 +113,7 @@ def test_a_load_that_takes_too_long_is_ended(
 ) -> None:
     running = start(models, server=f"{ADMIN}, limits: {{load_timeout_s: 60}}")
     monkeypatch.setattr(isolation, "prepare", stalls.stall)
-    monkeypatch.setattr(isolation.Worker, "call", short(isolation.Worker.call))
+    monkeypatch.setattr(Worker, "call", short(Worker.call))
 
     with pytest.raises(InferenceServerException, match=r"more than 60 s; raise server.limits.load_timeout_s"):
         load(running, onnx.parser.parse_model(RELU.replace("Relu", "Abs")))
