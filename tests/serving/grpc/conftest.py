@@ -1,10 +1,11 @@
-"""Streams as clients hold them."""
+"""Requests and streams as clients hold them."""
 
 from __future__ import annotations
 
 import queue
 
 import grpc
+import ml_dtypes
 import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
@@ -69,3 +70,13 @@ class RawStream:
 
 def take(stream: Stream, count: int) -> list[triton.InferResult]:
     return [stream.next() for _ in range(count)]
+
+
+def triton_inputs(**arrays: np.ndarray) -> list[triton.InferInput]:
+    inputs = []
+    for name, array in arrays.items():
+        kind = "BF16" if array.dtype == ml_dtypes.bfloat16 else triton.np_to_triton_dtype(array.dtype)
+        one = triton.InferInput(name, array.shape, kind)
+        one.set_data_from_numpy(array.astype(np.float32) if kind == "BF16" else array)
+        inputs.append(one)
+    return inputs

@@ -11,12 +11,12 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from engines import ExecutionError
 from protos import ModelInferRequest, ModelInferResponse
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
+from tests.serving.grpc.conftest import triton_inputs
 
 ROW = np.array([[1, 2, 3]], np.float32)
 
@@ -49,16 +49,6 @@ def request(**changes) -> ModelInferRequest:
 def wire_inputs(a: dict | None = None, b: dict | None = None, *more: dict) -> list[dict]:
     tensor = {"datatype": "FP32", "shape": [1, 3]}
     return [{"name": "a", **tensor, **(a or {})}, {"name": "b", **tensor, **(b or {})}, *more]
-
-
-def triton_inputs(**arrays: np.ndarray) -> list[triton.InferInput]:
-    inputs = []
-    for name, array in arrays.items():
-        kind = "BF16" if array.dtype == ml_dtypes.bfloat16 else triton.np_to_triton_dtype(array.dtype)
-        one = triton.InferInput(name, array.shape, kind)
-        one.set_data_from_numpy(array.astype(np.float32) if kind == "BF16" else array)
-        inputs.append(one)
-    return inputs
 
 
 def test_a_good_request_is_answered_raw(infer: Infer) -> None:
@@ -336,22 +326,6 @@ def test_tritonclient_gets_back_what_it_sent_in_every_datatype(shared: Running, 
 
     sent = SAMPLES[name]
     np.testing.assert_array_equal(result, sent.astype(np.float32) if name == "BFLOAT16" else sent)
-
-
-@pytest.mark.parametrize("identity", ["", "7", "77", "777"])
-def test_long_requests_are_answered_wherever_in_the_message_their_tensors_begin(shared: Running, identity: str) -> None:
-    sent = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
-
-    answer = shared.client.infer("two", triton_inputs(a=sent, b=sent + 1), request_id=identity)
-
-    np.testing.assert_array_equal(answer.as_numpy("sum"), 2 * sent + 1)
-    assert answer.get_response().id == identity
-
-
-def test_long_strings_come_back(shared: Running) -> None:
-    sent = np.array([[f"text {n}".encode() for n in range(30_000)]], object)
-
-    np.testing.assert_array_equal(shared.client.infer("STRING", triton_inputs(x=sent)).as_numpy("y"), sent)
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
