@@ -12,25 +12,37 @@ LIBRARY = FOLDER / "kernels.so"
 """Made by the package's build hook where there is a C compiler."""
 
 VERSION = "4"
-"""Of the operators and their tensors. Engines of another version are refused."""
+"""Of the operators and their tensors, as the library has it. Engines of another version are refused."""
 
 
 def missing_reason() -> str | None:
-    """Return why there are no kernels, and how to get them; None if they are here."""
-    if LIBRARY.is_file():
+    """Return why there are no kernels of this version, and how to get them; None if they are here."""
+    if not LIBRARY.is_file():
+        return (
+            "engine sparse: its kernels were not compiled when this package was installed. Install it again where "
+            "there is a C compiler (gcc or clang), or install a wheel that has them."
+        )
+    found = _told_by_library("trtnode_sparse_version")
+    if found == VERSION:
         return None
     return (
-        "engine sparse: its kernels were not compiled when this package was installed. Install it again where there "
-        "is a C compiler (gcc or clang), or install a wheel that has them."
+        f"engine sparse: {LIBRARY} has kernels of version {found or 'unknown'}, and this package needs version "
+        f"{VERSION}. Install the package again where there is a C compiler (gcc or clang)."
     )
 
 
 @functools.cache
 def instructions() -> str:
     """Return the instruction set that the kernels use on this processor, such as ``AVX2``; empty without kernels."""
-    if missing_reason() is not None:
+    return "" if missing_reason() is not None else _told_by_library("trtnode_sparse_instructions")
+
+
+def _told_by_library(function: str) -> str:
+    """Call a function of the library that returns a name; empty where there is none, or no library can be loaded."""
+    try:
+        tell = ctypes.CDLL(str(LIBRARY))[function]
+    except (OSError, AttributeError):
         return ""
-    library = ctypes.CDLL(str(LIBRARY))
-    library.trtnode_sparse_instructions.restype = ctypes.c_char_p
-    name: bytes = library.trtnode_sparse_instructions()
+    tell.restype = ctypes.c_char_p
+    name: bytes = tell()
     return name.decode()

@@ -123,6 +123,26 @@ def test_without_kernels_the_engine_says_how_to_get_them(
 
 
 @compiled_kernels
+def test_kernels_compiled_from_other_sources_are_refused(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "VERSION", "of tomorrow")
+
+    with pytest.raises(
+        BackendMissingError, match=r"has kernels of version \d+, .* needs version of tomorrow\. Install"
+    ):
+        workshop.compile(workshop.write(network(0.9)), engine="sparse")
+
+
+def test_a_library_that_tells_no_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    damaged = tmp_path / "kernels.so"
+    damaged.write_text("no library")
+
+    for other in (pathlib.Path(np.random.mtrand.__file__), damaged):
+        monkeypatch.setattr(library, "LIBRARY", other)
+
+        assert "has kernels of version unknown" in (missing_reason() or "")
+
+
+@compiled_kernels
 def test_damaged_engine_bytes_are_refused_in_a_sentence() -> None:
     backend = get_backend("sparse")
     with pytest.raises(EngineRejectedError, match="the sparse engine"):
