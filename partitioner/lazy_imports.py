@@ -1,8 +1,8 @@
 """Keeps libraries from importing what this program doesn't need, which would slow down the start of every command.
 
 onnx_ir needs sympy only to compute with symbolic dimensions. Protobuf and onnx need protobuf's text forms only to read
-and write them, onnx its tools only for who joins models, and OpenVINO its operators and its converter only to make
-models in Python. This program does none of that.
+and write them, onnx its tools only for who joins models, gRPC asyncio only for calls in an event loop, and OpenVINO its
+operators and its converter only to make models in Python. A server that starts does none of that.
 The first access to a module of ``LATE`` imports it, so other users of these libraries notice nothing.
 This module imports none of them, so commands that need no model pay for none.
 """
@@ -20,6 +20,7 @@ from partitioner.lazy_names import on_first_call
 
 LATE = {
     "google.protobuf.internal.python_message": ("google.protobuf.text_format",),
+    "grpc": ("asyncio", "grpc.aio"),
     "onnx": ("onnx.compose", "onnx.gen_proto", "onnx.utils"),
     "onnx.serialization": ("google.protobuf.json_format", "google.protobuf.text_format"),
     "onnx_ir": ("sympy", "onnx_ir._symbolic_shapes"),

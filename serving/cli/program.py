@@ -27,9 +27,8 @@ EntryPoints = Mapping[str, importlib.metadata.EntryPoint]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``trtnode`` with the arguments (of the process, if None); return the exit code."""
-    entry_points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     try:
-        arguments, command = _parse(sys.argv[1:] if argv is None else argv, entry_points)
+        arguments, command = _parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error
         return int(exit_.code or 0)
     except CommandLoadError as error:
@@ -54,18 +53,24 @@ def serve_main() -> int:
     return main(["serve", *sys.argv[1:]])
 
 
-def _parse(argv: Sequence[str], entry_points: EntryPoints) -> tuple[argparse.Namespace, Command]:
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
     """Read the program's own options, load the one command that is asked for, and read its arguments.
 
     Raises:
         CommandLoadError: The command can't be imported.
         SystemExit: There is nothing to run.
     """
-    program = _ProgramParser(entry_points)
+    program = _ProgramParser()
     options = program.parse_args(argv)
+    if options.version:
+        sys.stdout.write(f"trtnode {importlib.metadata.version('trtnode')}\n")
+        program.exit()
     if options.command is None:
         program.print_help(sys.stderr)
         program.exit(USAGE)
+    entry_points = _own_commands()
+    if options.command not in entry_points:
+        entry_points = _all_commands()
     if options.command not in entry_points:
         nearest = difflib.get_close_matches(options.command, entry_points, n=1)
         advice = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(sorted(entry_points))}"
@@ -82,22 +87,21 @@ def _parse(argv: Sequence[str], entry_points: EntryPoints) -> tuple[argparse.Nam
 class _ProgramParser(argparse.ArgumentParser):
     """Reads the options in front of the command. Its help lists the commands, which imports them."""
 
-    def __init__(self, entry_points: EntryPoints) -> None:
+    def __init__(self) -> None:
         super().__init__(
             prog="trtnode",
             usage="trtnode [-h] [--version] [--debug] [--log-level LEVEL] COMMAND ...",
             description="Runs ONNX models at engine speed without leaving any operator behind.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        self._entry_points = entry_points
         add_common_options(self, default=None)
-        self.add_argument("--version", action="version", version=f"trtnode {importlib.metadata.version('trtnode')}")
+        self.add_argument("--version", action="store_true", help="show program's version number and exit")
         self.add_argument("command", nargs="?", help="what to do; `trtnode COMMAND --help` tells more")
         self.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
     def format_help(self) -> str:
         """Return the help text."""
-        self.epilog = "\n".join(["commands:", *_command_lines(self._entry_points)])
+        self.epilog = "\n".join(["commands:", *_command_lines(_all_commands())])
         return super().format_help()
 
 
@@ -107,6 +111,16 @@ def _command_lines(entry_points: EntryPoints) -> Iterator[str]:
             yield f"  {name:<10} {_load(point).help}"
         except CommandLoadError as error:
             yield f"  {name:<10} ({error})"
+
+
+def _own_commands() -> EntryPoints:
+    """Return the commands of this package. Those of all installed ones take longer to read."""
+    own = importlib.metadata.distributions(name="trtnode")
+    return {point.name: point for one in own for point in one.entry_points.select(group=GROUP)}
+
+
+def _all_commands() -> EntryPoints:
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
 
 
 def _load(point: importlib.metadata.EntryPoint) -> Command:

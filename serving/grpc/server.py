@@ -13,20 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf import descriptor_pool
 from google.protobuf.runtime_version import VersionError
 
-import protos
 from partitioner.lazy_names import on_first_call
 from serving.errors import AddressError, OldProtobufError
 
 try:
-    from grpc_health.v1 import health_pb2
-    from grpc_reflection.v1alpha import reflection, reflection_pb2
+    from serving.grpc import health
 except VersionError as error:
     raise OldProtobufError from error
 
-from serving.grpc import health
 from serving.grpc.auth_interceptor import AuthInterceptor
 from serving.grpc.codec import parser_of
 from serving.grpc.direct import DirectCall, DirectMethod, missing_parts
@@ -44,8 +40,11 @@ if TYPE_CHECKING:
 else:
     Certificates = on_first_call("serving.security.tls:Certificates")
 
+reflect = on_first_call("serving.grpc.reflection:reflect")
+
 logger = logging.getLogger(__name__)
 
+REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 REFLECTION_THREADS = 2
 HANDLER_THREADS = 64
 """Threads for calls that grpcio's Python layer handles: health watches, and on the ordinary path all unary calls but
@@ -148,16 +147,8 @@ class GrpcServer:
         self._add_unary(health_service, {"Check": self._health.check_rpc()})
         self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
         self._add_streams(inference)
-        reflector = reflection.ReflectionServicer(
-            (inference, health_service, reflection.SERVICE_NAME), pool=_described_files()
-        )
-        question = reflection_pb2.ServerReflectionRequest
-        stream = grpc.stream_stream_rpc_method_handler(
-            _on(self._reflection, reflector.ServerReflectionInfo),
-            request_deserializer=parser_of(question, instead=question()),
-            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-        )
-        self._server.add_registered_method_handlers(reflection.SERVICE_NAME, {"ServerReflectionInfo": stream})
+        reflection = grpc.stream_stream_rpc_method_handler(_on(self._reflection, reflect))
+        self._server.add_registered_method_handlers(REFLECTION, {"ServerReflectionInfo": reflection})
 
     def _add_streams(self, service: str) -> None:
         """Offer inference streams past grpcio's Python layer, unless each of their requests needs a token."""
@@ -198,14 +189,6 @@ def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., 
     marked: Any = functools.partial(handler)
     marked.experimental_thread_pool = pool
     return marked  # type: ignore[no-any-return]
-
-
-def _described_files() -> descriptor_pool.DescriptorPool:
-    """Return what reflection describes; our own messages aren't in the default pool."""
-    pool = descriptor_pool.DescriptorPool()
-    for file in (protos.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
-        pool.AddSerializedFile(file.serialized_pb)
-    return pool
 
 
 def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[tuple[str, int]]:

@@ -19,11 +19,11 @@ def test_a_server_starts_without_sympy() -> None:
 
 
 def test_a_server_starts_without_what_few_of_them_need() -> None:
-    imported = printed("import sys, serving.process.signals; print(*sys.modules)").split()
+    imported = printed("import sys, serving.process.signals, serving.grpc.server; print(*sys.modules)").split()
 
     unneeded = {
         *{"PIL", "cryptography", "google.protobuf.text_format", "httpx", "jinja2", "onnx.reference", "openvino"},
-        *{"prometheus_client", "starlette", "uvicorn", "yaml"},
+        *{"asyncio", "grpc.aio", "grpc_reflection.v1alpha", "prometheus_client", "starlette", "uvicorn", "yaml"},
         *{"engines.compile.compiler", "engines.cuda.programs", "engines.inputs.source", "engines.tuning.timing"},
         *{"partitioner.cut.report", "partitioner.passes.clean_up", "serving.rest.app"},
     }
@@ -71,6 +71,23 @@ print(late <= set(sys.modules), google.protobuf.text_format.MessageToString(mode
 """
 
     assert printed(code).splitlines() == ["True", "ir_version: 8", "8", "8", "True ir_version: 8"]
+
+
+def test_calls_of_grpc_in_an_event_loop_are_imported_with_the_loop_when_somebody_makes_one() -> None:
+    code = """
+import sys, partitioner, grpc
+print({"asyncio", "grpc.aio"}.isdisjoint(sys.modules))
+async def call():
+    async with grpc.aio.insecure_channel("unix:/nobody/here") as channel:
+        await channel.unary_unary("/service/method")(b"")
+import asyncio
+try:
+    asyncio.run(call())
+except grpc.aio.AioRpcError as error:
+    print(error.code().name)
+"""
+
+    assert printed(code).splitlines() == ["True", "UNAVAILABLE"]
 
 
 def test_openvino_s_operators_and_converter_are_imported_when_somebody_makes_a_model_with_them() -> None:
