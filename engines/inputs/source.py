@@ -12,6 +12,7 @@ from engines.errors import AlreadyCompiledError
 from engines.inputs.shape_profiles import check_profiles, mark_sizes
 from partitioner import Graph, is_compiled, load_model
 from partitioner.graph.view import specs
+from partitioner.model.loading import load_with_protobuf
 from partitioner.passes.clean_up import freeze_initializers, run_passes
 from partitioner.passes.computed_sizes import check_computed_sizes
 from partitioner.passes.rewrites.apply import Wishes, rewrite_model
@@ -50,14 +51,14 @@ def cleaned(
         InputShapesError: The shapes don't fit the model.
         PartitionError: It can't be loaded.
     """
-    model = load_model(source)
+    model, written = load_with_protobuf(source)
     check_computed_sizes(model, source)
     if freeze:
         freeze_initializers(model)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
     mark_sizes(model, shapes)
     try:
-        run_passes(model)
+        run_passes(model, written)
         if wishes is not None:
             rewrite_model(model, wishes)
         graph = Graph.of(model)

@@ -46,7 +46,7 @@ class NodeKeys:
         self._opset_imports = opset_imports
         self._made: dict[Hashable, NodeKey] = {}
         self._plain: dict[Hashable, NodeKey] = {}
-        self._kinds: dict[ir.Value, Hashable] = {}
+        self._kinds: dict[ir.Value | None, Hashable] = {}
         self._kinds_of: dict[Hashable, Hashable] = {}
         self._same_kinds: dict[Hashable, Hashable] = {}
         self.shape_arithmetic: set[ir.Value] = set()
@@ -59,14 +59,17 @@ class NodeKeys:
     def of(self, op: ir.Node) -> NodeKey:
         """Return the key of a node."""
         self._follow_shapes(op)
-        inputs = tuple(map(self._kind, op.inputs))
-        outputs = tuple(map(self._kind, op.outputs))
-        if op.attributes or op.op_type in DETAILS:
+        known = self._kinds
+        inputs = tuple([known.get(value) or self._kind(value) for value in op.inputs])
+        outputs = tuple([self._kind(value) for value in op.outputs])
+        op_type = op.op_type
+        if op.attributes or op_type in DETAILS:
             return self._full(op, inputs, outputs)
-        plain = (op.op_type, op.domain, op.version, *map(id, inputs), None, *map(id, outputs))
-        if plain not in self._plain:
-            self._plain[plain] = self._full(op, inputs, outputs)
-        return self._plain[plain]
+        plain = (op_type, op.domain, op.version, *map(id, inputs), None, *map(id, outputs))
+        key = self._plain.get(plain)
+        if key is None:
+            key = self._plain[plain] = self._full(op, inputs, outputs)
+        return key
 
     def _full(self, op: ir.Node, inputs: tuple[Hashable, ...], outputs: tuple[Hashable, ...]) -> NodeKey:
         alone = id(op) if has_subgraphs(op) else None  # equal to no other node
@@ -80,13 +83,15 @@ class NodeKeys:
             return None
         known = self._kinds.get(value)
         if known is None:
+            shape = value.shape
             size = "given" if self._is_given(value) else value in self.shape_arithmetic
-            dims = None if value.shape is None else value.shape.dims
+            dims = None if shape is None else shape.dims
             constant = _constant_key(value) if value.is_initializer() else None
             traits = (type(value.type), value.dtype, dims, constant, size)
-            if traits not in self._kinds_of:
-                self._kinds_of[traits] = self._kind_of(*traits)
-            known = self._kinds[value] = self._kinds_of[traits]
+            known = self._kinds_of.get(traits)
+            if known is None:
+                known = self._kinds_of[traits] = self._kind_of(*traits)
+            self._kinds[value] = known
         return known
 
     def _kind_of(self, kind: type, dtype: Hashable, dims: Sequence[object] | None, *rest: Hashable) -> Hashable:
@@ -106,7 +111,7 @@ class NodeKeys:
             self._given.update(sizes if given else ())
 
     def _is_given(self, value: ir.Value) -> bool:
-        return value in self._given or (value.producer() is None and bool(value.meta.get(GIVEN_SIZES)))
+        return value in self._given or (value.is_graph_input() and bool(value.meta.get(GIVEN_SIZES)))
 
 
 def _dimension_key(dimension: object) -> str:

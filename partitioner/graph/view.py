@@ -81,7 +81,6 @@ class Node:
         op: The onnx_ir node.
         opset: Version of the operator's domain that the model imports.
         reads: Distinct run-time values that the node or one of its subgraphs reads, captured ones included.
-        predecessors: Identities of the nodes that produce ``reads``.
         key: Key that the node shares with all nodes that an engine library can't tell apart from it.
         index: Number of the node in its graph.
     """
@@ -90,7 +89,6 @@ class Node:
     op: ir.Node
     opset: int
     reads: tuple[ir.Value, ...]
-    predecessors: tuple[str, ...]
     key: NodeKey
     index: int
 
@@ -186,22 +184,18 @@ def _subgraph_nodes(parent: str, op: ir.Node, keys: NodeKeys) -> Iterator[Node]:
         names = _identities(subgraph)
         for index, inner in enumerate(subgraph):
             name = f"{parent}/{names[inner]}"
-            yield Node(name, inner, keys.opset(inner), _run_time_reads(inner), (), keys.of(inner), index)
+            yield Node(name, inner, keys.opset(inner), _run_time_reads(inner), keys.of(inner), index)
             yield from _subgraph_nodes(name, inner, keys)
 
 
 def _nodes_of(graph: ir.Graph, keys: NodeKeys) -> tuple[Node, ...]:
-    names = _identities(graph)
-    nodes = []
-    for index, op in enumerate(names):
-        reads = _run_time_reads(op)
-        predecessors = tuple(dict.fromkeys([names[p] for v in reads if (p := v.producer()) is not None]))
-        nodes.append(Node(names[op], op, keys.opset(op), reads, predecessors, keys.of(op), index))
-    return tuple(nodes)
+    named = enumerate(_identities(graph).items())
+    return tuple([Node(name, op, keys.opset(op), _run_time_reads(op), keys.of(op), i) for i, (op, name) in named])
 
 
 def _run_time_reads(op: ir.Node) -> tuple[ir.Value, ...]:
-    return tuple(dict.fromkeys([v for v in read_values(op) if not is_constant(v)]))
+    reads = [v for v in read_values(op) if not is_constant(v)]
+    return tuple(reads if len(reads) < 2 else dict.fromkeys(reads))
 
 
 def _numbered_tensors(nodes: Sequence[Node]) -> tuple[dict[ir.Value, int], list[int]]:

@@ -24,6 +24,9 @@ from partitioner.model.values import DECLARED_TYPE, holds_map, is_sorted, read_v
 
 logger = logging.getLogger(__name__)
 
+_Loaded = tuple[ir.Model, onnx.ModelProto, bool]
+"""A model, the protobuf that it was read from, and whether that is plain with its nodes in order."""
+
 
 @without_collections()
 def load_model(path: pathlib.Path, *, check: Callable[[onnx.ModelProto, pathlib.Path], None] | None = None) -> ir.Model:
@@ -37,15 +40,30 @@ def load_model(path: pathlib.Path, *, check: Callable[[onnx.ModelProto, pathlib.
         ModelFileError: The file is missing, unreadable, or not a whole ONNX model.
         ExternalDataError: An initializer's data file is missing, too short, or outside the model's folder.
     """
+    return _load(path, check)[0]
+
+
+@without_collections()
+def load_with_protobuf(path: pathlib.Path) -> tuple[ir.Model, onnx.ModelProto | None]:
+    """Read an ONNX file, as ``load_model``.
+
+    Returns:
+        The model, and the protobuf that it was read from, if that is plain and its nodes have the model's order.
+    """
+    model, proto, in_order = _load(path, None)
+    return model, proto if in_order else None
+
+
+def _load(path: pathlib.Path, check: Callable[[onnx.ModelProto, pathlib.Path], None] | None) -> _Loaded:
     proto = read_proto(path)
     if check is not None:
         check(proto, path)
     initializers = proto.graph.initializer
     take_data_inside(path, itertools.islice(protobuf_walk.tensors(proto), len(initializers), None))
-    model = view_model(proto, path)
+    model, in_order = _view(proto, path)
     for tensor in filter(onnx.external_data_helper.uses_external_data, initializers):
         model.graph.initializers[tensor.name].const_value = lazy_tensor(path, tensor)
-    return model
+    return model, proto, in_order
 
 
 def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
@@ -58,6 +76,11 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
     Raises:
         ModelFileError: The model contradicts the ONNX format.
     """
+    return _view(proto, path)[0]
+
+
+def _view(proto: onnx.ModelProto, path: pathlib.Path) -> tuple[ir.Model, bool]:
+    """Convert a model. Returns it, and whether it is plain and its nodes were in order."""
     for opset in (*proto.opset_import, *(opset for function in proto.functions for opset in function.opset_import)):
         if opset.domain == "ai.onnx":
             opset.domain = ""  # a synonym; onnx_ir writes the empty name into nodes
@@ -70,21 +93,25 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
         parts = protobuf_walk.Parts(proto) if faults else parts
         _check_attributes(proto, parts)
         _make_dense(parts)
-        model = _read(proto, parts)
+        model, in_order = _read(proto, parts)
         if has_undecoded_names(model.graph):
             faults += decode_names(proto)
-            model = _read(proto, parts)
+            model, in_order = _read(proto, parts)
     except Exception as error:  # onnx_ir lets exceptions of any type out
         raise ModelFileError(path, f"not a valid ONNX model: {_root(error)}", EXPORT) from error
     for fault in faults:
         logger.warning("%s: %s ONNX Runtime reads this model, so it is read in the same way", path, fault)
-    _sort(path, model.graph)
+    if not in_order:
+        _sort(path, model.graph)
+    for value in model.graph.outputs:
+        if not _is_defined(value):
+            raise ModelFileError(path, f"nothing produces the output {value.name!r}.", EXPORT)
     for function in model.functions.values():
         _sort_function(path, function)
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.name in declared:
             value.meta[DECLARED_TYPE] = declared[value.name]
-    return model
+    return model, in_order
 
 
 def read_proto(path: pathlib.Path) -> onnx.ModelProto:
@@ -112,14 +139,18 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
     return proto
 
 
-def _read(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> ir.Model:
-    """Convert a model; the types of its graph's values apart, since onnx_ir converts each one anew."""
+def _read(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> tuple[ir.Model, bool]:
+    """Convert a model; the types of its graph's values apart, since onnx_ir converts each one anew.
+
+    Returns:
+        The model, and True if its nodes are surely in order.
+    """
     if is_plain(proto, parts):
         return read_plain_model(proto)
     if proto.functions:  # before IR version 10, their values' types stand there too
         for info in proto.graph.value_info:
             forget_negative_sizes(info.type)
-        return ir.from_proto(proto)
+        return ir.from_proto(proto), False
     infos = list(proto.graph.value_info)
     proto.graph.ClearField("value_info")
     model = ir.from_proto(proto)
@@ -131,7 +162,7 @@ def _read(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> ir.Model:
         value = values.get(info.name)
         if value is not None and not (value.is_graph_input() or value.is_graph_output()):
             types.declare(value, info)
-    return model
+    return model, False
 
 
 def _sort(path: pathlib.Path, graph: ir.Graph) -> None:
@@ -141,9 +172,6 @@ def _sort(path: pathlib.Path, graph: ir.Graph) -> None:
             if not _is_defined(value):
                 problem = f"node {op.name or op.op_type!r} reads {value.name!r}, which nothing produces."
                 raise ModelFileError(path, problem, EXPORT)
-    for value in graph.outputs:
-        if not _is_defined(value):
-            raise ModelFileError(path, f"nothing produces the output {value.name!r}.", EXPORT)
     try:
         if not is_sorted(graph):
             graph.sort()

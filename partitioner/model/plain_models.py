@@ -6,6 +6,7 @@ large ones.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container
 
 import onnx
@@ -21,8 +22,11 @@ def is_plain(proto: onnx.ModelProto, parts: Parts) -> bool:
     return not special and len(parts.graphs) == 1
 
 
-def read_plain_model(proto: onnx.ModelProto) -> ir.Model:
+def read_plain_model(proto: onnx.ModelProto) -> tuple[ir.Model, bool]:
     """Convert a plain model. What ``onnx_ir.from_proto`` makes of it is equal.
+
+    Returns:
+        The model, and whether each value that a node reads is there before the node.
 
     Raises:
         ValueError: Two nodes, or one of them twice, make the same value.
@@ -33,7 +37,7 @@ def read_plain_model(proto: onnx.ModelProto) -> ir.Model:
     values.update((value.name or "", value) for value in inputs)
     initializers = [_initializer(tensor, values) for tensor in proto.graph.initializer if tensor.name]
     values.update((value.name or "", value) for value in initializers)
-    nodes = _nodes(proto.graph, values, given=set(values))
+    nodes, in_order = _nodes(proto.graph, values, given=set(values))
     outputs = [values.get(info.name) or ir.Value(name=info.name) for info in proto.graph.output]
     for value, info in zip(outputs, proto.graph.output, strict=True):
         ir.serde.deserialize_value_info_proto(info, value)
@@ -52,7 +56,7 @@ def read_plain_model(proto: onnx.ModelProto) -> ir.Model:
         name=_optional(proto.graph, "name"),
         metadata_props=ir.serde.deserialize_metadata_props(proto.graph.metadata_props),
     )
-    return ir.Model(
+    model = ir.Model(
         graph,
         ir_version=proto.ir_version,
         producer_name=_optional(proto, "producer_name"),
@@ -62,6 +66,7 @@ def read_plain_model(proto: onnx.ModelProto) -> ir.Model:
         doc_string=_optional(proto, "doc_string"),
         metadata_props=ir.serde.deserialize_metadata_props(proto.metadata_props),
     )
+    return model, in_order
 
 
 def _initializer(tensor: onnx.TensorProto, values: dict[str, ir.Value]) -> ir.Value:
@@ -74,33 +79,37 @@ def _initializer(tensor: onnx.TensorProto, values: dict[str, ir.Value]) -> ir.Va
     return value
 
 
-def _nodes(graph: onnx.GraphProto, values: dict[str, ir.Value], given: Container[str]) -> list[ir.Node]:
-    """Convert the nodes of a graph. A value that is read before it is made, if ever, is added to ``values`` too."""
-    nodes = []
+def _nodes(graph: onnx.GraphProto, values: dict[str, ir.Value], given: Container[str]) -> tuple[list[ir.Node], bool]:
+    """Convert the nodes of a graph. A value that is read before it is made, if ever, is added to ``values`` too.
+
+    Returns:
+        The nodes, and whether there was no such value.
+    """
+    nodes, in_order = [], True
     for node in graph.node:
-        reads: list[ir.Value | None] = []
-        for name in node.input:
-            value = values.get(name)
-            if value is None and name:
-                value = values[name] = ir.Value(name=name)
-            reads.append(value)
+        if node.domain == "ai.onnx":
+            node.domain = ""  # a synonym, which ONNX's shape inference doesn't know
+        reads = [values.get(name) for name in node.input]
+        if None in reads:
+            in_order = in_order and all(name in values for name in node.input if name)
+            reads = [values.setdefault(name, ir.Value(name=name)) if name else None for name in node.input]
         makes = [_made(name, values, given) for name in node.output]
         if len(makes) > 1 and len({*makes}) < len(makes):
             raise ValueError(f"Node {node.name!r} makes a value twice. The model is invalid")
         attributes, properties = node.attribute, node.metadata_props
         op = ir.Node(
             node.domain,
-            node.op_type,
+            sys.intern(node.op_type),
             reads,
             [ir.serde.deserialize_attribute(attribute) for attribute in attributes] if attributes else (),
             overload=node.overload,
             outputs=makes,
             name=node.name,
-            doc_string=_optional(node, "doc_string"),
+            doc_string=node.doc_string if node.HasField("doc_string") else None,
             metadata_props=ir.serde.deserialize_metadata_props(properties) if properties else None,
         )
         nodes.append(op)
-    return nodes
+    return nodes, in_order
 
 
 def _made(name: str, values: dict[str, ir.Value], given: Container[str]) -> ir.Value:

@@ -23,12 +23,13 @@ class TypeReader:
     def read(self, proto: onnx.TypeProto) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
         """Return a type, which nothing else holds, and a shape; nothing for maps, which onnx_ir has no type for."""
         key = proto.SerializeToString()
-        if key in self._known:
-            dtype, shape = self._known[key]
-            return ir.TensorType(dtype), shape
+        known = self._known.get(key)
+        if known is not None:
+            return ir.TensorType(known[0]), known[1]
         if holds_map(proto):
             return None, None
         forget_negative_sizes(proto)
+        key = proto.SerializeToString()
         kind = ir.serde.deserialize_type_proto_for_type(proto)
         shape = ir.serde.deserialize_type_proto_for_shape(proto)
         if isinstance(kind, ir.TensorType) and not kind.denotation:

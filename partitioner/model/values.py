@@ -16,7 +16,7 @@ RANDOM_OPS = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike Rand
 ONNX_DOMAINS = ("", "ai.onnx")
 """Names of ONNX's own domain."""
 
-SHAPE_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+SHAPE_DTYPES = frozenset((ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL))
 """Element types of shape arithmetic."""
 
 DECLARED_TYPE = "trtnode.declared_type"

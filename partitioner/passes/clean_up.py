@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
@@ -95,30 +96,36 @@ def remove_identities(model: ir.Model) -> None:
 
 def remove_dead_nodes(model: ir.Model) -> None:
     """Remove nodes and initializers that no output needs."""
-    _remove_unread(model.graph)
-    if model.functions or any(map(_may_shrink, model.graph)):
+    may_shrink = _remove_unread(model.graph)
+    if model.functions or may_shrink:
         common.RemoveUnusedNodesPass()(model)
 
 
-def _remove_unread(graph: ir.Graph) -> None:
-    """Remove what nobody reads at all, as folding leaves it; the pass of onnx_ir visits everything for that."""
+def _remove_unread(graph: ir.Graph) -> bool:
+    """Remove what nobody reads at all, as folding leaves it; the pass of onnx_ir visits everything for that.
+
+    Returns:
+        Whether something of a node that is left may be unused.
+    """
+    may_shrink = False
     for op in reversed(graph):
-        if op.outputs and all(map(_is_unused, op.outputs)):
+        unused = [_is_unused(value) for value in op.outputs]
+        if unused and all(unused):
             graph.remove(op, safe=True)
+        else:
+            may_shrink = may_shrink or any(unused) or _may_have_unused_parts(op)
     for name in [name for name, value in graph.initializers.items() if _is_unused(value)]:
         del graph.initializers[name]
+    return may_shrink
 
 
 def _is_unused(value: ir.Value) -> bool:
     return not (value.uses() or value.is_graph_output() or value.is_graph_input())
 
 
-def _may_shrink(op: ir.Node) -> bool:
-    """Return whether something of a node that is read may be unused."""
-    if op.op_type == "BatchNormalization" or has_subgraphs(op):
-        return True
-    inputs, outputs = op.inputs, op.outputs
-    return (bool(inputs) and inputs[-1] is None) or (len(outputs) > 1 and any(map(_is_unused, outputs)))
+def _may_have_unused_parts(op: ir.Node) -> bool:
+    inputs = op.inputs
+    return op.op_type == "BatchNormalization" or has_subgraphs(op) or (bool(inputs) and inputs[-1] is None)
 
 
 def sort_nodes(model: ir.Model) -> None:
@@ -172,6 +179,9 @@ OPERATORS: Mapping[Callable[[ir.Model], None], str] = {
 }
 """The one operator that a pass looks for. A graph without it is spared the walk."""
 
+CHANGED_AT_FIRST = {"Constant", *map(OPERATORS.get, PASSES[: PASSES.index(infer_shapes)])}
+"""Operators that are changed before shapes are inferred. A plain model in order has nothing else to change there."""
+
 
 def clean_up(model: ir.Model) -> Graph:
     """Run every pass over a model, in place, and view the result.
@@ -184,11 +194,20 @@ def clean_up(model: ir.Model) -> Graph:
 
 
 @without_collections()
-def run_passes(model: ir.Model) -> None:
-    """Run every pass over a model, in place. It keeps its inputs and outputs, and computes the same values."""
+def run_passes(model: ir.Model, written: onnx.ModelProto | None = None) -> None:
+    """Run every pass over a model, in place. It keeps its inputs and outputs, and computes the same values.
+
+    Args:
+        model: The model to change.
+        written: The protobuf that ``load_with_protobuf`` has just read it from, if it gives one.
+    """
     ops = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
     held = {op.op_type for op in ops}
-    for run in PASSES:
+    passes: Sequence[Callable[[ir.Model], None]] = PASSES
+    if written is not None and model.ir_version >= FIRST_IR_WITH_DEFAULTS and held.isdisjoint(CHANGED_AT_FIRST):
+        infer_shapes(model, written=written.graph)
+        passes = PASSES[PASSES.index(infer_shapes) + 1 :]
+    for run in passes:
         if OPERATORS.get(run) not in (None, *held):
             continue
         before = len(model.graph)

@@ -85,12 +85,15 @@ def _check(model: ir.Model, path: pathlib.Path) -> None:
 def _constant_nodes(graph: ir.Graph, constant: set[ir.Value]) -> Iterator[ir.Node]:
     """Yield the nodes of a graph and its subgraphs that read nothing but constants, each after what it reads."""
     for op in graph:
-        if all(v in constant or is_constant(v) for v in read_values(op)):
+        for value in read_values(op):
+            if not (is_constant(value) or value in constant):
+                break
+        else:
             constant.update(op.outputs)
             yield op
-        else:
-            for subgraph in subgraphs(op):
-                yield from _constant_nodes(subgraph, constant)
+            continue
+        for subgraph in subgraphs(op):
+            yield from _constant_nodes(subgraph, constant)
 
 
 def _most_bytes(constants: Sequence[ir.Node]) -> float:

@@ -64,7 +64,7 @@ def fold_constants(model: ir.Model) -> None:
         return
     known: dict[ir.Value, Elements] = {}
     for op in list(model.graph):
-        if op.domain or len(op.outputs) != 1:
+        if op.op_type not in FOLDED_OPS or op.domain or len(op.outputs) != 1:
             continue
         result = _partial(op, known)
         if result is not None:
@@ -250,3 +250,5 @@ PARTIAL_RULES: dict[str, Callable[[ir.Node, Inputs], Elements | None]] = {
     "Cast": _cast,
 }
 """Rules that compute an operator's elements from its inputs', some of which may be unknown."""
+
+FOLDED_OPS = EXACT_OPS | EXACT_INTEGER_OPS | PARTIAL_RULES.keys()

@@ -25,14 +25,14 @@ SMALL_SCALES_ELEMENTS = 64
 MAX_PROPAGATED_ELEMENTS = 2**20
 """Limit of the elements of shapes that inference computes with. A few bytes of nodes can ask for any number."""
 
-MAY_HOLD_SHAPES = (None, *SHAPE_DTYPES)
+MAY_HOLD_SHAPES = frozenset((None, *SHAPE_DTYPES))
 """Element types of shape arithmetic, and of values of unknown type."""
 
 LIKELY_RANK = 16
 """Taken for tensors of unknown rank."""
 
 
-def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
+def infer_shapes(model: ir.Model, *, with_defaults: bool = False, written: onnx.GraphProto | None = None) -> None:
     """Infer the element type and shape of every value of a model, subgraphs included, in place.
 
     Inference never fails here. A value that ONNX's rules don't cover stays untyped.
@@ -40,8 +40,9 @@ def infer_shapes(model: ir.Model, *, with_defaults: bool = False) -> None:
     Args:
         model: The model to change.
         with_defaults: True if inputs with a default keep it. Otherwise requests may replace it.
+        written: As ``skeleton``.
     """
-    proto = skeleton(model)
+    proto = skeleton(model, written)
     if not with_defaults:
         inputs = {info.name for info in proto.graph.input}
         constants = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
@@ -96,8 +97,9 @@ def propagates_little(model: ir.Model) -> bool:
     lengths: dict[ir.Value, int] = {}
     total = 0
     for op in itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values())):
-        total += len(op.outputs)
-        if not any(map(_may_hold_shape, op.outputs)):
+        outputs = op.outputs
+        total += len(outputs)
+        if not any(map(_may_hold_shape, outputs)):
             continue
         inputs = [_held_elements(v, lengths) for v in op.inputs if v is not None]
         length = sum(inputs) if op.op_type in ("Concat", "Unsqueeze") else max(inputs, default=1)
@@ -121,8 +123,13 @@ def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
     return lengths.get(value, 1)
 
 
-def skeleton(model: ir.Model) -> onnx.ModelProto:
-    """Return the model without the data of large initializers, which become inputs of the same type."""
+def skeleton(model: ir.Model, written: onnx.GraphProto | None = None) -> onnx.ModelProto:
+    """Return the model without the data of large initializers, which become inputs of the same type.
+
+    Args:
+        model: The model.
+        written: Its nodes and the types of their results in protobuf, where it was just read from them.
+    """
     proto = onnx.ModelProto(ir_version=model.ir_version)
     proto.opset_import.extend(
         onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in model.graph.opset_imports.items()
@@ -130,8 +137,13 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     proto.functions.extend(ir.serde.serialize_function(f) for f in model.functions.values())
     graph = proto.graph
     graph.name = model.graph.name or "graph"
-    for op in model.graph:
-        _add_node(graph.node, op)
+    if written is None:
+        for op in model.graph:
+            _add_node(graph.node, op)
+    else:
+        graph.node.extend(written.node)
+        held = model.graph.initializers.keys()
+        graph.value_info.extend([info for info in written.value_info if info.name not in held])
     graph.input.extend(serialize_value(v) for v in model.graph.inputs)
     graph.output.extend(serialize_value(v) for v in model.graph.outputs)
     declared = {v.name for v in graph.input} | {v.name for v in graph.output}
@@ -143,7 +155,7 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
             graph.initializer.append(serialize_constant(value))
         elif value.name not in declared:
             types.add(graph.input, value)
-    for op in model.graph:
+    for op in model.graph if written is None else ():
         for value in op.outputs:
             if value.name and value.type is not None and value.name not in declared:
                 types.add(graph.value_info, value)

@@ -47,7 +47,7 @@ def incomplete_values(graph: Graph) -> list[ir.Value]:
 
 def lacks_types(graph: Graph) -> bool:
     """Return whether ONNX's inference gives some value no type or no rank."""
-    return any(value.name and is_unknown(value) for node in graph.nodes for value in node.op.outputs)
+    return any(value.name and is_unknown(value) for node in graph.kinds for value in node.op.outputs)
 
 
 def foreign_values(graph: Graph) -> list[ir.Value]:

@@ -189,10 +189,10 @@ def test_levels_of_segments_certify_them(data: st.DataObject) -> None:
     graph = result.graph  # the cut is of this one, in which nodes that compute from constants may have copies
     inside = {node.name: segment.level for segment in result.segments for node in segment.nodes}
     supported = {node.name: node.name in inside for node in graph.nodes}
-    levels = {}
-    for node in graph.nodes:
-        levels[node.name] = inside.get(node.name, max((levels[p] for p in node.predecessors), default=0))
-    assert certifies(np.array([*levels.values()]), graph.topology, np.array([*supported.values()], dtype=bool))
+    levels: list[int] = []
+    for name, before in zip(graph.names, graph.topology.predecessors, strict=True):
+        levels.append(inside.get(name, max((levels[p] for p in before), default=0)))
+    assert certifies(np.array(levels), graph.topology, np.array([*supported.values()], dtype=bool))
 
 
 @STEADY

@@ -286,9 +286,8 @@ def test_a_level_below_that_of_a_predecessor_certifies_nothing(data: st.DataObje
 def test_another_topological_order_changes_no_number_of_segments(data: st.DataObject) -> None:
     graph = clean(data.draw(random_models(12)))
     expected = len(cut_segments(graph, supported(graph)))
-    order = graphlib.TopologicalSorter({node.name: node.predecessors for node in graph.nodes})
+    order = graphlib.TopologicalSorter(dict(enumerate(graph.topology.predecessors)))
     order.prepare()
-    by_name = {node.name: node.op for node in graph.nodes}
 
     shuffled, ready = [], []
     while order.is_active():
@@ -296,11 +295,11 @@ def test_another_topological_order_changes_no_number_of_segments(data: st.DataOb
         shuffled.append(ready.pop(data.draw(st.integers(0, len(ready) - 1))))
         order.done(shuffled[-1])
     body = graph.model.graph
-    body.remove(by_name.values())
-    body.extend(by_name[name] for name in shuffled)
+    body.remove(node.op for node in graph.nodes)
+    body.extend(graph.nodes[index].op for index in shuffled)
     again = Graph.of(graph.model)
 
-    assert [node.name for node in again.nodes] == shuffled
+    assert again.names == tuple(graph.names[index] for index in shuffled)
     assert len(cut_segments(again, supported(again))) == expected
 
 

@@ -62,14 +62,14 @@ def test_a_node_whose_first_output_is_left_out_is_known_by_its_second() -> None:
 def test_predecessors_produce_what_a_node_reads() -> None:
     graph = Graph.of(view(CHAIN))
 
-    assert [node.predecessors for node in graph.nodes] == [(), ("Relu:a",), ("Neg:b",)]
+    assert list(graph.topology.predecessors) == [(), (0,), (1,)]
 
 
 def test_values_that_subgraphs_capture_count_as_read_and_constants_do_not() -> None:
-    branch = Graph.of(view(CAPTURES)).nodes[-1]
+    graph = Graph.of(view(CAPTURES))
 
-    assert [value.name for value in branch.reads] == ["c", "a", "b", "x"]
-    assert branch.predecessors == ("Relu:a", "Neg:b")
+    assert [value.name for value in graph.nodes[-1].reads] == ["c", "a", "b", "x"]
+    assert [graph.names[index] for index in graph.topology.predecessors[-1]] == ["Relu:a", "Neg:b"]
 
 
 def test_a_value_read_twice_is_one_read() -> None:

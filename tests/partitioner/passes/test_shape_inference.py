@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
 from model_texts import parse, view
+from partitioner import clean_up, load_model
+from partitioner.model.loading import load_with_protobuf
 from partitioner.model.values import Dimension, dimensions
+from partitioner.passes.clean_up import run_passes
 from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
 
 
@@ -137,3 +142,48 @@ def test_the_default_of_an_input_decides_no_shape_since_a_request_may_bring_anot
 
     infer_shapes(model, with_defaults=True)
     assert shapes_of(model)["y"] == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("value_info", "nodes"),
+    [
+        pytest.param("float[N, 3] a", "a = Relu(x) y = Neg(a)", id="declared"),
+        pytest.param("", "a = Relu(x) y = Neg(a)", id="undeclared"),
+        pytest.param("float[7, 7] a", "a = Relu(x) y = Neg(a)", id="wrong"),
+        pytest.param("float[N, 3] a, float[9] c1", "a = Add(x, c1) y = Neg(a)", id="of-a-constant"),
+        pytest.param("float[N, 3] a", "y = Neg(a) a = Relu(x)", id="unsorted"),
+        pytest.param("", "c = Constant <value = float[3] {1, 2, 3}> () a = Add(x, c) y = Neg(a)", id="constant"),
+        pytest.param("", "i = Identity(x) a = Relu(i) y = Neg(a)", id="identity"),
+        pytest.param("", "s = Shape(x) a = Reshape(x, s) y = Neg(a)", id="shape-arithmetic"),
+        pytest.param("", "a = ai.onnx.Relu(x) y = Neg(a)", id="synonym-of-the-domain"),
+    ],
+)
+def test_a_model_has_the_same_shapes_whether_inference_reads_its_file_or_what_was_made_of_it(
+    tmp_path: pathlib.Path, value_info: str, nodes: str
+) -> None:
+    path = tmp_path / "model.onnx"
+    declared = ", ".join(filter(None, ["float[3] c1 = {1, 2, 3}", value_info]))
+    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[N, 3] x) => (float[A, B] y) <{declared}> {{ {nodes} }}'
+    onnx.save(parse(text), path)
+    expected = clean_up(load_model(path)).model
+
+    model, written = load_with_protobuf(path)
+    run_passes(model, written)
+
+    assert ir.to_proto(model) == ir.to_proto(expected)
+    assert [value.name for value in model.graph.outputs] == ["y"]
+
+
+def test_each_of_several_dimensions_below_zero_is_unknown(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.onnx"
+    proto = parse("""<ir_version: 10, opset_import: ["": 21]> g (float[N, 3] x) => (float[A, B] y)
+    <float[M, K] a, float[M, K] b> { a = com.acme.F(x) b = com.acme.F(a) y = Relu(b) }""")
+    proto.opset_import.add(domain="com.acme", version=1)
+    for info in proto.graph.value_info:
+        info.type.tensor_type.shape.dim[0].dim_value = -1
+
+    onnx.save(proto, path)
+    model, written = load_with_protobuf(path)
+    run_passes(model, written)
+
+    assert [shapes_of(model)[name] for name in "ab"] == [(None, "K"), (None, "K")]
