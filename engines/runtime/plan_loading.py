@@ -70,6 +70,8 @@ def load_plan(
         held_defaults=held,
         boundary_types=boundary_types(stages, engines, (*signature.inputs, *signature.outputs)),
     )
+    if not all(hasattr(engine, "on_stream") for engine in engines.values()):
+        return plan  # what a GPU needs isn't imported for engines of the processor
     return dataclasses.replace(plan, gpu_programs=open_gpu_plan(plan, native))
 
 
