@@ -16,8 +16,8 @@ typedef struct {
     float low, high;        /* sums are clipped to these */
 } Sparse;
 
-/* The product with the panel of one tile: `columns` lines of `width` values, `step` floats apart, where width is at most
-   MAX_WIDTH.
+/* The product with the panel of one tile: `columns` lines of `width` values, `step` floats apart, where width is a
+   multiple of a vector's floats.
    Writes sums of block rows `first` to `last` to out[row × row_step + column × column_step], for `used` columns. */
 typedef struct {
     const float *panel;
@@ -51,14 +51,13 @@ typedef struct {
     float low, high;
 } Depthwise;
 
-#define MAX_WIDTH 64
+#define MAX_WIDTH 64 /* floats of the vectors that are summed at once */
 #define MAX_BLOCK 8
 
-
-/* How many columns a tile has, and the functions that fill and compute it, for the best instructions of this processor. */
+/* How many columns are summed at once, and what fills and computes a tile, for the best instructions of this processor. */
 typedef struct {
     const char *name;
-    size_t lanes, vectors; /* floats of a vector register; a tile is as wide as at most so many vectors */
+    size_t lanes, vectors; /* floats of a vector register; so many vectors of each row are summed at once */
     void (*multiply)(const Sparse *, const Tile *);
     void (*copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used);
     void (*multiply_row)(const Sparse *, const float *x, float *out, size_t first, size_t last);

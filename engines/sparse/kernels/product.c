@@ -26,6 +26,8 @@ static Status *create(const Kernel *kind, const KernelInfo *info, void **made) {
     return failed;
 }
 
+#define PANEL_BYTES (64 * 1024) /* that tiles of few lines read: rows of blocks come back to them before they leave the caches */
+
 /* One product, cut into items: each computes some block rows of one tile of columns. */
 typedef struct {
     const Kernels *kernels;
@@ -81,7 +83,9 @@ static void compute_item(void *data, size_t item) {
 }
 
 static Status *run(const KernelContext *context, Work *work) {
-    const size_t block_rows = work->matrix.rows / work->matrix.block, most = work->kernels->vectors;
+    const size_t block_rows = work->matrix.rows / work->matrix.block, vectors = work->kernels->vectors;
+    const size_t pieces = PANEL_BYTES / (work->source.columns * vectors * work->kernels->lanes * sizeof(float));
+    const size_t most = pieces ? pieces * vectors : vectors;
     work->vectors = (work->source.outputs + work->kernels->lanes - 1) / work->kernels->lanes;
     work->tiles = (work->vectors + most - 1) / most;
     const int is_aligned = is_pointwise(&work->source) && work->source.outputs % work->kernels->lanes == 0;

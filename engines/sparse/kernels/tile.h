@@ -15,10 +15,17 @@ static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) 
     return SMALLER(NAME(spread)(high), LARGER(NAME(spread)(low), sums));
 }
 
-static inline __attribute__((always_inline)) void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
-                               size_t vectors) {
-    float *out = tile->out + row * tile->row_step;
-    if (tile->column_step == 1 && tile->used == vectors * LANES) {
+#define INLINE static inline __attribute__((always_inline))
+
+/* How many of some vectors' values, from `column` on, belong to the tile. */
+#define USED(tile, column, vectors) \
+    ((tile)->used - (column) < (vectors) * LANES ? (tile)->used - (column) : (vectors) * LANES)
+
+INLINE void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, size_t column, const NAME(Vector) *sums,
+                        size_t vectors) {
+    float *out = tile->out + row * tile->row_step + column * tile->column_step;
+    const size_t used = USED(tile, column, vectors);
+    if (tile->column_step == 1 && used == vectors * LANES) {
         EACH(v, vectors)
             *(NAME(Vector) *)(out + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
         return;
@@ -26,75 +33,79 @@ static inline __attribute__((always_inline)) void NAME(store)(const Sparse *matr
     float values[MAX_WIDTH];
     EACH(v, vectors)
         *(NAME(Vector) *)(values + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
-    for (size_t column = 0; column < tile->used; column++) out[column * tile->column_step] = values[column];
+    for (size_t i = 0; i < used; i++) out[i * tile->column_step] = values[i];
 }
 
 /* Four rows that lie side by side in the output: each column's four values are one store. */
-static inline __attribute__((always_inline)) void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, const NAME(Vector) *sums,
-                                       size_t vectors) {
-    typedef float Column __attribute__((vector_size(16), aligned(4), may_alias));
-    float values[4][MAX_WIDTH];
+INLINE void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, size_t column,
+                                const NAME(Vector) *sums, size_t vectors) {
+    float values[4][MAX_WIDTH], *out = tile->out + row + column * tile->column_step;
     EACH(i, 4)
         EACH(v, vectors)
             *(NAME(Vector) *)(values[i] + v * LANES) = NAME(clip)(sums[i * vectors + v], matrix->low, matrix->high);
-    for (size_t column = 0; column < tile->used; column++)
-        *(Column *)(tile->out + row + column * tile->column_step) =
-            (Column){values[0][column], values[1][column], values[2][column], values[3][column]};
+    for (size_t i = 0, used = USED(tile, column, vectors); i < used; i++)
+        *(Four *)(out + i * tile->column_step) = (Four){values[0][i], values[1][i], values[2][i], values[3][i]};
 }
 
-/* Four rows at a time: a value of the panel is loaded once for all of them. */
+/* Four rows at a time, for columns from `column` to `end`: a value of the panel is loaded once for all of them. */
 #define BLOCK_OF_FOUR(VECTORS)                                                                                      \
-    static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset) {     \
+    static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset,       \
+                                     size_t column, size_t end) {                                                   \
         const size_t block = matrix->block, row = block_row * block + offset;                                       \
-        NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                                  \
-        EACH(i, 4)                                                                                                  \
-            EACH(v, VECTORS) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);                   \
-        const float *line = tile->panel;                                                                            \
-        for (int32_t j = matrix->starts[block_row]; j < matrix->starts[block_row + 1]; j++) {                       \
-            line += matrix->steps[j] * tile->step;                                                                  \
-            const float *w = matrix->values + j * block + offset;                                                   \
-            EACH(v, VECTORS) x[v] = *(const NAME(Vector) *)(line + v * LANES);                                      \
+        const size_t start = matrix->starts[block_row], stop = matrix->starts[block_row + 1];                       \
+        for (; column < end; column += VECTORS * LANES) {                                                           \
+            NAME(Vector) sums[4][VECTORS], x[VECTORS];                                                              \
             EACH(i, 4)                                                                                              \
-                EACH(v, VECTORS) sums[i][v] += NAME(spread)(w[i]) * x[v];                                           \
+                EACH(v, VECTORS) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);               \
+            const float *line = tile->panel + column, *w = matrix->values + start * block + offset;                 \
+            for (size_t j = start; j < stop; j++, w += block) {                                                     \
+                line += matrix->steps[j] * tile->step;                                                              \
+                EACH(v, VECTORS) x[v] = *(const NAME(Vector) *)(line + v * LANES);                                  \
+                EACH(i, 4)                                                                                          \
+                    EACH(v, VECTORS) sums[i][v] += NAME(spread)(w[i]) * x[v];                                       \
+            }                                                                                                       \
+            if (tile->row_step == 1)                                                                                \
+                NAME(store_columns)(matrix, tile, row, column, sums[0], VECTORS);                                   \
+            else                                                                                                    \
+                EACH(i, 4) NAME(store)(matrix, tile, row + i, column, sums[i], VECTORS);                            \
         }                                                                                                           \
-        if (tile->row_step == 1)                                                                                    \
-            NAME(store_columns)(matrix, tile, row, sums[0], VECTORS);                                               \
-        else                                                                                                        \
-            EACH(i, 4) NAME(store)(matrix, tile, row + i, sums[i], VECTORS);                                        \
     }
 
 /* One row: four of its values at a time, each with sums of its own, so that no sum waits for the one before. */
 #define SINGLE_ROW(VECTORS)                                                                                         \
-    static void NAME(single_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row) {                        \
-        NAME(Vector) sums[4][VECTORS] = {0};                                                                        \
-        int32_t j = matrix->starts[row], end = matrix->starts[row + 1];                                             \
-        const float *x = tile->panel;                                                                               \
-        EACH(v, VECTORS) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);                           \
-        for (; j + 4 <= end; j += 4)                                                                                \
-            EACH(i, 4) {                                                                                            \
-                x += matrix->steps[j + i] * tile->step;                                                             \
+    static void NAME(single_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row, size_t column,           \
+                                       size_t end) {                                                                \
+        for (; column < end; column += VECTORS * LANES) {                                                           \
+            NAME(Vector) sums[4][VECTORS] = {0};                                                                    \
+            int32_t j = matrix->starts[row], stop = matrix->starts[row + 1];                                        \
+            const float *x = tile->panel + column;                                                                  \
+            EACH(v, VECTORS) sums[0][v] = NAME(spread)(matrix->bias ? matrix->bias[row] : 0);                       \
+            for (; j + 4 <= stop; j += 4)                                                                           \
+                EACH(i, 4) {                                                                                        \
+                    x += matrix->steps[j + i] * tile->step;                                                         \
+                    EACH(v, VECTORS)                                                                                \
+                        sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);               \
+                }                                                                                                   \
+            for (; j < stop; j++) {                                                                                 \
+                x += matrix->steps[j] * tile->step;                                                                 \
                 EACH(v, VECTORS)                                                                                    \
-                    sums[i][v] += matrix->values[j + i] * *(const NAME(Vector) *)(x + v * LANES);                   \
+                    sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                       \
             }                                                                                                       \
-        for (; j < end; j++) {                                                                                      \
-            x += matrix->steps[j] * tile->step;                                                                     \
-            EACH(v, VECTORS)                                                                                        \
-                sums[0][v] += matrix->values[j] * *(const NAME(Vector) *)(x + v * LANES);                           \
+            EACH(v, VECTORS) sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);                    \
+            NAME(store)(matrix, tile, row, column, sums[0], VECTORS);                                               \
         }                                                                                                           \
-        EACH(v, VECTORS) sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);                        \
-        NAME(store)(matrix, tile, row, sums[0], VECTORS);                                                           \
     }
 
 #define WIDTH(VECTORS)                                                                                              \
     BLOCK_OF_FOUR(VECTORS)                                                                                          \
     SINGLE_ROW(VECTORS)                                                                                             \
-    static void NAME(multiply_##VECTORS)(const Sparse *matrix, const Tile *tile) {                                  \
-        for (size_t row = tile->first; row < tile->last; row++)                                                     \
-            if (matrix->block == 1)                                                                                 \
-                NAME(single_##VECTORS)(matrix, tile, row);                                                          \
-            else                                                                                                    \
-                for (size_t offset = 0; offset < matrix->block; offset += 4)                                        \
-                    NAME(four_##VECTORS)(matrix, tile, row, offset);                                                \
+    static void NAME(multiply_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t row, size_t column,         \
+                                         size_t end) {                                                              \
+        if (matrix->block == 1)                                                                                     \
+            NAME(single_##VECTORS)(matrix, tile, row, column, end);                                                 \
+        else                                                                                                        \
+            for (size_t offset = 0; offset < matrix->block; offset += 4)                                            \
+                NAME(four_##VECTORS)(matrix, tile, row, offset, column, end);                                       \
     }
 
 WIDTH(1)
@@ -104,13 +115,22 @@ WIDTH(3)
 WIDTH(4)
 #endif
 
+/* Row by row, so that the output is written in long runs. As many vectors are summed at once as there are registers for,
+   give or take one: `wide` vectors as far as `middle`, and one less behind it. */
 static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
-    void (*const by_width[])(const Sparse *, const Tile *) = {NAME(multiply_1), NAME(multiply_2), NAME(multiply_3),
+    static void (*const by_width[])(const Sparse *, const Tile *, size_t, size_t, size_t) = {
+        NAME(multiply_1), NAME(multiply_1), NAME(multiply_2), NAME(multiply_3),
 #if LANES == 16
-                                                               NAME(multiply_4)
+        NAME(multiply_4)
 #endif
     };
-    by_width[tile->width / LANES - 1](matrix, tile);
+    const size_t most = sizeof by_width / sizeof *by_width - 1, vectors = tile->width / LANES;
+    const size_t pieces = (vectors + most - 1) / most, wide = (vectors + pieces - 1) / pieces;
+    const size_t middle = (vectors - pieces * (wide - 1)) * wide * LANES;
+    for (size_t row = tile->first; row < tile->last; row++) {
+        by_width[wide](matrix, tile, row, 0, middle);
+        if (middle < tile->width) by_width[wide - 1](matrix, tile, row, middle, tile->width);
+    }
 }
 
 /* Copies lines that are so many floats apart side by side. */
@@ -127,17 +147,13 @@ static void NAME(copy_lines)(const float *x, size_t step, size_t lines, float *p
 #if LANES == 8
 static inline __m128 multiply_pairs_of_blocks(const float **w, const uint8_t **steps, const float **x, size_t count) {
     __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (; count >= 8; count -= 8, *w += 32, *steps += 8) {
-        EACH(half, 2) {
-            PLACES_OF_FOUR(*steps + 4 * half);
-            EACH(i, 2) {
-                const __m256 first = _mm256_broadcast_ss(*x + places[2 * i]);
-                const __m256 each = _mm256_blend_ps(first, _mm256_broadcast_ss(*x + places[2 * i + 1]), 0xf0);
-                sums[2 * half + i] = _mm256_fmadd_ps(_mm256_loadu_ps(*w + 16 * half + 8 * i), each, sums[2 * half + i]);
-            }
-            *x += places[3];
+    for (; count >= 8; count -= 8, *w += 32, *steps += 8)
+        EACH(i, 4) {
+            const float *first = *x + (*steps)[2 * i];
+            *x = first + (*steps)[2 * i + 1];
+            const __m256 each = _mm256_blend_ps(_mm256_broadcast_ss(first), _mm256_broadcast_ss(*x), 0xf0);
+            sums[i] = _mm256_fmadd_ps(_mm256_loadu_ps(*w + 8 * i), each, sums[i]);
         }
-    }
     const __m256 sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     return _mm256_castps256_ps128(sum) + _mm256_extractf128_ps(sum, 1);
 }
@@ -160,51 +176,56 @@ static inline __m128 multiply_four_blocks(const float **w, const uint8_t **steps
 }
 #endif
 
+/* The sums of four rows of a block row over a single column. */
+static inline Four NAME(row_of_blocks)(const float *w, const uint8_t *steps, const float *x, size_t count, size_t block) {
+    Four sums[4] = {0};
+#if LANES == 8
+    if (block == 4)
+        sums[1] = (Four)multiply_pairs_of_blocks(&w, &steps, &x, count), count %= 8;
+    else
+#elif LANES == 16
+    if (block == 4)
+        sums[1] = (Four)multiply_four_blocks(&w, &steps, &x, count), count %= 8;
+    else
+#endif
+        for (; count >= 4; count -= 4, steps += 4, w += 4 * block)
+            EACH(i, 4) sums[i] += *(const Four *)(w + i * block) * *(x += steps[i]);
+    for (; count; count--, steps++, w += block) sums[0] += *(const Four *)w * *(x += *steps);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+static inline float NAME(row_of_values)(const float *w, const uint8_t *steps, const float *x, size_t count) {
+    float sums[4] = {0};
+    for (; count >= 4; count -= 4, steps += 4, w += 4)
+        EACH(i, 4) sums[i] += w[i] * *(x += steps[i]);
+    for (; count; count--, steps++, w++) sums[0] += *w * *(x += *steps);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 /* A single column: four products of a block at a time, or one. */
 static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out, size_t first, size_t last) {
-    typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
     const size_t block = matrix->block;
+    const Four low = matrix->low - (Four){0}, high = matrix->high - (Four){0};
     for (size_t row = first; row < last; row++) {
-        const int32_t start = matrix->starts[row], end = matrix->starts[row + 1];
+        const size_t start = matrix->starts[row], count = matrix->starts[row + 1] - start;
+        const uint8_t *steps = matrix->steps + start;
+        const float *w = matrix->values + start * block;
         if (block == 1) {
-            float sums[4] = {matrix->bias ? matrix->bias[row] : 0};
-            const float *value = x;
-            int32_t j = start;
-            for (; j + 4 <= end; j += 4) {
-                PLACES_OF_FOUR(matrix->steps + j);
-                EACH(i, 4) sums[i] += matrix->values[j + i] * value[places[i]];
-                value += places[3];
-            }
-            for (; j < end; j++) sums[0] += matrix->values[j] * *(value += matrix->steps[j]);
-            float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-            out[row] = sum < matrix->low ? matrix->low : sum > matrix->high ? matrix->high : sum;
+            const float sum = NAME(row_of_values)(w, steps, x, count) + (matrix->bias ? matrix->bias[row] : 0);
+            out[row] = sum < low[0] ? low[0] : sum > high[0] ? high[0] : sum;
             continue;
         }
-        for (size_t offset = 0; offset < block; offset += 4) {
-            const size_t place = row * block + offset;
-            const float *w = matrix->values + start * block + offset, *value = x;
-            const uint8_t *steps = matrix->steps + start, *steps_end = matrix->steps + end;
-            Four sums[4] = {0};
-            if (matrix->bias) sums[0] = *(const Four *)(matrix->bias + place);
-#if LANES == 8
-            if (block == 4) sums[1] = (Four)multiply_pairs_of_blocks(&w, &steps, &value, end - start);
-#elif LANES == 16
-            if (block == 4) sums[1] = (Four)multiply_four_blocks(&w, &steps, &value, end - start);
-#endif
-            for (; steps + 4 <= steps_end; steps += 4, w += 4 * block) {
-                PLACES_OF_FOUR(steps);
-                EACH(i, 4) sums[i] += *(const Four *)(w + i * block) * value[places[i]];
-                value += places[3];
-            }
-            for (; steps < steps_end; steps++, w += block) sums[0] += *(const Four *)w * *(value += *steps);
-            Four sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-            EACH(i, 4)
-                out[place + i] = sum[i] < matrix->low ? matrix->low : sum[i] > matrix->high ? matrix->high : sum[i];
+        for (size_t place = row * block; place < (row + 1) * block; place += 4, w += 4) {
+            Four sum = NAME(row_of_blocks)(w, steps, x, count, block);
+            if (matrix->bias) sum += *(const Four *)(matrix->bias + place);
+            *(Four *)(out + place) = SELECT(sum < low, low, SELECT(sum > high, high, sum));
         }
     }
 }
 
 #undef EACH
+#undef INLINE
+#undef USED
 #undef BLOCK_OF_FOUR
 #undef SINGLE_ROW
 #undef WIDTH
