@@ -76,8 +76,8 @@ static void plan_buffer(const Kernel *kernel, Depthwise *plan) {
     const size_t reach = (g->kernel[1] - 1) * g->dilation[1] / g->stride[1], lanes = kernel->kernels->lanes;
     plan->pitch = (plan->out_size[1] + lanes - 1) / lanes * lanes + reach + 1;
     plan->lines = (plan->out_size[0] - 1) * g->stride[0] + (g->kernel[0] - 1) * g->dilation[0] + 1;
-    plan->by_fours = g->kernel[0] == 3 && g->kernel[1] == 3 && g->dilation[0] == 1 && g->dilation[1] == 1 && g->stride[0] < 3 &&
-                     plan->out_size[0] >= 4;
+    plan->by_fours = g->kernel[0] == 3 && g->kernel[1] == 3 && g->dilation[0] == 1 && g->dilation[1] == 1 &&
+                     g->stride[0] == g->stride[1] && g->stride[0] < 3 && plan->out_size[0] >= 4;
     for (size_t phase = 0, stride = g->stride[1], pad = g->pad[1]; phase < stride; phase++) {
         const size_t first = (pad + stride - 1 - phase) / stride, skipped = first * stride + phase - pad;
         const size_t left = skipped < plan->size[1] ? (plan->size[1] - skipped + stride - 1) / stride : 0;

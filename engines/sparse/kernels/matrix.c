@@ -22,6 +22,7 @@ typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t FourBits __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define LANES 4
+#define EVEN {0, 2, 5, 7}
 #define LARGER(x, y) SELECT((x) > (y), x, y)
 #define SMALLER(x, y) SELECT((x) < (y), x, y)
 #define NAME(x) NAME_OF(x, plain)
@@ -29,6 +30,7 @@ typedef int32_t FourBits __attribute__((vector_size(16), aligned(4), may_alias))
 #include "cell.h"
 #include "depthwise.h"
 #undef LANES
+#undef EVEN
 #undef LARGER
 #undef SMALLER
 #undef NAME
@@ -41,6 +43,7 @@ static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #define LANES 8
+#define EVEN {0, 2, 4, 6, 9, 11, 13, 15}
 #define LARGER(x, y) (Vector_avx2) _mm256_max_ps((__m256)(x), (__m256)(y))
 #define SMALLER(x, y) (Vector_avx2) _mm256_min_ps((__m256)(x), (__m256)(y))
 #define NAME(x) NAME_OF(x, avx2)
@@ -48,6 +51,7 @@ static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 #include "cell.h"
 #include "depthwise.h"
 #undef LANES
+#undef EVEN
 #undef LARGER
 #undef SMALLER
 #undef NAME
@@ -56,6 +60,7 @@ static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx2,fma,prefer-vector-width=512")
 #define LANES 16
+#define EVEN {0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31}
 #define LARGER(x, y) (Vector_avx512) _mm512_max_ps((__m512)(x), (__m512)(y))
 #define SMALLER(x, y) (Vector_avx512) _mm512_min_ps((__m512)(x), (__m512)(y))
 #define NAME(x) NAME_OF(x, avx512)
@@ -63,6 +68,7 @@ static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 #include "cell.h"
 #include "depthwise.h"
 #undef LANES
+#undef EVEN
 #undef LARGER
 #undef SMALLER
 #undef NAME

@@ -47,7 +47,7 @@ typedef struct {
     Phase phases[MAX_SIDE]; /* of each of the `stride[1]` lines */
     size_t lines, pitch; /* of the buffer: lines of the padded image; floats from one line to the next */
     size_t taps, offsets[MAX_SIDE * MAX_SIDE]; /* from an output's place in the buffer to what each weight reads */
-    int by_fours; /* whether four lines are computed at once: 3 × 3, no dilation, stride 1 or 2, four lines or more */
+    int by_fours; /* whether four lines are computed at once: 3 × 3, no dilation, strides 1 or 2, four lines or more */
     float low, high;
 } Depthwise;
 
