@@ -1,4 +1,4 @@
-"""Knowledge of this machine about engines that were built elsewhere: whether they compute right, and their kernels.
+"""Knowledge of this machine about engines that were built elsewhere: its device, whether they are right, their kernels.
 
 An engine that was built where nothing could run it is compared with native execution before its first request, in a
 child process. The answer is kept in the cache, as are the kernels that a library compiles for the GPU of this machine.
@@ -6,6 +6,7 @@ child process. The answer is kept in the cache, as are the kernels that a librar
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import pathlib
@@ -16,11 +17,13 @@ import onnx_ir as ir
 
 from engines.artifact.cache import EngineCache, builder_version, engine_key
 from engines.artifact.compiled_model import SHAPES
-from engines.artifact.envelope import Envelope
+from engines.artifact.envelope import Device, Envelope
 from engines.artifact.refusal import Refusal
 from engines.artifact.sidecars import engine_bytes
 from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.protocols import CompilesKernels, Engine
+from engines.backends.build_environment import build_environment
+from engines.backends.cpu_features import processor_name
+from engines.backends.protocols import Backend, CompilesKernels, Engine
 from engines.backends.registry import get_backend
 from engines.backends.shape_range import Profile, profile_from_json
 from engines.onnxruntime.limits import native_version
@@ -58,6 +61,18 @@ class KnownEngines:
         """
         self._model = model
         self._cache = cache
+
+    def device(self, backend: Backend) -> Device:
+        """Return the device of this machine. OpenVINO compiles a model to name it, so the cache keeps its answer."""
+        if self._cache is None or not backend.on_cpu:
+            return backend.device()
+        key = engine_key(kind="device", processor=processor_name(), **build_environment(backend))
+        record = self._cache.get_record(key)
+        if record is not None and record.keys() == {field.name for field in dataclasses.fields(Device)}:
+            return Device(**record)
+        device = backend.device()
+        self._cache.put_record(key, dataclasses.asdict(device))
+        return device
 
     def compare(self, graph: Graph, engines: Mapping[str, Envelope]) -> dict[str, str]:
         """Compare engines unless that was done here before; return a sentence for each that must not be used."""

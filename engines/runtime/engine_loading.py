@@ -17,6 +17,7 @@ from engines.backends.protocols import Backend, Engine, Origin
 from engines.backends.registry import get_backend
 from engines.errors import BackendMissingError, EngineRejectedError
 from engines.precision.boundary_types import may_hold
+from engines.runtime.known_engines import KnownEngines
 from partitioner import Graph, Node, describe, embedded_engine, replaced_hash
 from partitioner.graph.view import specs
 from partitioner.lazy_names import on_first_call
@@ -37,6 +38,7 @@ def open_engine(
     threads: int | None,
     trust: Trust | None = None,
     *,
+    known: KnownEngines | None = None,
     profiled: bool = False,
 ) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
@@ -47,6 +49,7 @@ def open_engine(
         folder: Where sidecars are.
         threads: As ``executor.open_executable``.
         trust: As ``executor.open_executable``.
+        known: As ``load_engine``.
         profiled: As ``load_engine``.
 
     Raises:
@@ -61,7 +64,7 @@ def open_engine(
     engine = engine_bytes(node.name, content, folder)
     origin = functools.partial(origin_of, graph.model, node.op, envelope)
     return envelope, load_engine(
-        node.name, envelope, engine, origin=origin, threads=threads, trust=trust, profiled=profiled
+        node.name, envelope, engine, origin=origin, threads=threads, trust=trust, known=known, profiled=profiled
     )
 
 
@@ -73,6 +76,7 @@ def load_engine(
     origin: Origin | None = None,
     threads: int | None = None,
     trust: Trust | None = None,
+    known: KnownEngines | None = None,
     profiled: bool = False,
 ) -> Engine:
     """Check an envelope, then load the engine.
@@ -84,6 +88,7 @@ def load_engine(
         origin: The source of its weights, if it holds none.
         threads: As ``executor.open_executable``.
         trust: As ``executor.open_executable``.
+        known: Knows the device of this machine; None asks the library.
         profiled: Make it report the times of its layers, which slows it down.
 
     Raises:
@@ -92,7 +97,8 @@ def load_engine(
         UnknownBackendError: The envelope names no backend that is built in.
     """
     backend = get_backend(envelope.backend)
-    version, device = _version_here(backend, envelope), backend.device()
+    version = _version_here(backend, envelope)
+    device = known.device(backend) if known else backend.device()
     try:
         envelope.verify(engine, segment, version=version, device=device)
     except EngineRejectedError as error:

@@ -282,7 +282,7 @@ def _load_engines(
         if not is_trtnode(node.op) or (only is not None and node.name not in only):
             continue
         try:
-            envelopes[node.name], engines[node.name] = open_engine(graph, node, folder, threads, trust)
+            envelopes[node.name], engines[node.name] = open_engine(graph, node, folder, threads, trust, known=known)
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             refused.setdefault(getattr(error, "reason", str(error)), []).append(error)

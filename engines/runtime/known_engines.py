@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from engines.artifact.envelope import Envelope
-from engines.backends.protocols import Engine
+from engines.artifact.envelope import Device, Envelope
+from engines.backends.protocols import Backend, Engine
 from partitioner import Graph
 
 
 class KnownEngines(Protocol):
     """Knowledge about engines of compiled files that were built elsewhere."""
+
+    def device(self, backend: Backend) -> Device:
+        """Return the device of this machine that a library's engines run on."""
+        ...
 
     def compare(self, graph: Graph, engines: Mapping[str, Envelope]) -> Mapping[str, str]:
         """Compare engines that nobody has compared with native execution yet, unless that was done here before.
