@@ -130,8 +130,9 @@ class Outcome:
     chosen: Candidate
 
     def __str__(self) -> str:
-        """Tell the choice and all figures."""
-        return f"{self.chosen.name} of {', '.join(f'{c.name} {self.p50_ms[c.name]:.3g} ms' for c in self.candidates)}"
+        """Tell all figures and the choice."""
+        figures = ", ".join(f"{c.name} {self.p50_ms[c.name]:.3g} ms" for c in self.candidates)
+        return f"{figures}; {self.chosen.name} is kept"
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for the report."""
@@ -160,5 +161,5 @@ class Outcome:
         model = f"the model: {full:.3g} ms with all engines, {chosen:.3g} ms with {self.chosen.name}"
         if times is None:
             return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}.")
-        alone = f"Its segment: engine {times.engine_ms:.3g} ms, native {times.native_ms:.3g} ms"
+        alone = f"The segment takes {times.engine_ms:.3g} ms in an engine, {times.native_ms:.3g} ms natively"
         return Verdict(ReasonCode.NOT_FASTER, f"{alone}; {model}." if times.gain_ms > 0 else f"{alone}.")

@@ -127,7 +127,7 @@ class Tuner:
         self.figures = outcome.as_json()
         kept = outcome.chosen.segments
         name = self._context.source.origin.name
-        logger.info("%s: measured %s; %d of %d engines stay", name, outcome, len(kept), len(partition.segments))
+        logger.info("%s: measured %s, with %d of %d engines", name, outcome, len(kept), len(partition.segments))
         self._expected = _node_sets([s for s in partition.segments if s.name in kept])
         return {n.name: outcome.verdict(s) for s in partition.segments if s.name not in kept for n in s.nodes}
 

@@ -35,6 +35,7 @@ from partitioner.graph.view import Graph
 from partitioner.model.garbage import without_collections
 from partitioner.model.values import dimensions
 from partitioner.passes.rewrites.apply import rewrites_of
+from partitioner.wording import counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,8 @@ class Partition:
         return {
             node.name: Verdict(
                 ReasonCode.NOT_FASTER,
-                f"Its segment, by estimate: engine {estimate.engine_ms:.3g} ms, native {estimate.native_ms:.3g} ms.",
+                f"By estimate, the segment takes {estimate.engine_ms:.3g} ms in an engine, "
+                f"{estimate.native_ms:.3g} ms natively.",
             )
             for segment in self.segments
             if (estimate := estimates[segment.name]).engine_ms >= estimate.native_ms and _has_sizes(segment)
@@ -176,7 +178,7 @@ def _demote_small(partition: Partition) -> Partition:
             {
                 node.name: Verdict(
                     ReasonCode.TOO_SMALL,
-                    f"Its segment would have {len(segment.nodes)} nodes; min_segment_nodes is {minimum}.",
+                    f"Its segment would have {counted(len(segment.nodes), 'node')}; min_segment_nodes is {minimum}.",
                 )
                 for segment in small
                 for node in segment.nodes

@@ -83,7 +83,7 @@ def test_model_that_is_faster_natively_stays_native(
 
     assert compiled.engine == "native"
     assert compiled.report.tuning["chosen"] == "all native"
-    assert set(not_faster(compiled).values()) == {"Its segment: engine 3 ms, native 1 ms."}
+    assert set(not_faster(compiled).values()) == {"The segment takes 3 ms in an engine, 1 ms natively."}
     assert len(not_faster(compiled)) == 6
     same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
 
@@ -119,7 +119,9 @@ def test_only_engines_that_pay_off_stay(
     compiled = tune(clock)
 
     assert [[n.op_type for n in s.nodes] for s in compiled.report.segments] == [["Abs", "Sqrt"], ["Tanh", "Neg"]]
-    assert not_faster(compiled) == dict.fromkeys(("Relu:a", "Neg:b"), "Its segment: engine 3 ms, native 1 ms.")
+    assert not_faster(compiled) == dict.fromkeys(
+        ("Relu:a", "Neg:b"), "The segment takes 3 ms in an engine, 1 ms natively."
+    )
     assert len(clock.asked) == 1  # the cut of the others is what was measured
     path = workshop.write(compiled.model)
     same(load_executable(path).run(FEEDS), plain(source, FEEDS))
@@ -134,7 +136,8 @@ def test_engines_that_are_fast_alone_but_not_in_the_model_go(tune: Tune, in_proc
 
     assert compiled.report.segments == ()
     assert not_faster(compiled)["Relu:a"] == (
-        "Its segment: engine 0.5 ms, native 1 ms; the model: 7.5 ms with all engines, 5 ms with all native."
+        "The segment takes 0.5 ms in an engine, 1 ms natively; "
+        "the model: 7.5 ms with all engines, 5 ms with all native."
     )
 
 

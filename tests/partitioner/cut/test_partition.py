@@ -81,7 +81,7 @@ def test_the_reason_for_a_small_segment_has_the_numbers() -> None:
     result = partition_graph(clean(RUNS), refusing("Neg"), PartitionOptions(min_segment_nodes=2))
 
     assert result.labels["Abs:e"] == Verdict(
-        ReasonCode.TOO_SMALL, "Its segment would have 1 nodes; min_segment_nodes is 2."
+        ReasonCode.TOO_SMALL, "Its segment would have 1 node; min_segment_nodes is 2."
     )
 
 
