@@ -27,6 +27,9 @@ BACKENDS: dict[str, tuple[str, ...]] = {
 }
 """The class of each backend, by name, and what it is made with; each as module and attribute."""
 
+ON_GPU = frozenset({"tensorrt", "tensorrt-rtx"})
+"""Backends whose engines run on NVIDIA GPUs alone."""
+
 
 def resolve_engine(name: str, options: BuildOptions | None = None) -> str:
     """Turn ``auto`` into the name of the best backend whose engines run here.
@@ -75,6 +78,8 @@ def _next_engine(asked: str, engine: str, options: BuildOptions | None) -> str |
 
 
 def _runs_here(name: str, options: BuildOptions | None) -> bool:
+    if name in ON_GPU and _imported("engines.cuda.devices:find_gpu")() is None:
+        return False  # without importing the backend, which takes longer than the others
     backend = get_backend(name)
     return backend.cannot_run_reason(options or BuildOptions()) is None and backend.unavailable_reason() is None
 

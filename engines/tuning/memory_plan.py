@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from engines.runtime.buffers import ALIGNMENT, Lifetime, plan_offsets
 from partitioner import Graph, Partition
 from partitioner.cut.report import levels_of
 from partitioner.graph.topology import GRAPH_INPUT, as_booleans
+from partitioner.graph.view import expected_bytes
 
 PATTERN_BELOW = 2**20
 """Bytes alive at a time below which ONNX Runtime's memory pattern is worth its memory."""
@@ -105,12 +107,18 @@ def plan_memory(partition: Partition, *, engine_bytes: int | None = None) -> dic
     native = (producers != GRAPH_INPUT) & ~inside[producers] & ~crosses
     order = np.argsort(np.argsort(stages, kind="stable"))
     return {
-        "weight_bytes": sum(v.const_value.nbytes for v in graph.model.graph.initializers.values() if v.const_value),
+        "weight_bytes": sum(map(_weight_bytes, graph.model.graph.initializers.values())),
         "engine_bytes": engine_bytes,
         "boundary": dataclasses.asdict(ArenaPlan.of(_spans(graph, stages, crosses))),
         "native": dataclasses.asdict(ArenaPlan.of(_spans(graph, order, native))),
         "memory_pattern": gains_from_pattern(graph),
     }
+
+
+def _weight_bytes(value: ir.Value) -> int:
+    if value.const_value is None:
+        return 0
+    return value.const_value.nbytes if value.dtype == ir.DataType.STRING else expected_bytes(value)
 
 
 def gains_from_pattern(graph: Graph) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from partitioner.graph.topology import GRAPH_INPUT
-from partitioner.graph.view import Graph, Node
+from partitioner.graph.view import Graph, Node, expected_bytes
 from partitioner.model.values import dimensions
 
 
@@ -86,8 +86,7 @@ def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.nda
 
 
 def _constant_bytes(node: Node) -> int:
-    constants = [v.const_value for v in node.op.inputs if v is not None and v.const_value is not None]
-    return sum([tensor.nbytes for tensor in constants if tensor.dtype != ir.DataType.STRING])
+    return sum([expected_bytes(v) for v in node.op.inputs if v is not None and v.const_value is not None])
 
 
 def _bytes_moved(graph: Graph) -> np.ndarray:

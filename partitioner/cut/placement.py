@@ -169,7 +169,7 @@ class _Groups:
         for side, other in self._sides:
             bounds = side.settled[self._roots]
             origin, end = side.edges
-            behind = np.unique(origin[bounds[end] < bounds[origin] + self._rises])
+            behind = np.flatnonzero(np.bincount(origin[bounds[end] < bounds[origin] + self._rises]))
             pending: list[_Moved] = [
                 ((node,), bound) for node, bound in zip(behind.tolist(), bounds[behind].tolist(), strict=True)
             ]

@@ -137,12 +137,29 @@ class Graph:
     def of(cls, model: ir.Model) -> Graph:
         """Return the view of a model whose nodes are in topological order (``passes.clean_up`` sorts them)."""
         keys = NodeKeys(model.graph.opset_imports)
-        nodes = _nodes_of(model.graph, keys)
-        numbers, producers = _numbered_tensors(nodes)
-        reads = [tuple(numbers[v] for v in node.reads) for node in nodes]
+        nodes: list[Node] = []
+        numbers: dict[ir.Value, int] = {}
+        producers: list[int] = []
+        reads: list[tuple[int, ...]] = []
+        constant: list[bool] = []
+        for index, (op, name) in enumerate(_identities(model.graph).items()):
+            node = Node(name, op, keys.opset(op), _run_time_reads(op), keys.of(op), index)
+            for value in node.reads:
+                if value not in numbers:
+                    numbers[value] = len(producers)
+                    producers.append(GRAPH_INPUT)
+            read = tuple([numbers[value] for value in node.reads])
+            made_by = [producers[tensor] for tensor in read]
+            steady = GRAPH_INPUT not in made_by and all(map(constant.__getitem__, made_by))
+            constant.append(steady and not is_random(op))
+            for value in op.outputs:
+                numbers[value] = len(producers)
+                producers.append(index)
+            nodes.append(node)
+            reads.append(read)
         outputs = set(model.graph.outputs)
         topology = Topology.of(
-            reads, producers, sizes=[_expected_bytes(v) for v in numbers], leaving=[v in outputs for v in numbers]
+            reads, producers, sizes=[expected_bytes(v) for v in numbers], leaving=[v in outputs for v in numbers]
         )
         first: dict[NodeKey, Node] = {}
         for node in nodes:
@@ -150,11 +167,11 @@ class Graph:
         places = {key: place for place, key in enumerate(first)}
         return cls(
             model=model,
-            nodes=nodes,
+            nodes=tuple(nodes),
             tensors=tuple(numbers),
             producers=tuple(producers),
             topology=topology,
-            constant=_constant(reads, producers, nodes),
+            constant=constant,
             shape_arithmetic=keys.shape_arithmetic,
             op_types={node.op_type for node in nodes},
             names=tuple(node.name for node in nodes),
@@ -188,40 +205,12 @@ def _subgraph_nodes(parent: str, op: ir.Node, keys: NodeKeys) -> Iterator[Node]:
             yield from _subgraph_nodes(name, inner, keys)
 
 
-def _nodes_of(graph: ir.Graph, keys: NodeKeys) -> tuple[Node, ...]:
-    named = enumerate(_identities(graph).items())
-    return tuple([Node(name, op, keys.opset(op), _run_time_reads(op), keys.of(op), i) for i, (op, name) in named])
-
-
 def _run_time_reads(op: ir.Node) -> tuple[ir.Value, ...]:
     reads = [v for v in read_values(op) if not is_constant(v)]
     return tuple(reads if len(reads) < 2 else dict.fromkeys(reads))
 
 
-def _numbered_tensors(nodes: Sequence[Node]) -> tuple[dict[ir.Value, int], list[int]]:
-    """Return the number of each tensor in order of first use, and the producer of each, by number."""
-    numbers: dict[ir.Value, int] = {}
-    producers: list[int] = []
-    for node in nodes:
-        for value in node.reads:
-            if value not in numbers:
-                numbers[value] = len(producers)
-                producers.append(GRAPH_INPUT)
-        for value in node.op.outputs:
-            numbers[value] = len(producers)
-            producers.append(node.index)
-    return numbers, producers
-
-
-def _constant(reads: Sequence[Sequence[int]], producers: Sequence[int], nodes: Sequence[Node]) -> list[bool]:
-    constant: list[bool] = []
-    for node, tensors in zip(nodes, reads, strict=True):
-        steady = all(producers[tensor] != GRAPH_INPUT and constant[producers[tensor]] for tensor in tensors)
-        constant.append(steady and not is_random(node.op))
-    return constant
-
-
-def _expected_bytes(value: ir.Value) -> int:
+def expected_bytes(value: ir.Value) -> int:
     """Return the bytes of a value; an unknown dimension counts as one, elements without fixed size as 0."""
     kind, shape = value.type, value.shape
     if not isinstance(kind, ir.TensorType) or kind.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):

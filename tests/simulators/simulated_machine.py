@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from engines.backends import registry
-from engines.cuda import context
+from engines.cuda import context, devices
 from engines.cuda.devices import DRIVER, Gpu
 from engines.tensorrt import backend
 from simulated_cuda import make_pycuda
@@ -66,7 +66,8 @@ def install(monkeypatch: pytest.MonkeyPatch, simulation: Simulation) -> dict[str
     major, minor = simulation.gpu.compute_capability
     gpu = Gpu(name=simulation.gpu.name, compute_capability=f"{major}.{minor}")
     monkeypatch.setattr(context, "driver", found["pycuda.driver"])
-    monkeypatch.setattr(backend, "find_gpu", lambda: gpu)
+    for module in (backend, devices):
+        monkeypatch.setattr(module, "find_gpu", lambda: gpu)
     forget()
     return found
 

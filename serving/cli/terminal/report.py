@@ -18,11 +18,11 @@ from engines.backends.build_options import BuildOptions
 from engines.backends.registry import only_builds_reason
 from engines.runtime.reference_nodes import count_operators
 from engines.sparse.survey import LayerSparsity
-from partitioner import ReasonCode, Report, TensorSpec
+from partitioner import ReasonCode, Report
 from partitioner.cut.report import NativeNode
 from partitioner.cut.segments import Segment
 from partitioner.cut.what_if import FrozenWhatIf, WhatIf
-from partitioner.graph.view import specs
+from partitioner.graph.view import expected_bytes
 from partitioner.passes.rewrites.apply import Rewritten
 from partitioner.wording import counted
 
@@ -245,9 +245,9 @@ def _path(nodes: Sequence[str]) -> str:
 
 def _sizes(report: Report) -> str:
     """The bytes of the tensors that cross; those without a fixed size count for nothing."""
-    crossing = crossing_specs(report)
-    known = [spec for spec in crossing if is_sized(spec)]
-    total = _bytes(sum(spec.size_bytes for spec in known))
+    crossing = _crossing_values(report)
+    known = [value for value in crossing if _is_sized(value)]
+    total = _bytes(sum(map(expected_bytes, known)))
     if len(known) == len(crossing):
         return total
     unknown = f"{len(crossing) - len(known)} of unknown size" if known else "of unknown size"
@@ -270,14 +270,15 @@ def verdict_of(report: Report) -> Iterator[str]:
         yield f"To try: {remedy}"
 
 
-def crossing_specs(report: Report) -> list[TensorSpec]:
+def _crossing_values(report: Report) -> list[ir.Value]:
     """Return the tensors that enter or leave a segment, once for each segment."""
-    return [spec for segment in report.segments for spec in specs((*segment.inputs, *segment.outputs))]
+    return [value for segment in report.segments for value in (*segment.inputs, *segment.outputs)]
 
 
-def is_sized(spec: TensorSpec) -> bool:
+def _is_sized(value: ir.Value) -> bool:
     """Return whether the bytes of a tensor are known."""
-    return spec.static_shape is not None and spec.dtype not in (None, ir.DataType.STRING)
+    typed = isinstance(value.type, ir.TensorType) and value.dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
+    return typed and value.shape is not None and value.shape.is_static()
 
 
 def milliseconds(time_ms: float) -> str:
@@ -297,7 +298,7 @@ def _speed(report: Report) -> str:
     nodes = sum(len(s.nodes) for s in report.segments)
     which = "the whole model" if nodes == report.nodes else f"{nodes} of {counted(report.nodes, 'node')}"
     times = f"{which} in {milliseconds(engine)} with {report.engine} instead of {milliseconds(native)}"
-    basis = "Nothing was measured." if all(map(is_sized, crossing_specs(report))) else UNSIZED
+    basis = "Nothing was measured." if all(map(_is_sized, _crossing_values(report))) else UNSIZED
     if engine < native:
         return f"Faster by an estimate, {native / engine:.2g} times: {times}. {basis}"
     return f"Not faster by an estimate: {times}. {basis}"

@@ -9,6 +9,7 @@ import pytest
 
 from engines import CompileOptions, compile_model, partition_model
 from engines.backends.registry import get_backend, resolve_engine
+from engines.cuda import devices
 from engines.errors import BackendMissingError
 from engines.tensorrt.backend import TensorRtBackend
 from engines.tensorrt.library import TENSORRT
@@ -116,6 +117,7 @@ def test_nothing_is_built_or_loaded(tmp_path: pathlib.Path, digits: pathlib.Path
 def test_auto_takes_tensorrt_only_where_nothing_of_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_engine("auto") == "openvino"
 
+    monkeypatch.setattr(devices, "find_gpu", lambda: devices.Gpu(name="simulated", compute_capability="8.6"))
     monkeypatch.setattr(type(get_backend("tensorrt")), "unavailable_reason", lambda self: None)
 
     assert resolve_engine("auto") == "tensorrt"

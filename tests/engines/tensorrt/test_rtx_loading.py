@@ -14,6 +14,7 @@ from engines import BuildOptions, CompileOptions, EngineCache, Trust, load_execu
 from engines.artifact.envelope import Envelope
 from engines.backends.build_options import TensorRtOptions
 from engines.backends.registry import get_backend, resolve_engine
+from engines.cuda import devices
 from engines.cuda.devices import Gpu
 from engines.errors import EngineRejectedError
 from engines.runtime import engine_loading
@@ -33,7 +34,8 @@ def place_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts a GPU of some compute capability into the machine, for whoever asks about it."""
 
     def place(capability: str) -> None:
-        monkeypatch.setattr(backend_module, "find_gpu", lambda: Gpu(name="simulated", compute_capability=capability))
+        for module in (backend_module, devices):
+            monkeypatch.setattr(module, "find_gpu", lambda: Gpu(name="simulated", compute_capability=capability))
         monkeypatch.setattr(backend_module, "has_driver", lambda: True)
 
     return place
