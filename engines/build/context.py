@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from engines.artifact.cache import EngineCache, engine_key
-from engines.artifact.files import sha256_of_file
+from engines.artifact.files import sha256_of_file, write_model
 from engines.artifact.second_tier import Claim
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.build_environment import build_environment
@@ -22,7 +22,7 @@ from engines.build.subprocess_worker import SubprocessWorker
 from engines.inputs.shape_profiles import sampled, sampled_at_points
 from engines.inputs.source import SourceModel
 from engines.onnxruntime.type_inference import shapes_by
-from partitioner import Graph, Partition, TensorSpec
+from partitioner import Graph, Partition, TensorSpec, embed_engines
 from partitioner.graph.view import specs
 from partitioner.passes.rewrites.apply import Rewritten, Wishes, rewrites_inside
 from partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
@@ -106,6 +106,19 @@ class CompileContext:
 
         graph = complete_shapes(graph, shapes_by(infer, self.folder, incomplete_values), native=True)
         return complete_shapes(graph, shapes_by(observe, self.folder, foreign_values))
+
+    def reference_nodes(self, graph: Graph) -> dict[str, str]:
+        """Return the nodes that ONNX Runtime lacks and onnx.reference has, also those that engines run.
+
+        Returns:
+            Operator of each, by the name of its first result. Empty where ONNX Runtime runs the model, and where
+            neither has some node.
+        """
+        if self.source.runs_natively:
+            return {}
+        path = self.folder / "whole.onnx"
+        write_model(embed_engines(graph, (), {}), path)
+        return self.worker.call(jobs.reference_nodes, TIMEOUT_S, path)
 
     def sampled_inputs(self, graph: Graph) -> tuple[TensorSpec, ...]:
         """Return the inputs of a graph, in the shapes that samples are generated in."""

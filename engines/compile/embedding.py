@@ -20,7 +20,7 @@ from engines.build import jobs
 from engines.build.built_partition import BuiltPartition
 from engines.build.checker import TIMEOUT_S
 from engines.build.context import CompileContext
-from engines.compile.last_resort import native_reference_nodes, reference_nodes, with_reference_labels
+from engines.compile.last_resort import native_reference_nodes, with_reference_labels
 from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
@@ -49,7 +49,7 @@ def embed(
         ReferenceNeededError: Nothing but onnx.reference runs a node that is in no engine, and it must not.
     """
     source = context.source
-    nodes = reference_nodes(context, built.partition.graph)
+    nodes = context.reference_nodes(built.partition.graph)
     if not context.options.reference:
         left = native_reference_nodes(built.partition, nodes)
         if left:
@@ -99,7 +99,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     source, freeze = context.source, context.options.partition.freeze_initializers
     # The partition's graph may hold shapes and defaults of inputs as constants, for engines.
     graph = partition.graph if source.runs_natively else cleaned(source.path, (), freeze=freeze)
-    nodes = reference_nodes(context, graph)
+    nodes = context.reference_nodes(graph)
     if nodes and not context.options.reference:
         raise ReferenceNeededError(str(source.origin), count_operators(nodes.values()))
     if not nodes:

@@ -7,30 +7,12 @@ import pathlib
 from collections.abc import Mapping
 
 from engines.artifact.cache import EngineCache
-from engines.artifact.files import write_model
-from engines.build import jobs
-from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext
 from engines.errors import ModelLoadError
 from engines.onnxruntime.compatibility import open_native
 from engines.onnxruntime.missing_kernels import nodes_without_kernel
 from engines.runtime.plan import first_result
 from engines.runtime.reference_nodes import find_reference_nodes
-from partitioner import Graph, Node, Partition, ReasonCode, Verdict, embed_engines
-
-
-def reference_nodes(context: CompileContext, graph: Graph) -> dict[str, str]:
-    """Return the nodes that ONNX Runtime lacks and onnx.reference has, also those that engines run.
-
-    Returns:
-        Operator of each, by the name of its first result. Empty where ONNX Runtime runs the model, and where neither
-        has some node.
-    """
-    if context.source.runs_natively:
-        return {}
-    path = context.folder / "whole.onnx"
-    write_model(embed_engines(graph, (), {}), path)
-    return context.worker.call(jobs.reference_nodes, TIMEOUT_S, path)
+from partitioner import Node, Partition, ReasonCode, Verdict
 
 
 def native_reference_nodes(partition: Partition, nodes: Mapping[str, str]) -> list[Node]:

@@ -2,7 +2,8 @@
 
 Candidates are measured whole, as they would be served. Segments that are fast alone can make a model slower, because a
 boundary costs calls, copies and fusions. A difference below the margin or within chance leaves the engines out: without
-them a model takes less memory and loads faster. Where nothing can be measured, the estimate decides.
+them a model takes less memory and loads faster. Where nothing can be measured, the estimate decides. So it does about a
+model that needs onnx.reference, which may take minutes for one run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from engines.build.context import CompileContext
 from engines.build.options import Choice
 from engines.errors import BusyMachineError, EngineError, InvalidInputError
 from engines.onnxruntime.limits import native_version
+from engines.runtime.plan import first_result
 from engines.tuning import timing
 from engines.tuning.candidates import (
     ALL_ENGINES,
@@ -57,7 +59,7 @@ MOST_ROUNDS = 2
 
 
 class Tuner:
-    """Chooses the engines of one compilation. Those that can't run here all stay, and so do those that run alone.
+    """Chooses the engines of one compilation. Those that can't run here all stay, and so do those without a fallback.
 
     Attributes:
         figures: Measurements and choice, for the report; None if nothing was measured.
@@ -66,7 +68,9 @@ class Tuner:
     def __init__(self, context: CompileContext) -> None:
         self.figures: Mapping[str, Any] | None = None
         self._context = context
-        choice = Choice.ALL if context.unchecked or not context.source.runs_natively else context.options.choice
+        choice = Choice.ALL if context.unchecked else context.options.choice
+        if choice is not Choice.ALL and not context.source.runs_natively:
+            choice = Choice.ESTIMATED
         self._rounds_left = MOST_ROUNDS if choice in (Choice.TUNED, Choice.MEASURED) else 0
         self._estimates = choice is Choice.ESTIMATED and context.backend.on_cpu
         self._left_s = WHOLE_S + PARTS_S + SUBSET_S
@@ -78,7 +82,7 @@ class Tuner:
 
         Where nothing is to be measured, demote those that the estimate calls slower in engines.
         """
-        while self._estimates and (slower := partition.slower_by_estimate()):
+        while self._estimates and (slower := self._slower_by_estimate(partition)):
             partition = partition.demote(slower)
         if not self._rounds_left or self._context.cache is None:
             return partition
@@ -107,7 +111,7 @@ class Tuner:
             InvalidInputError: The model does not run on the given inputs.
         """
         if self._estimates:
-            return partition.slower_by_estimate()
+            return self._slower_by_estimate(partition)
         if not self._rounds_left or not partition.segments or _node_sets(partition.segments) == self._expected:
             return {}
         self._rounds_left -= 1
@@ -160,7 +164,16 @@ class Tuner:
         self._rounds_left, self._estimates = 0, self._context.backend.on_cpu
         instead = "the estimate chooses its engines" if self._estimates else "all its engines stay"
         logger.warning("%s is not measured, so %s: %s", self._context.source.origin, instead, problem)
-        return partition.slower_by_estimate() if self._estimates else {}
+        return self._slower_by_estimate(partition) if self._estimates else {}
+
+    def _slower_by_estimate(self, partition: Partition) -> dict[str, Verdict]:
+        """List the nodes that the estimate calls slower in engines, without segments that ONNX Runtime can't run."""
+        slower = partition.slower_by_estimate()
+        if not slower or self._context.source.runs_natively:
+            return slower
+        lacking = self._context.reference_nodes(partition.graph)
+        native = [s for s in partition.segments if lacking and not any(first_result(n) in lacking for n in s.nodes)]
+        return {node.name: slower[node.name] for segment in native for node in segment.nodes if node.name in slower}
 
     def _measure(self, partition: Partition, compiled: CompiledModel) -> Outcome | None:
         subject = self._subject(partition, compiled)

@@ -200,6 +200,22 @@ def test_it_stands_behind_an_engine_that_can_not_answer(workshop: Workshop) -> N
         executable.run({**ROI_FEEDS, "batch": np.full(1, 2**40)})
 
 
+@pytest.mark.usefixtures("choosing_engines")
+def test_engines_around_it_that_the_estimate_calls_slower_go(workshop: Workshop, source: pathlib.Path) -> None:
+    compiled = workshop.compile(source)
+
+    assert compiled.engine == "native"
+    assert {node.code for node in compiled.report.native} == {"NO_KERNEL", "NOT_FASTER"}
+    assert compiled.reference_nodes == ("FlexAttention",)
+
+
+@pytest.mark.usefixtures("choosing_engines")
+def test_an_engine_stays_whose_nodes_onnxruntime_lacks(workshop: Workshop) -> None:
+    compiled = workshop.compile(workshop.write(ROI_ALIGN, opset=22))
+
+    assert [len(segment.nodes) for segment in compiled.report.segments] == [3]
+
+
 def test_without_the_engine_it_answers_alone(workshop: Workshop) -> None:
     source = workshop.write(ROI_ALIGN, opset=22)
 
