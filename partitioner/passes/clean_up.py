@@ -199,13 +199,13 @@ def run_passes(model: ir.Model, written: onnx.ModelProto | None = None) -> None:
 
     Args:
         model: The model to change.
-        written: The protobuf that ``load_with_protobuf`` has just read it from, if it gives one.
+        written: The protobuf that ``load_with_protobuf`` has just read it from, if it gives one. It is used up.
     """
     ops = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
     held = {op.op_type for op in ops}
     passes: Sequence[Callable[[ir.Model], None]] = PASSES
     if written is not None and model.ir_version >= FIRST_IR_WITH_DEFAULTS and held.isdisjoint(CHANGED_AT_FIRST):
-        infer_shapes(model, written=written.graph)
+        infer_shapes(model, written=written)
         passes = PASSES[PASSES.index(infer_shapes) + 1 :]
     for run in passes:
         if OPERATORS.get(run) not in (None, *held):

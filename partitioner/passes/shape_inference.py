@@ -32,7 +32,7 @@ LIKELY_RANK = 16
 """Taken for tensors of unknown rank."""
 
 
-def infer_shapes(model: ir.Model, *, with_defaults: bool = False, written: onnx.GraphProto | None = None) -> None:
+def infer_shapes(model: ir.Model, *, with_defaults: bool = False, written: onnx.ModelProto | None = None) -> None:
     """Infer the element type and shape of every value of a model, subgraphs included, in place.
 
     Inference never fails here. A value that ONNX's rules don't cover stays untyped.
@@ -40,9 +40,9 @@ def infer_shapes(model: ir.Model, *, with_defaults: bool = False, written: onnx.
     Args:
         model: The model to change.
         with_defaults: True if inputs with a default keep it. Otherwise requests may replace it.
-        written: As ``skeleton``.
+        written: The protobuf that ``load_with_protobuf`` has just read the model from. It is used up.
     """
-    proto = skeleton(model, written)
+    proto = skeleton(model) if written is None else _skeleton_of(written, model)
     if not with_defaults:
         inputs = {info.name for info in proto.graph.input}
         constants = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
@@ -123,13 +123,8 @@ def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
     return lengths.get(value, 1)
 
 
-def skeleton(model: ir.Model, written: onnx.GraphProto | None = None) -> onnx.ModelProto:
-    """Return the model without the data of large initializers, which become inputs of the same type.
-
-    Args:
-        model: The model.
-        written: Its nodes and the types of their results in protobuf, where it was just read from them.
-    """
+def skeleton(model: ir.Model) -> onnx.ModelProto:
+    """Return the model without the data of large initializers, which become inputs of the same type."""
     proto = onnx.ModelProto(ir_version=model.ir_version)
     proto.opset_import.extend(
         onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in model.graph.opset_imports.items()
@@ -137,29 +132,44 @@ def skeleton(model: ir.Model, written: onnx.GraphProto | None = None) -> onnx.Mo
     proto.functions.extend(ir.serde.serialize_function(f) for f in model.functions.values())
     graph = proto.graph
     graph.name = model.graph.name or "graph"
-    if written is None:
-        for op in model.graph:
-            _add_node(graph.node, op)
-    else:
-        graph.node.extend(written.node)
-        held = model.graph.initializers.keys()
-        graph.value_info.extend([info for info in written.value_info if info.name not in held])
-    graph.input.extend(serialize_value(v) for v in model.graph.inputs)
-    graph.output.extend(serialize_value(v) for v in model.graph.outputs)
-    declared = {v.name for v in graph.input} | {v.name for v in graph.output}
+    for op in model.graph:
+        _add_node(graph.node, op)
+    declared = _declare_inputs(graph, model.graph)
     types = TypeWriter()
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        limit = SMALL_INITIALIZER_ELEMENTS if value.dtype in MAY_HOLD_SHAPES else SMALL_SCALES_ELEMENTS
-        if tensor is not None and tensor.size <= limit:
-            graph.initializer.append(serialize_constant(value))
-        elif value.name not in declared:
-            types.add(graph.input, value)
-    for op in model.graph if written is None else ():
+    for op in model.graph:
         for value in op.outputs:
             if value.name and value.type is not None and value.name not in declared:
                 types.add(graph.value_info, value)
     return proto
+
+
+def _skeleton_of(written: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
+    """Make the protobuf that a plain model was just read from its skeleton, in place: copies take much longer."""
+    graph = written.graph
+    for field in ("initializer", "input", "output"):
+        graph.ClearField(field)
+    held = model.graph.initializers
+    of_constants = [index for index, info in enumerate(graph.value_info) if info.name in held] if held else []
+    for index in reversed(of_constants):
+        del graph.value_info[index]
+    _declare_inputs(graph, model.graph)
+    return written
+
+
+def _declare_inputs(proto: onnx.GraphProto, graph: ir.Graph) -> set[str]:
+    """Write inputs, outputs and initializers of a graph. Returns the names of inputs and outputs."""
+    proto.input.extend(serialize_value(v) for v in graph.inputs)
+    proto.output.extend(serialize_value(v) for v in graph.outputs)
+    declared = {v.name for v in proto.input} | {v.name for v in proto.output}
+    types = TypeWriter()
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        limit = SMALL_INITIALIZER_ELEMENTS if value.dtype in MAY_HOLD_SHAPES else SMALL_SCALES_ELEMENTS
+        if tensor is not None and tensor.size <= limit:
+            proto.initializer.append(serialize_constant(value))
+        elif value.name not in declared:
+            types.add(proto.input, value)
+    return declared
 
 
 def _add_node(nodes: Any, op: ir.Node) -> None:
