@@ -55,12 +55,12 @@ def load_with_protobuf(path: pathlib.Path) -> tuple[ir.Model, onnx.ModelProto | 
 
 
 def _load(path: pathlib.Path, check: Callable[[onnx.ModelProto, pathlib.Path], None] | None) -> _Loaded:
-    proto = read_proto(path)
+    proto, parts = _read_file(path)
     if check is not None:
         check(proto, path)
     initializers = proto.graph.initializer
-    take_data_inside(path, itertools.islice(protobuf_walk.tensors(proto), len(initializers), None))
-    model, in_order = _view(proto, path)
+    take_data_inside(path, itertools.islice(parts.tensors(), len(initializers), None))
+    model, in_order = _view(proto, path, parts)
     for tensor in filter(onnx.external_data_helper.uses_external_data, initializers):
         model.graph.initializers[tensor.name].const_value = lazy_tensor(path, tensor)
     return model, proto, in_order
@@ -76,10 +76,10 @@ def view_model(proto: onnx.ModelProto, path: pathlib.Path) -> ir.Model:
     Raises:
         ModelFileError: The model contradicts the ONNX format.
     """
-    return _view(proto, path)[0]
+    return _view(proto, path, protobuf_walk.Parts(proto))[0]
 
 
-def _view(proto: onnx.ModelProto, path: pathlib.Path) -> tuple[ir.Model, bool]:
+def _view(proto: onnx.ModelProto, path: pathlib.Path, parts: protobuf_walk.Parts) -> tuple[ir.Model, bool]:
     """Convert a model. Returns it, and whether it is plain and its nodes were in order."""
     for opset in (*proto.opset_import, *(opset for function in proto.functions for opset in function.opset_import)):
         if opset.domain == "ai.onnx":
@@ -88,7 +88,6 @@ def _view(proto: onnx.ModelProto, path: pathlib.Path) -> tuple[ir.Model, bool]:
         forget_negative_sizes(value_info.type)
     declared = {v.name: _take_type(v) for v in (*proto.graph.input, *proto.graph.output) if holds_map(v.type)}
     try:
-        parts = protobuf_walk.Parts(proto)
         faults = repair(proto, parts)
         parts = protobuf_walk.Parts(proto) if faults else parts
         _check_attributes(proto, parts)
@@ -121,6 +120,10 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
         ModelFileError: As ``load_model``.
         ExternalDataError: As ``load_model``.
     """
+    return _read_file(path)[0]
+
+
+def _read_file(path: pathlib.Path) -> tuple[onnx.ModelProto, protobuf_walk.Parts]:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -136,7 +139,7 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
     parts = protobuf_walk.Parts(proto)
     check_declared_sizes(path, proto, parts)
     check_external_data(path, proto, parts)
-    return proto
+    return proto, parts
 
 
 def _read(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> tuple[ir.Model, bool]:
