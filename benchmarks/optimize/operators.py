@@ -42,9 +42,6 @@ PATTERNS: Mapping[str, Pattern] = {
         nodes="a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Div(m, six)",
         bars={"native": 1.3},
     ),
-    "HardSwish by HardSigmoid": Pattern(
-        rule="hard-sigmoid", nodes="h = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) y = Mul(x, h)"
-    ),
     "HardSigmoid by Clip": Pattern(
         rule="hard-sigmoid-operator", nodes="a = Add(x, three) c = Clip(a, zero, six) y = Div(c, six)"
     ),

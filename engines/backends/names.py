@@ -21,7 +21,6 @@ RewriteName: TypeAlias = Literal[
     "batch-norm",
     "mish",
     "hard-swish",
-    "hard-sigmoid",
     "hard-sigmoid-operator",
     "layer-norm",
     "layer-norm-operator",

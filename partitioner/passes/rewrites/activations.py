@@ -26,6 +26,9 @@ X, U = Any("x"), Any("u")
 
 LOWEST, HIGHEST = -80.0, 20.0
 
+LEAST_ELEMENTS = 4096
+"""Fewer take a Tanh a few microseconds, which two more layers cost too."""
+
 FIRST_CLIP_WITH_INPUTS = 11
 FIRST_HARD_SWISH = 14
 
@@ -55,7 +58,6 @@ HARD_SWISH = tuple(
         call("Mul", X, call("Mul", clipped, Number(1 / 6))),
     )
 )
-GATED_HARD_SIGMOID = (call("Mul", X, call("HardSigmoid", X)),)
 
 
 def find_mish(op: ir.Node) -> Place | None:
@@ -93,10 +95,12 @@ def find_gelu_tanh(op: ir.Node) -> Place | None:
 
 
 def find_tanh(op: ir.Node) -> Place | None:
-    """Find any Tanh but that of Mish, which engines know as a whole."""
+    """Find any Tanh but that of few elements, and that of Mish, which engines know as a whole."""
     x = op.inputs[0] if op.op_type == "Tanh" and op.domain in ONNX_DOMAINS else None
     producer = None if x is None else x.producer()
     if x is None or not is_float32(x) or (producer is not None and producer.op_type == "Softplus"):
+        return None
+    if x.shape is not None and x.shape.is_static() and math.prod(x.shape.numpy()) < LEAST_ELEMENTS:
         return None
 
     def apply() -> None:
@@ -125,17 +129,6 @@ def find_hard_sigmoid(op: ir.Node) -> Place | None:
         writer.finish(writer.call("HardSigmoid", found.values["x"], alpha=1 / 6, beta=0.5))
 
     return Place(found.nodes, apply)
-
-
-def find_gated_hard_sigmoid(op: ir.Node) -> Place | None:
-    """Find HardSwish by HardSigmoid, where the opset has the operator."""
-    found = find(op, GATED_HARD_SIGMOID)
-    assert op.graph is not None
-    if found is None or op.graph.opset_imports.get("", 0) < FIRST_HARD_SWISH:
-        return None
-    gate = found.call("HardSigmoid").attributes
-    slope, middle = gate.get_float("alpha", 0.2), gate.get_float("beta", 0.5)
-    return _hard_swish(found) if math.isclose(slope, 1 / 6, rel_tol=1e-6) and middle == 0.5 else None
 
 
 def _hard_swish(found: Found) -> Place | None:

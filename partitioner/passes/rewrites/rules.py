@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Set
 import onnx_ir as ir
 
 from partitioner.passes.rewrites.activations import (
-    find_gated_hard_sigmoid,
     find_gelu_tanh,
     find_hard_sigmoid,
     find_hard_swish,
@@ -163,13 +162,6 @@ RULES: tuple[Rule, ...] = (
         gains={NATIVE: Gain(1.55, 1.33)},
         wide={NATIVE: Gain(1.9, 1.06)},
         needs=_ops("Clip Mul Add"),
-    ),
-    Rule(
-        name="hard-sigmoid",
-        find=_each(find_gated_hard_sigmoid),
-        gains={NATIVE: EQUAL, OPENVINO: Gain(1.08, 1.7)},
-        wide={OPENVINO: EQUAL},
-        needs=_ops("HardSigmoid Mul"),
     ),
     Rule(
         name="hard-sigmoid-operator",
