@@ -14,7 +14,7 @@ from engines.artifact.refusal import Refusal
 from engines.artifact.trust import Trust
 from engines.backends.registry import get_backend
 from engines.build import jobs
-from engines.build.context import CompileContext
+from engines.build.context import TIMEOUT_S, CompileContext
 from engines.build.order import BuildOrder
 from engines.build.tolerance import accumulates_quantized
 from engines.errors import EngineError, ModelLoadError, WorkerError
@@ -22,8 +22,6 @@ from partitioner import Graph, ReasonCode, Segment, extract_model
 from partitioner.graph.qdq import DEQUANTIZE
 
 logger = logging.getLogger(__name__)
-
-TIMEOUT_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

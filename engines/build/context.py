@@ -16,9 +16,8 @@ from engines.backends.cpu_features import has_wide_vectors
 from engines.backends.names import NATIVE
 from engines.backends.protocols import Backend
 from engines.backends.registry import get_backend, only_builds_reason
-from engines.build import jobs
 from engines.build.options import CompileOptions
-from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.subprocess_worker import SubprocessWorker, jobs
 from engines.inputs.shape_profiles import sampled, sampled_at_points
 from engines.inputs.source import SourceModel
 from engines.onnxruntime.type_inference import shapes_by

@@ -17,8 +17,7 @@ from engines.artifact.files import write_model
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.build_environment import build_environment
 from engines.backends.protocols import Backend
-from engines.build import jobs
-from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.subprocess_worker import SubprocessWorker, jobs
 from engines.build.whole_model import Reading
 from engines.errors import WorkerError
 from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes

@@ -19,12 +19,20 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from engines.backends.progress import Progress, listening, report
 from engines.build.interpreter import start_interpreter
 from engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 from partitioner import PartitionError
+from partitioner.lazy_imports import LateModule
+
+if TYPE_CHECKING:
+    from engines.build import jobs
+else:
+    jobs = LateModule("engines.build.jobs")  # for those who may call a job: most of explain's runs call none
+
+__all__ = ["SubprocessWorker", "jobs", "serve"]
 
 logger = logging.getLogger(__name__)
 

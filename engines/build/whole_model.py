@@ -19,8 +19,7 @@ from engines.artifact.files import write_model
 from engines.artifact.temporary_folder import TemporaryFolder
 from engines.backends.build_environment import build_environment
 from engines.backends.protocols import Backend, ModelReader, ModelReading
-from engines.build import jobs
-from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.subprocess_worker import SubprocessWorker, jobs
 from engines.errors import EngineError
 from partitioner import (
     SUPPORTED,

@@ -12,8 +12,7 @@ from engines.artifact.refusal import Refusal
 from engines.build import jobs
 from engines.build.builder import BuiltEngine, EngineBuilder
 from engines.build.built_partition import BuiltPartition
-from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext
+from engines.build.context import TIMEOUT_S, CompileContext
 from engines.build.partition_builder import PartitionBuilder, verdicts
 from engines.compile.embedding import embed, with_tuning, without_engines
 from engines.compile.outcomes import remember_outcome

@@ -11,8 +11,7 @@ from engines.artifact.cache import EngineCache
 from engines.artifact.compiled_model import CompiledModel
 from engines.backends.names import NATIVE
 from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
-from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext, open_context, with_claim
+from engines.build.context import TIMEOUT_S, CompileContext, open_context, with_claim
 from engines.build.options import CompileOptions
 from engines.build.subprocess_worker import SubprocessWorker
 from engines.compile.approximation import compile_approximated

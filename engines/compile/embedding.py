@@ -18,8 +18,7 @@ from engines.backends.names import NATIVE
 from engines.backends.shape_range import profile_as_json
 from engines.build import jobs
 from engines.build.built_partition import BuiltPartition
-from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext
+from engines.build.context import TIMEOUT_S, CompileContext
 from engines.compile.last_resort import native_reference_nodes, with_reference_labels
 from engines.errors import ReferenceNeededError
 from engines.inputs.source import SourceModel, cleaned

@@ -17,12 +17,10 @@ from engines.backends.names import NATIVE
 from engines.backends.progress import Progress
 from engines.backends.progress import report as report_progress
 from engines.backends.registry import check_build_options, get_backend, with_next_engine
-from engines.build import jobs
-from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext, open_context
+from engines.build.context import TIMEOUT_S, CompileContext, open_context
 from engines.build.library_verdicts import ask_library
 from engines.build.options import CompileOptions
-from engines.build.subprocess_worker import SubprocessWorker
+from engines.build.subprocess_worker import SubprocessWorker, jobs
 from engines.build.whole_model import WholeModels
 from engines.compile.last_resort import label_reference_nodes
 from engines.compile.outcomes import recall_outcome

@@ -8,9 +8,8 @@ import pathlib
 
 from engines.artifact.files import write_model
 from engines.backends.names import NATIVE
-from engines.build import jobs
-from engines.build.checker import TIMEOUT_S
-from engines.build.context import CompileContext
+from engines.build.context import TIMEOUT_S, CompileContext
+from engines.build.subprocess_worker import jobs
 from engines.errors import EngineError
 from engines.inputs.source import cleaned
 from partitioner import Graph, PartitionError, embed_engines

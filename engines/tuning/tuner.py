@@ -14,7 +14,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.artifact.cache import engine_key
 from engines.artifact.compiled_model import CompiledModel
@@ -25,7 +25,6 @@ from engines.build.options import Choice
 from engines.errors import BusyMachineError, EngineError, InvalidInputError
 from engines.onnxruntime.limits import native_version
 from engines.runtime.plan import first_result
-from engines.tuning import timing
 from engines.tuning.candidates import (
     ALL_ENGINES,
     NO_ENGINE,
@@ -40,6 +39,12 @@ from engines.tuning.candidates import (
 from engines.tuning.memory_plan import gains_from_pattern
 from engines.tuning.native_form import native_form
 from partitioner import Partition, ReasonCode, Segment, Verdict
+from partitioner.lazy_imports import LateModule
+
+if TYPE_CHECKING:
+    from engines.tuning import timing
+else:
+    timing = LateModule("engines.tuning.timing")
 
 logger = logging.getLogger(__name__)
 

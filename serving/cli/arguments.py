@@ -316,7 +316,7 @@ EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
     configure=_configure_explain,
-    run=lazy("serving.cli.explain:explain", reads=("model",)),
+    run=lazy("serving.cli.explain:explain", reads=("model",), multiplies=False),
 )
 
 COMPILE = Command(

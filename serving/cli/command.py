@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -80,7 +81,7 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
     return read
 
 
-def lazy(target: str, *, reads: Sequence[str] = ()) -> Callable[[argparse.Namespace], int]:
+def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> Callable[[argparse.Namespace], int]:
     """Return a ``run`` that imports ``module:function`` when it is called.
 
     A module that defines commands is imported for the list of commands too, so what it needs to run them (OpenVINO,
@@ -89,12 +90,15 @@ def lazy(target: str, *, reads: Sequence[str] = ()) -> Callable[[argparse.Namesp
     Args:
         target: The function that does the work.
         reads: Names of the arguments that are files of models. A missing one is told before anything is imported.
+        multiplies: False if numpy multiplies no matrices for it: threads that wait for some would spin in vain.
     """
     function = on_first_call(target)
 
     def run(arguments: argparse.Namespace) -> int:
         for name in reads:
             _check_readable(getattr(arguments, name))
+        if not multiplies:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's import reads it
         code: int = function(arguments)
         return code
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import rich.progress
 from rich.console import Console
 
 from engines.backends.progress import Progress, listening
+from partitioner.lazy_imports import LateModule
+
+if TYPE_CHECKING:
+    from rich import progress as rich_progress
+else:
+    rich_progress = LateModule("rich.progress")
 
 
 @contextlib.contextmanager
@@ -24,15 +30,15 @@ def showing_progress(work: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    with rich.progress.Progress(console=console, transient=True) as bars, listening(_Bars(bars).show):
+    with rich_progress.Progress(console=console, transient=True) as bars, listening(_Bars(bars).show):
         bars.add_task(work, total=None)
         yield
 
 
 class _Bars:
-    def __init__(self, bars: rich.progress.Progress) -> None:
+    def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
-        self._tasks: dict[str, rich.progress.TaskID] = {}
+        self._tasks: dict[str, rich_progress.TaskID] = {}
 
     def show(self, progress: Progress) -> None:
         if progress.phase not in self._tasks:
