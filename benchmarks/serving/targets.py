@@ -11,6 +11,7 @@ from benchmarks.serving.load_generators import LoadFigures
 OURS = "trtnode"
 WORKERS = "trtnode, 2 workers"
 SHARED = "trtnode, shared memory"
+INSTANCES = "trtnode, an instance a core"
 ORDINARY = "trtnode, direct: false"
 BARE_SERVER = "bare server"
 BARE_SERVERS = "bare server, 2 processes"

@@ -198,14 +198,21 @@ class Backend(Protocol):
         ...
 
     def load(
-        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+        self,
+        engine: bytes,
+        envelope: Envelope,
+        *,
+        threads: int | None = None,
+        instances: int = 1,
+        origin: Origin | None = None,
     ) -> Engine:
         """Load engine bytes that ``envelope.verify`` has accepted.
 
         Args:
             engine: As built.
             envelope: Their envelope.
-            threads: Number of threads; None leaves it to the library.
+            threads: Threads of one execution; None leaves it to the library.
+            instances: Executions at the same time.
             origin: The source of weights for engines that hold none; None where there is no source.
 
         Raises:

@@ -104,7 +104,13 @@ class ReferenceBackend:
         return proto.SerializeToString(deterministic=True)
 
     def load(
-        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+        self,
+        engine: bytes,
+        envelope: Envelope,
+        *,
+        threads: int | None = None,
+        instances: int = 1,
+        origin: Origin | None = None,
     ) -> ReferenceEngine:
         """Load the model again.
 

@@ -92,6 +92,7 @@ def prepare_model(
     cache: EngineCache | None = None,
     *,
     threads: int | None = None,
+    instances: int = 1,
     shares_cores: bool = True,
     reference: OpenReference = evaluate_here,
 ) -> Executable:
@@ -106,6 +107,7 @@ def prepare_model(
         options: Options for a model that isn't compiled yet, or whose engines may not run here.
         cache: Place where engines are looked up and kept. Its trust says which engines of a compiled model may run.
         threads: Threads of each engine and session; None leaves it to the libraries.
+        instances: Runs at the same time.
         shares_cores: True if other models compute on the same cores.
         reference: Opens nodes in onnx.reference, where ``options`` let it run.
 
@@ -113,7 +115,9 @@ def prepare_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    return _prepare(path, options, cache, threads=threads, shares_cores=shares_cores, reference=reference)[0]
+    return _prepare(
+        path, options, cache, threads=threads, instances=instances, shares_cores=shares_cores, reference=reference
+    )[0]
 
 
 def prepare_file(
@@ -164,6 +168,7 @@ def _prepare(
     cache: EngineCache | None,
     *,
     threads: int | None,
+    instances: int = 1,
     shares_cores: bool,
     reference: OpenReference = evaluate_here,
 ) -> tuple[Executable, CompiledModel | None]:
@@ -181,6 +186,7 @@ def _prepare(
         native=path,
         folder=path.parent,
         threads=threads,
+        instances=instances,
         shares_cores=shares_cores,
         use_engines=engine != NATIVE,
         reference=reference if options.reference else None,

@@ -48,6 +48,7 @@ def open_prepared(
     cache: EngineCache | None,
     *,
     threads: int | None = None,
+    instances: int = 1,
     shares_cores: bool = True,
     reference: OpenReference | None = evaluate_here,
 ) -> Executable:
@@ -66,6 +67,7 @@ def open_prepared(
         file if prepared.rewritten else path,
         folder=file.parent,
         threads=threads,
+        instances=instances,
         shares_cores=shares_cores,
         memory_pattern=prepared.memory_pattern,
         use_engines=prepared.use_engines,

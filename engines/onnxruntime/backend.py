@@ -26,7 +26,13 @@ class OnnxRuntimeBackend(ReferenceBackend):
         return native_version()
 
     def load(
-        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+        self,
+        engine: bytes,
+        envelope: Envelope,
+        *,
+        threads: int | None = None,
+        instances: int = 1,
+        origin: Origin | None = None,
     ) -> ReferenceEngine:
         """Load the model.
 

@@ -140,14 +140,21 @@ class OpenVinoBackend:
         return bytes(exported.getbuffer())
 
     def load(
-        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+        self,
+        engine: bytes,
+        envelope: Envelope,
+        *,
+        threads: int | None = None,
+        instances: int = 1,
+        origin: Origin | None = None,
     ) -> OpenVinoEngine:
         """Import engine bytes.
 
         Args:
             engine: As exported.
             envelope: Already verified.
-            threads: Number of threads; None leaves it to the library.
+            threads: Threads of one execution; None takes all cores, for one execution at a time.
+            instances: Executions at the same time, as far as there are cores for their threads.
             origin: Not used: engines hold their weights.
 
         Raises:
@@ -155,8 +162,11 @@ class OpenVinoBackend:
         """
         properties: dict[str, Any] = dict(envelope.options)
         if threads is not None:
-            properties["INFERENCE_NUM_THREADS"] = threads
-            if threads < len(os.sched_getaffinity(0)):
+            cores = len(os.sched_getaffinity(0))
+            streams = max(1, min(instances, cores // threads))
+            properties["INFERENCE_NUM_THREADS"] = threads * streams
+            properties["NUM_STREAMS"] = str(streams)
+            if threads < cores:
                 # OpenVINO pins threads to the first cores, and so would every other process that shares the machine.
                 properties["ENABLE_CPU_PINNING"] = False
         # Importing from a shared tensor saves a copy, but aliases memory that the engine does not keep alive.

@@ -38,6 +38,7 @@ def open_engine(
     threads: int | None,
     trust: Trust | None = None,
     *,
+    instances: int = 1,
     known: KnownEngines | None = None,
     profiled: bool = False,
 ) -> tuple[Envelope, Engine]:
@@ -49,6 +50,7 @@ def open_engine(
         folder: Where sidecars are.
         threads: As ``executor.open_executable``.
         trust: As ``executor.open_executable``.
+        instances: As ``executor.open_executable``.
         known: As ``load_engine``.
         profiled: As ``load_engine``.
 
@@ -63,9 +65,18 @@ def open_engine(
         _check_nodes(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
     origin = functools.partial(origin_of, graph.model, node.op, envelope)
-    return envelope, load_engine(
-        node.name, envelope, engine, origin=origin, threads=threads, trust=trust, known=known, profiled=profiled
+    loaded = load_engine(
+        node.name,
+        envelope,
+        engine,
+        origin=origin,
+        threads=threads,
+        instances=instances,
+        trust=trust,
+        known=known,
+        profiled=profiled,
     )
+    return envelope, loaded
 
 
 def load_engine(
@@ -75,6 +86,7 @@ def load_engine(
     *,
     origin: Origin | None = None,
     threads: int | None = None,
+    instances: int = 1,
     trust: Trust | None = None,
     known: KnownEngines | None = None,
     profiled: bool = False,
@@ -87,6 +99,7 @@ def load_engine(
         engine: Its bytes.
         origin: The source of its weights, if it holds none.
         threads: As ``executor.open_executable``.
+        instances: As ``executor.open_executable``.
         trust: As ``executor.open_executable``.
         known: Knows the device of this machine; None asks the library.
         profiled: Make it report the times of its layers, which slows it down.
@@ -108,7 +121,7 @@ def load_engine(
         trust.check(envelope, segment)
     if profiled:
         envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
-    return backend.load(engine, envelope, threads=threads, origin=origin)
+    return backend.load(engine, envelope, threads=threads, instances=instances, origin=origin)
 
 
 def _version_here(backend: Backend, envelope: Envelope) -> str:

@@ -38,7 +38,7 @@ from engines.runtime.plan_loading import load_plan, signature_of
 from engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, evaluate_here
 from engines.runtime.request_values import finite_checks, non_finite_input, replaced_default
 from engines.runtime.whole_model import operators_in_reference, whole_opener
-from partitioner import Graph, PartitionError, is_trtnode
+from partitioner import Graph, Node, PartitionError, is_trtnode
 from partitioner.compiled.trtnode import view_with_engines
 from partitioner.graph.view import subgraph_nodes
 
@@ -200,6 +200,7 @@ def open_executable(
     *,
     folder: pathlib.Path,
     threads: int | None = None,
+    instances: int = 1,
     shares_cores: bool = False,
     memory_pattern: bool = True,
     use_engines: bool = True,
@@ -215,6 +216,7 @@ def open_executable(
         native: A file that gives the same answers in ONNX Runtime, without engines.
         folder: Where sidecars are.
         threads: Threads of each engine and session; None leaves it to the libraries.
+        instances: Runs at the same time.
         shares_cores: True if other models compute on the same cores.
         memory_pattern: As of ``NativeSession``.
         use_engines: False leaves all engines alone.
@@ -236,8 +238,11 @@ def open_executable(
     resort = LastResort(nodes=listed_reference_nodes(model), open=reference) if reference else None
     if use_engines:
         graph = view_with_engines(model)
-    load = functools.partial(_load_engines, graph, folder=folder, threads=threads, only=only, trust=trust, known=known)
-    engines, envelopes, rejected = load() if use_engines else ({}, {}, [])
+    open_one = functools.partial(
+        open_engine, graph, folder=folder, threads=threads, trust=trust, instances=instances, known=known
+    )
+    loaded = _load_engines(graph, open_one, only, known) if use_engines else ({}, {}, [])
+    engines, envelopes, rejected = loaded
     keep = functools.partial(_keep_kernels, known, envelopes, engines) if known else lambda: None
     plan = None
     if engines:
@@ -267,11 +272,8 @@ Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]
 
 def _load_engines(
     graph: Graph,
-    *,
-    folder: pathlib.Path,
-    threads: int | None,
+    open_one: Callable[[Node], tuple[Envelope, Engine]],
     only: Collection[str] | None,
-    trust: Trust | None,
     known: KnownEngines | None,
 ) -> Loaded:
     engines: dict[str, Engine] = {}
@@ -282,7 +284,7 @@ def _load_engines(
         if not is_trtnode(node.op) or (only is not None and node.name not in only):
             continue
         try:
-            envelopes[node.name], engines[node.name] = open_engine(graph, node, folder, threads, trust, known=known)
+            envelopes[node.name], engines[node.name] = open_one(node)
         except (EngineError, PartitionError) as error:
             rejected.append(str(error))
             refused.setdefault(getattr(error, "reason", str(error)), []).append(error)

@@ -104,7 +104,13 @@ class SparseBackend:
         return rewritten.SerializeToString(deterministic=True)
 
     def load(
-        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+        self,
+        engine: bytes,
+        envelope: Envelope,
+        *,
+        threads: int | None = None,
+        instances: int = 1,
+        origin: Origin | None = None,
     ) -> SparseEngine:
         """Load engine bytes.
 

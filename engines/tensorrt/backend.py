@@ -174,7 +174,13 @@ class TensorRtBackend:
         return build_engine(self._module(), model, taken)
 
     def load(
-        self, engine: bytes, envelope: Envelope, *, threads: int | None = None, origin: Origin | None = None
+        self,
+        engine: bytes,
+        envelope: Envelope,
+        *,
+        threads: int | None = None,
+        instances: int = 1,
+        origin: Origin | None = None,
     ) -> TensorRtEngine:
         """Deserialize engine bytes for the streams of the first GPU.
 
@@ -182,6 +188,7 @@ class TensorRtBackend:
             engine: As built.
             envelope: Already verified.
             threads: Not used: the host computes nothing.
+            instances: Not used: all models share the streams.
             origin: The source of weights for an engine that holds none.
 
         Raises:

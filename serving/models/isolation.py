@@ -133,7 +133,15 @@ class IsolatedLoading:
                 return known
         job = LoadJob(config=config, options=self._options_of(config), cache=cache, threads=threads)
         if record is not None:
-            return prepare_model(path, job.options, cache, threads=threads, shares_cores=True, reference=reference)
+            return prepare_model(
+                path,
+                job.options,
+                cache,
+                threads=threads,
+                instances=config.instances,
+                shares_cores=True,
+                reference=reference,
+            )
         folder = _new_folder(needed=chained)
         place = None if folder is None else folder.path
         with contextlib.ExitStack() as cleaning:
@@ -148,6 +156,7 @@ class IsolatedLoading:
                 outcome.prepared,
                 cache,
                 threads=threads,
+                instances=config.instances,
                 shares_cores=True,
                 reference=reference if job.options.reference else None,
             )
@@ -170,6 +179,7 @@ class IsolatedLoading:
                 prepared,
                 self._cache,
                 threads=threads,
+                instances=config.instances,
                 reference=reference if config.reference else None,
             )
         except (KeyError, TypeError, EngineError, PartitionError):

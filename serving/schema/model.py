@@ -299,7 +299,7 @@ class ModelConfig(Section):
     batching: BatchingConfig | None = None
     """Joins requests on axis 0; null runs them one by one."""
     instances: PositiveInt = 1
-    """Requests that run at the same time."""
+    """Executions at the same time. Engines of OpenVINO take turns with all cores unless ``threads`` leaves some."""
     threads: PositiveInt | None = None
     """Threads of one execution; null lets the engine choose, or divides the cores among several workers."""
     warmup: int = Field(default=2, ge=0)

@@ -93,6 +93,16 @@ def test_threads_are_limited_where_asked(backend: OpenVinoBackend, exp: tuple[by
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
+@pytest.mark.parametrize(("threads", "instances", "streams"), [(1, 2, 2), (1, 1, 1), (None, 2, 1), (10**6, 2, 1)])
+def test_instances_run_at_the_same_time_where_there_are_cores_for_their_threads(
+    backend: OpenVinoBackend, exp: tuple[bytes, Envelope], threads: int | None, instances: int, streams: int
+) -> None:
+    loaded = backend.load(*exp, threads=threads, instances=instances)
+
+    assert loaded._compiled.get_property("NUM_STREAMS") == streams
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
 def test_threads_that_leave_cores_to_other_processes_may_run_on_any(
     backend: OpenVinoBackend, exp: tuple[bytes, Envelope]
 ) -> None:
