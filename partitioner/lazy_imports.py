@@ -1,8 +1,9 @@
 """Keeps libraries from importing what this program doesn't need, which would slow down the start of every command.
 
 onnx_ir needs sympy only to compute with symbolic dimensions. Protobuf and onnx need protobuf's text forms only to read
-and write them, onnx its tools only for who joins models, gRPC asyncio only for calls in an event loop, and OpenVINO its
-operators and its converter only to make models in Python. A server that starts does none of that.
+and write them, and its messages in Python only where those in C are missing. onnx needs its tools only for who joins
+models, onnx_ir its passes and safetensors only to change and write them, gRPC asyncio only for calls in an event loop,
+and OpenVINO its operators and its converter only to make models in Python. A server that starts does none of that.
 The first access to a module of ``LATE`` imports it, so other users of these libraries notice nothing.
 This module imports none of them, so commands that need no model pay for none.
 """
@@ -19,12 +20,20 @@ from typing import Any
 from partitioner.lazy_names import on_first_call
 
 LATE = {
+    "google.protobuf.descriptor_pool": ("google.protobuf.internal.python_message",),
+    "google.protobuf.internal.builder": ("google.protobuf.internal.python_message",),
     "google.protobuf.internal.python_message": ("google.protobuf.text_format",),
     "grpc": ("asyncio", "grpc.aio"),
     "onnx": ("onnx.compose", "onnx.gen_proto", "onnx.utils"),
     "onnx.serialization": ("google.protobuf.json_format", "google.protobuf.text_format"),
-    "onnx_ir": ("sympy", "onnx_ir._symbolic_shapes"),
-    "openvino": ("openvino.tools.ovc:convert_model", *(f"openvino.opset{number}" for number in range(1, 18))),
+    "onnx_ir": (
+        *("sympy", "onnx_ir._symbolic_shapes", "onnx_ir._safetensors:save_safetensors"),
+        *("onnx_ir.passes", "onnx_ir.schemas", "onnx_ir.tape"),
+    ),
+    "openvino": (
+        *("openvino.tools.ovc:convert_model", "openvino.properties"),
+        *(f"openvino.opset{number}" for number in range(1, 18)),
+    ),
 }
 """Modules, and what each of them gets on its first use instead of at its own import: modules, and functions of some."""
 

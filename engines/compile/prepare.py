@@ -33,7 +33,7 @@ from engines.runtime.reference_nodes import OpenReference, evaluate_here
 from engines.tuning.memory_plan import keeps_memory_pattern
 from engines.tuning.precision_stage import check_engine
 from partitioner import PartitionError, is_compiled, load_model
-from partitioner.compiled.stripping import strip_engines
+from partitioner.compiled.stripping import strip_engines, strip_fallback
 from partitioner.model import protobuf_walk
 from partitioner.model.external_data import take_data_inside
 from partitioner.model.loading import read_proto, view_model
@@ -131,6 +131,7 @@ def prepare_file(
 ) -> PreparedModel:
     """Do as ``prepare_model`` and write the compiled file to a folder, after the executable has been open once.
 
+    If all its engines run, the file lacks the nodes and weights that they replaced, which the source file has.
     Where there is no folder, or no room in it, all nodes are to run natively.
 
     Raises:
@@ -139,17 +140,27 @@ def prepare_file(
     """
     executable, compiled = _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)
     executable.close()
+    described = executable.description
+    if compiled is not None and _runs_all_engines(compiled, described):
+        strip_fallback(compiled.model)
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
-    facts = {key: executable.description[key] for key in ("engines_built", "report", "memory")}
+    facts = {key: described[key] for key in ("engines_built", "report", "memory")}
     if file is not None:
-        facts["rejected"] = executable.description["rejected"]
+        facts["rejected"] = described["rejected"]
     return PreparedModel(
         compiled=file,
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         freeze=options.partition.freeze_initializers,
         rewritten=file is not None and compiled is not None and compiled.rewritten,
         memory_pattern=keeps_memory_pattern(facts["memory"]),
-        facts={**facts, "asked": executable.description["precision"]["asked"]},
+        facts={**facts, "asked": described["precision"]["asked"]},
+    )
+
+
+def _runs_all_engines(compiled: CompiledModel, described: Mapping[str, Any]) -> bool:
+    """Return whether no engine waits for a comparison, lacks weights or was refused: these need replaced nodes."""
+    return bool(described["segments"]) and not (
+        compiled.engines_stripped or described["unchecked"] or described["rejected"]
     )
 
 

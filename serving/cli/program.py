@@ -27,6 +27,8 @@ EntryPoints = Mapping[str, importlib.metadata.EntryPoint]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``trtnode`` with the arguments (of the process, if None); return the exit code."""
+    # OpenBLAS reads this when numpy is imported. Its threads would spin for 0.1 s before they sleep: 2 ** 26 turns.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         arguments, command = _parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error

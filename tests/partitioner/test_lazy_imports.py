@@ -23,6 +23,7 @@ def test_a_server_starts_without_what_few_of_them_need() -> None:
 
     unneeded = {
         *{"PIL", "cryptography", "google.protobuf.text_format", "httpx", "jinja2", "onnx.reference", "openvino"},
+        *{"google.protobuf.internal.python_message", "onnx_ir.passes", "onnx_ir.schemas", "packaging.version"},
         *{"asyncio", "grpc.aio", "grpc_reflection.v1alpha", "prometheus_client", "starlette", "uvicorn", "yaml"},
         *{"engines.compile.compiler", "engines.cuda.programs", "engines.inputs.source", "engines.tuning.timing"},
         *{"partitioner.cut.report", "partitioner.passes.clean_up", "serving.rest.app"},
@@ -104,6 +105,23 @@ except Exception as error:
 """
 
     assert printed(code).splitlines() == ["True relu False", "relu openvino.tools.ovc.error"]
+
+
+def test_parts_of_libraries_that_a_server_leaves_out_are_imported_when_somebody_names_them() -> None:
+    code = """
+import engines.openvino.library, sys
+import onnx_ir, openvino
+late = {"onnx_ir.passes", "onnx_ir.schemas", "onnx_ir._safetensors", "openvino.properties"}
+print(late.isdisjoint(sys.modules), onnx_ir.passes.PassResult.__name__, onnx_ir.schemas.OpSignature.__name__)
+import openvino.properties.hint
+from onnx_ir.passes import common
+print(openvino.properties.hint.num_requests(2)[0], common.TopologicalSortPass.__name__)
+"""
+
+    assert printed(code).splitlines() == [
+        "True PassResult OpSignature",
+        "PERFORMANCE_HINT_NUM_REQUESTS TopologicalSortPass",
+    ]
 
 
 def test_keys_of_caches_need_no_engine_library() -> None:

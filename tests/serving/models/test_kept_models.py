@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from engines import Executable
+from partitioner.model import protobuf_walk
 from serving.config.load import load_config
 from serving.models.loader import engine_loader
 
@@ -45,6 +46,15 @@ def test_a_model_is_opened_as_it_was_compiled_before(folder: pathlib.Path, reque
     assert again.run({"x": X})["y"].tolist() == first.run({"x": X})["y"].tolist() == [0, -2]
     assert again.description == {**first.description, "engines_built": 0}
     assert again.description["segments"] == 1
+
+
+def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder: pathlib.Path) -> None:
+    load(folder)
+
+    again = load(folder)
+
+    assert [node.op_type for node in protobuf_walk.nodes(onnx.load(kept(folder)))] == ["TrtNode"]
+    np.testing.assert_array_equal(again.run({"x": np.array([np.nan, 2], np.float32)})["y"], [np.nan, -2])
 
 
 def test_a_native_model_is_opened_as_before(folder: pathlib.Path, request: pytest.FixtureRequest) -> None:
