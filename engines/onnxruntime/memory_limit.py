@@ -6,6 +6,9 @@ where ONNX Runtime has packed them anew.
 
 from __future__ import annotations
 
+import functools
+import threading
+
 from engines.onnxruntime.library import onnxruntime
 
 SHARED_ARENA = "session.use_env_allocators"
@@ -22,21 +25,31 @@ REFUSALS = (
 """Parts of ONNX Runtime's messages on allocations that fail, and on sizes beyond 64 bits."""
 
 _limits: list[int] = []
+_registering = threading.Lock()
 
 
 def limit_memory(max_bytes: int) -> None:
     """Let all sessions that this process opens from now on share so much memory. The first call counts."""
     if not _limits:
-        arena = onnxruntime.OrtArenaCfg({"max_mem": max_bytes})
-        kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-        place = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
-        onnxruntime.create_and_register_allocator(place, arena)
         _limits.append(max_bytes)
 
 
 def session_options() -> dict[str, str]:
     """Return the options of sessions that heed the limit; none where there is no limit."""
-    return {SHARED_ARENA: "1"} if _limits else {}
+    if not _limits:
+        return {}
+    with _registering:
+        _register_arena(_limits[0])
+    return {SHARED_ARENA: "1"}
+
+
+@functools.cache
+def _register_arena(max_bytes: int) -> None:
+    """Make the arena of the process, once. That imports ONNX Runtime, which engines alone do without."""
+    arena = onnxruntime.OrtArenaCfg({"max_mem": max_bytes})
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    place = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    onnxruntime.create_and_register_allocator(place, arena)
 
 
 def is_refusal(message: str) -> bool:

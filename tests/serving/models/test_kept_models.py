@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -55,6 +57,23 @@ def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder:
 
     assert [node.op_type for node in protobuf_walk.nodes(onnx.load(kept(folder)))] == ["TrtNode"]
     np.testing.assert_array_equal(again.run({"x": np.array([np.nan, 2], np.float32)})["y"], [np.nan, -2])
+
+
+def test_a_model_that_engines_run_whole_needs_onnxruntime_for_its_first_fallback(folder: pathlib.Path) -> None:
+    load(folder)
+    code = """
+import numpy as np, pathlib, sys
+from serving.config.load import load_config
+from serving.models.loader import engine_loader
+settings = load_config(pathlib.Path("servable.yaml"))
+executable = engine_loader(settings)(settings.models[0])
+for value in (1, np.nan):
+    print(executable.run({"x": np.array([value, 2], np.float32)})["y"].tolist(), "onnxruntime" in sys.modules)
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == ["[-1.0, -2.0] False", "[nan, -2.0] True"]
 
 
 def test_a_native_model_is_opened_as_before(folder: pathlib.Path, request: pytest.FixtureRequest) -> None:
