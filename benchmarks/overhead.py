@@ -6,6 +6,7 @@ model without engines, against onnxruntime's ``run``. Both pairs are interleaved
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import sys
 import tempfile
@@ -30,6 +31,8 @@ TITLE = "Median microseconds of a run; trtnode compile --engine openvino --all-e
 
 def main() -> int:
     """Measure, print, and return 1 if a limit is exceeded."""
+    what = "Measures what this project adds to the libraries' cheapest call."
+    argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=what).parse_args()
     console = Console()
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")

@@ -8,6 +8,7 @@ TRTNODE_MODEL_COLLECTION names.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
@@ -44,10 +45,11 @@ Run = Callable[[Mapping[str, np.ndarray]], Outputs]
 
 def main() -> int:
     """Measure, and print a table; return 1 if there is nothing to measure."""
+    pattern = _read_pattern()
     console = Console(width=max(WIDTH, Console().width))
     console.print_json(data=describe_environment())
     root = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", COLLECTION))
-    cases = [case for case in find_cases(root, sys.argv[1] if len(sys.argv) > 1 else "*") if _is_quantized(case)]
+    cases = [case for case in find_cases(root, pattern) if _is_quantized(case)]
     ratios = [f"{way} (95 %)" for way in (EXACT, FLOATS, COMPILED)]
     headings = ("model", "defaults, CPU ms", *ratios, "SQNR, dB: defaults, native, compiled", "decisions", "in engines")
     table = Table(*headings, title="compiled: trtnode compile --engine openvino")
@@ -62,6 +64,15 @@ def main() -> int:
         "Ratios above 1 are faster. SQNR, and the share of equal largest elements: defaults, native, compiled."
     )
     return 0 if table.row_count else 1
+
+
+def _read_pattern() -> str:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quantized", description="Measures quantized models in several ways."
+    )
+    parser.add_argument("pattern", nargs="?", default="*", help="glob over names of models; default: all")
+    pattern: str = parser.parse_args().pattern
+    return pattern
 
 
 def _is_quantized(case: Case) -> bool:

@@ -6,6 +6,7 @@ cache, and new ones with an empty cache of their own and the file in the shared 
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import re
 import statistics
@@ -39,7 +40,7 @@ class Start(NamedTuple):
 
 def main() -> int:
     """Measure, print, and return 1 if the limit is exceeded."""
-    model = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else DIGITS
+    model = _read_model().resolve()
     load = describe_load()
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
         starts = _measure(model, pathlib.Path(folder))
@@ -53,6 +54,15 @@ def main() -> int:
     later_s, built = _median(starts[TAKES]) - _median(starts[OWN]), max(one.built for one in starts[TAKES])
     console.print(f"A new machine is ready {later_s:+.2f} s later (limit {LIMIT_S} s) and builds {built} engines.")
     return 0 if later_s <= LIMIT_S and built == 0 else 1
+
+
+def _read_model() -> pathlib.Path:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.shared_cache", description="Measures starts of servers that share engines."
+    )
+    parser.add_argument("model", nargs="?", type=pathlib.Path, default=DIGITS, help="default: the example network")
+    model: pathlib.Path = parser.parse_args().model
+    return model
 
 
 def _measure(model: pathlib.Path, folder: pathlib.Path) -> dict[str, list[Start]]:

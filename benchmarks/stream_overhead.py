@@ -6,6 +6,7 @@ page-locked memory, and the calls around them. The chains have one tensor of 1 x
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 import types
@@ -34,6 +35,8 @@ LENGTHS = (1, 2, 5, 9)
 
 def main() -> int:
     """Measure, print, and return 1 if a limit is exceeded."""
+    what = "Measures the host time of an execution stream, with stubs of CUDA and TensorRT."
+    argparse.ArgumentParser(prog="python -m benchmarks.stream_overhead", description=what).parse_args()
     console = Console()
     environment = describe_environment()
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")

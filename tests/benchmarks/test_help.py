@@ -1,0 +1,20 @@
+"""Every benchmark tells its options, and measures nothing for that."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["overhead", "quantized", "shared_cache", "stream_overhead"])
+def test_help_is_an_answer_and_no_measurement(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+
+    with pytest.raises(SystemExit, match="0"):
+        importlib.import_module(f"benchmarks.{name}").main()
+
+    assert f"usage: python -m benchmarks.{name}" in capsys.readouterr().out
