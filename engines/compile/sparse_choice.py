@@ -5,24 +5,30 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import statistics
 from collections.abc import Callable
+from typing import Any
 
 from engines.artifact.cache import engine_key
 from engines.artifact.compiled_model import CompiledModel
 from engines.artifact.files import sha256_of_file
 from engines.backends.build_environment import measuring_environment
-from engines.backends.names import AUTO, SPARSE
+from engines.backends.names import AUTO, NATIVE, SPARSE
 from engines.backends.registry import get_backend
 from engines.build.context import CompileContext
+from engines.compile.embedding import with_tuning
 from engines.errors import EngineError
 from engines.onnxruntime.limits import native_version
 from engines.sparse.survey import has_sparse_layers
 from engines.tuning import timing
-from engines.tuning.candidates import is_faster
+from engines.tuning.candidates import NO_ENGINE, Candidate, Outcome, is_faster_undisturbed
 from engines.tuning.memory_plan import keeps_memory_pattern
 from partitioner import TensorSpec, load_model
 
 logger = logging.getLogger(__name__)
+
+DENSE_ENGINES, SPARSE_ENGINES = "dense engines", "sparse engines"
+"""Names of candidates in the report."""
 
 TIMEOUT_S, SECONDS = 120.0, 4.0
 """Limit of the measurement, and about how long it takes."""
@@ -50,17 +56,20 @@ def with_faster_zeros(
     record = context.cache.get_record(key) if context.cache is not None else None
     if record is not None and not record.get("gains"):
         return dense
-    sparse = compile_sparse(dataclasses.replace(context, engine=SPARSE))
-    if record is not None or not sparse.report.segments:
-        return sparse if sparse.report.segments else dense
-    try:
-        gains = _is_faster(context, dense, sparse)
-    except EngineError as error:
-        logger.warning("%s keeps its dense engines, because they can't be timed: %s", context.source.origin, error)
+    # Native execution is no alternative to measure against: the dense model is that, or faster.
+    unmeasured = dataclasses.replace(context.options, tune=False, all_engines=True)
+    sparse = compile_sparse(dataclasses.replace(context, engine=SPARSE, options=unmeasured))
+    if not sparse.report.segments:
         return dense
-    if context.cache is not None:
-        context.cache.put_record(key, {"gains": gains})
-    return sparse if gains else dense
+    if record is None:
+        try:
+            record = _measured(context, dense, sparse)
+        except EngineError as error:
+            logger.warning("%s keeps its dense engines, because they can't be timed: %s", context.source.origin, error)
+            return dense
+        if context.cache is not None:
+            context.cache.put_record(key, record)
+    return with_tuning(sparse, context.source, record.get("tuning")) if record["gains"] else dense
 
 
 def _may_gain(context: CompileContext) -> bool:
@@ -73,7 +82,8 @@ def _may_gain(context: CompileContext) -> bool:
     return has_sparse_layers(load_model(context.source.path).graph)
 
 
-def _is_faster(context: CompileContext, dense: CompiledModel, sparse: CompiledModel) -> bool:
+def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledModel) -> dict[str, Any]:
+    """Return whether sparse engines gain, and the figures for the report."""
     files = {name: context.folder / f"{name}.onnx" for name in ("dense", "sparse")}
     dense.save(files["dense"])
     sparse.save(files["sparse"])
@@ -88,4 +98,15 @@ def _is_faster(context: CompileContext, dense: CompiledModel, sparse: CompiledMo
         memory_pattern=keeps_memory_pattern(dense.report.memory),
     )
     turns = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
-    return turns is not None and is_faster(turns["sparse"], turns["dense"])
+    if turns is None:
+        return {"gains": False}
+    gains = is_faster_undisturbed(turns["sparse"], turns["dense"])
+    segments = tuple(segment.name for segment in sparse.report.segments)
+    candidates = [
+        Candidate(name=NO_ENGINE if dense.engine == NATIVE else DENSE_ENGINES, segments=()),
+        Candidate(name=SPARSE_ENGINES, segments=segments),
+    ]
+    p50_ms = {c.name: statistics.median(turns[name]) for c, name in zip(candidates, files, strict=True)}
+    outcome = Outcome(search="brief", times={}, candidates=candidates, p50_ms=p50_ms, chosen=candidates[gains])
+    logger.info("%s: measured %s", context.source.origin.name, outcome)
+    return {"gains": gains, "tuning": outcome.as_json()}

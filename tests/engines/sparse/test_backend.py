@@ -94,7 +94,7 @@ def test_auto_takes_the_faster_of_sparse_and_dense_and_remembers_it(
 ) -> None:
     source, cache, measured = workshop.write(network(0.9)), EngineCache(tmp_path / "cache", 1 << 30), []
     monkeypatch.setattr("engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
-    monkeypatch.setattr(sparse_choice, "_is_faster", lambda *_: measured.append(1) or gains)
+    monkeypatch.setattr(sparse_choice, "_measured", lambda *_: measured.append(1) or {"gains": gains})
 
     chosen = [workshop.compile(source, engine="auto", cache=cache).engine for _ in range(2)]
 
@@ -107,7 +107,7 @@ def test_auto_leaves_dense_weights_and_a_user_who_says_no_alone(
     workshop: Workshop, choosing_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
-    monkeypatch.setattr(sparse_choice, "_is_faster", lambda *_: pytest.fail("nothing was to be measured"))
+    monkeypatch.setattr(sparse_choice, "_measured", lambda *_: pytest.fail("nothing was to be measured"))
 
     assert workshop.compile(workshop.write(network(0.2)), engine="auto").engine != "sparse"
     assert workshop.compile(workshop.write(network(0.9)), engine="auto", sparse_weights=False).engine != "sparse"

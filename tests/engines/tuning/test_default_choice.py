@@ -15,6 +15,7 @@ from engines.backends.build_options import BuildOptions
 from engines.backends.reference import ReferenceBackend
 from engines.build.options import EVERY_ENGINE
 from engines.errors import BusyMachineError
+from engines.tuning.candidates import is_faster, is_faster_undisturbed
 from engines.tuning.timing import time_briefly
 from partitioner import ReasonCode
 from stand_in_workers import InProcessWorker
@@ -272,3 +273,16 @@ def test_model_runs_natively_while_nothing_can_be_learnt(
     assert reasons(busy) == {str(BusyMachineError())}
     assert "runs natively. Other programs keep this machine too busy" in caplog.text
     assert len(later.report.segments) == 3
+
+
+@pytest.mark.parametrize(("time_ms", "faster"), [(8.0, True), (9.8, False), (10.0, False), (12.0, False)])
+def test_fastest_turns_decide_where_other_programs_disturb_half_of_them(time_ms: float, faster: bool) -> None:
+    challenger = [time_ms * (3 if index // 2 % 2 else 1) for index in range(20)]
+    holder = [10.0 * (1 if index // 2 % 2 else 3) for index in range(20)]
+
+    assert not is_faster(challenger, holder)
+    assert is_faster_undisturbed(challenger, holder) == faster
+
+
+def test_a_gain_in_half_of_the_turns_alone_is_none() -> None:
+    assert not is_faster_undisturbed([8.0, 11.0] * 10, [10.0] * 20)
