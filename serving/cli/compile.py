@@ -53,7 +53,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     compiled.save(arguments.output)
     facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
     facts["choice"] = _choice(options, compiled.report)
-    if options.measures:
+    if options.measures and not compiled.report.unchecked:  # engines that can't run here would be left out
         facts["memory"] = _measured_memory(arguments, compiled)
     if arguments.json:
         print(json.dumps(facts))
@@ -102,9 +102,10 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         print_precision(compiled.report.precision, console)
     if compiled.report.approximations is not None:
         print_approximations(compiled.report.approximations, console)
+    others = f"{compiled.engines_cached} from the cache" if compiled.engine_bytes else "none kept"
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "
-        f"{compiled.engines_cached} from the cache, computing in {compiled.precision_effective}; {facts['choice']}."
+        f"{others}, computing in {compiled.precision_effective}; {facts['choice']}."
     )
     if memory := facts.get("memory"):
         console.print(_growth(memory))

@@ -73,10 +73,13 @@ def test_report_and_envelope_say_what_was_built_and_that_it_was_not_run(
     assert envelope["options"]["UNCHECKED"] == "1"
 
 
-def test_people_are_told_in_one_sentence(compile_digits: Compile, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_are_told_in_one_sentence(compile_digits: Compile, capfd: pytest.CaptureFixture[str]) -> None:
     assert compile_digits() == 0
 
-    assert "Engines were built but not run: no GPU here." in capsys.readouterr().out
+    told = capfd.readouterr()
+    assert "Engines were built but not run: no GPU here." in told.out
+    assert "A process that runs it" not in told.out, "it would be one without engines"
+    assert "WARNING" not in told.err
 
 
 def test_plan_of_precisions_is_recalled_from_the_cache(

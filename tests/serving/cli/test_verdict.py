@@ -110,6 +110,12 @@ def test_sizes_of_inputs_are_no_remedy_for_an_operator_without_shape_inference(e
     assert "To try" not in text
 
 
+def test_compile_says_that_no_engine_is_kept(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["compile", str(EXAMPLES / "digits.onnx"), "-o", str(tmp_path / "c.onnx"), "--engine", "native", "--no-cache"])
+
+    assert "0 engines built, none kept, computing in fp32" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.usefixtures("one_builder")
 def test_compile_begins_with_the_verdict_and_counts_engines(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
