@@ -50,7 +50,7 @@ def is_trtnode(op: ir.Node) -> bool:
 
 def is_compiled(model: ir.Model) -> bool:
     """Return whether a model has a TrtNode, in its graph or in a subgraph."""
-    return any(map(is_trtnode, all_nodes(model.graph)))
+    return TRTNODE_DOMAIN in model.opset_imports and any(map(is_trtnode, all_nodes(model.graph)))
 
 
 def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:

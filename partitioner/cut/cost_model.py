@@ -43,8 +43,8 @@ class CostModel:
     def __init__(self, graph: Graph, machine: Machine | None = None) -> None:
         self._topology = graph.topology
         self._machine = machine = machine or Machine()
-        compute = np.array([flops(node) for node in graph.nodes]) / machine.flops_per_s
-        weights = np.array([_constant_bytes(node) for node in graph.nodes]) / machine.bytes_per_s
+        compute = _all_flops(graph) / machine.flops_per_s
+        weights = _constant_bytes(graph) / machine.bytes_per_s
         moved = _bytes_moved(graph) / machine.bytes_per_s
         self._native = np.maximum(compute, weights + moved) + machine.native_node_s
         self._engine = np.maximum(compute, weights) + machine.engine_node_s
@@ -78,6 +78,17 @@ def flops(node: Node) -> int:
     return rule(node.op)
 
 
+def _all_flops(graph: Graph) -> np.ndarray:
+    """Return ``flops`` of each node. Most nodes count one for each element that they make."""
+    made = graph.topology.producers != GRAPH_INPUT
+    elements = np.array([_elements(value) for value in graph.tensors], dtype=np.float64)
+    counts = np.bincount(graph.topology.producers[made], weights=elements[made], minlength=len(graph.nodes))
+    for node in () if FLOPS.keys().isdisjoint(graph.op_types) else graph.nodes:
+        if node.op_type in FLOPS:
+            counts[node.index] = flops(node)
+    return counts
+
+
 def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
     if not len(pins):
         return np.zeros(0, dtype=bool)
@@ -85,8 +96,13 @@ def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.nda
     return touched
 
 
-def _constant_bytes(node: Node) -> int:
-    return sum([expected_bytes(v) for v in node.op.inputs if v is not None and v.const_value is not None])
+def _constant_bytes(graph: Graph) -> np.ndarray:
+    """Return the bytes of the constants that each node reads."""
+    values = (*graph.tensors, *graph.model.graph.initializers.values())
+    held: dict[ir.Value | None, int] = {v: expected_bytes(v) for v in values if v.const_value is not None}
+    if not held:
+        return np.zeros(len(graph.nodes))
+    return np.array([sum([held[value] for value in node.op.inputs if value in held]) for node in graph.nodes])
 
 
 def _bytes_moved(graph: Graph) -> np.ndarray:

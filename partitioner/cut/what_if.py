@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from partitioner.cut.cost_model import CostModel
-from partitioner.cut.labels import ReasonCode, Verdict
+from partitioner.cut.labels import ReasonCode, Verdict, engine_nodes
 from partitioner.cut.placement import place_nodes
 from partitioner.cut.segments import Segment
+from partitioner.graph.topology import as_booleans
 from partitioner.graph.view import Graph, Node
 from partitioner.model.default_values import held_defaults, inputs_with_defaults
 from partitioner.model.values import read_values
@@ -93,21 +96,19 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
     if len(graph.nodes) > MAX_NODES:
         return ()
     constant = graph.constant
-    refused = {
-        node.name
-        for node, once in zip(graph.nodes, constant, strict=True)
-        if not once and labels[node.name].code not in (None, *NO_OBSTACLES) and not _reads_replaceable(node)
-    }
-    counts = collections.Counter(node.op_type for node in graph.nodes if node.name in refused)
-    inside = [labels[node.name].supported for node in graph.nodes]
-    now_s = costs.total_s(_places(graph, inside))
+    inside = engine_nodes(graph, labels)
+    refused: dict[str, list[int]] = collections.defaultdict(list)
+    for node in itertools.compress(graph.nodes, map(operator.not_, inside)):
+        obstacle = not constant[node.index] and labels[node.name].code not in NO_OBSTACLES
+        if obstacle and not _reads_replaceable(node):
+            refused[node.op_type].append(node.index)
+    counts = collections.Counter({op_type: len(nodes) for op_type, nodes in refused.items()})
+    now_s = costs.total_s(_places(graph, inside)) if counts else 0.0
     tries = []
     for op_type, count in counts.most_common(MAX_OPERATORS):
-        wider = [
-            engine or (node.op_type == op_type and node.name in refused)
-            for node, engine in zip(graph.nodes, inside, strict=True)
-        ]
-        places = _places(graph, wider)
+        wider = as_booleans(inside).copy()
+        wider[refused[op_type]] = True
+        places = _places(graph, wider.tolist())
         saved_ms = (now_s - costs.total_s(places)) * 1e3
         tries.append(WhatIf(op_type=op_type, nodes=count, segments=int(places.max(initial=0)), saved_ms=saved_ms))
     return tuple(sorted(tries, key=lambda one: (-one.saved_ms, one.op_type)))

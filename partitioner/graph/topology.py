@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,30 +55,25 @@ class Topology:
             sizes: Bytes of a tensor, by tensor; declared dimensions may make it any number.
             leaving: True if a tensor is an output of the graph, by tensor.
         """
-        pins: list[list[int]] = [[] if producer == GRAPH_INPUT else [producer] for producer in producers]
-        predecessors: list[Sequence[int]] = []
-        successors: list[list[int]] = [[] for _ in reads]
-        for node, tensors in enumerate(reads):
-            before = {producers[tensor]: None for tensor in tensors}
-            before.pop(GRAPH_INPUT, None)
-            predecessors.append(tuple(before))
-            for tensor in tensors:
-                pins[tensor].append(node)
-            for predecessor in before:
-                successors[predecessor].append(node)
-        flat = np.array([node for nodes in pins for node in nodes], dtype=np.int64)
-        counts = [len(nodes) for nodes in pins]
-        uses = [(node, tensor) for node, tensors in enumerate(reads) for tensor in tensors]
-        edges = [(before, node) for node, nodes in enumerate(predecessors) for before in nodes]
+        makers, nodes = np.array(producers, dtype=np.int64), np.arange(len(reads))
+        readers = np.repeat(nodes, np.fromiter(map(len, reads), np.int64, len(reads)))
+        read = np.fromiter(itertools.chain.from_iterable(reads), np.int64, len(readers))
+        made = np.flatnonzero(makers != GRAPH_INPUT)
+        pinned = np.concatenate([made, read])
+        order = np.argsort(pinned, kind="stable")
+        pins, pinned = np.concatenate([makers[made], readers])[order], pinned[order]
+        edges = _edges(makers[read], readers)
+        before, after = edges
+        by_origin = np.argsort(before, kind="stable")
         return cls(
-            predecessors=predecessors,
-            successors=successors,
-            edges=np.array(edges, dtype=np.int64).reshape(-1, 2).T.copy(),
-            uses=np.array(uses, dtype=np.int64).reshape(-1, 2).T.copy(),
-            producers=np.array(producers, dtype=np.int64),
-            pins=flat,
-            pin_starts=np.cumsum([0, *counts], dtype=np.int64),
-            pairs=_pairs(flat, np.repeat(np.arange(len(counts)), counts)),
+            predecessors=_lists(before, after, len(reads)),
+            successors=_lists(after[by_origin], before[by_origin], len(reads)),
+            edges=edges,
+            uses=np.stack([readers, read]),
+            producers=makers,
+            pins=pins,
+            pin_starts=np.searchsorted(pinned, np.arange(len(makers) + 1)),
+            pairs=_pairs(pins, pinned),
             sizes=np.array([min(size, LARGEST) for size in sizes], dtype=np.int64),
             leaving=np.array(leaving, dtype=bool),
         )
@@ -92,6 +88,27 @@ class Topology:
         different = np.zeros(len(self.producers), dtype=bool)
         different[tensors[places[one] != places[other]]] = True
         return different
+
+
+def _edges(makers: np.ndarray, readers: np.ndarray) -> np.ndarray:
+    """Return each edge once, ``int[2, E]``, in the order of its first read.
+
+    Args:
+        makers: The node that makes what is read, or ``GRAPH_INPUT``, by read.
+        readers: The node that reads it, by read.
+    """
+    inner = makers != GRAPH_INPUT
+    edges = np.stack([makers[inner], readers[inner]])
+    _, first = np.unique(edges[1] * (edges.max(initial=0) + 1) + edges[0], return_index=True)
+    first.sort()
+    return edges[:, first]
+
+
+def _lists(values: np.ndarray, owners: np.ndarray, number: int) -> list[list[int]]:
+    """Return the values of each owner in their order; owners are numbers below ``number`` and never fall."""
+    bounds = np.searchsorted(owners, np.arange(number + 1)).tolist()
+    flat = values.tolist()
+    return [flat[begin:end] for begin, end in itertools.pairwise(bounds)]
 
 
 def _pairs(pins: np.ndarray, tensors: np.ndarray) -> np.ndarray:

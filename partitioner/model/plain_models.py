@@ -89,11 +89,11 @@ def _nodes(graph: onnx.GraphProto, values: dict[str, ir.Value], given: Container
     for node in graph.node:
         if node.domain == "ai.onnx":
             node.domain = ""  # a synonym, which ONNX's shape inference doesn't know
-        reads = [values.get(name) for name in node.input]
+        reads = [values.get(name) for name in node.input[:]]  # a slice is read at once
         if None in reads:
             in_order = in_order and all(name in values for name in node.input if name)
             reads = [values.setdefault(name, ir.Value(name=name)) if name else None for name in node.input]
-        makes = [_made(name, values, given) for name in node.output]
+        makes = [_made(name, values, given) for name in node.output[:]]
         if len(makes) > 1 and len({*makes}) < len(makes):
             raise ValueError(f"Node {node.name!r} makes a value twice. The model is invalid")
         attributes, properties = node.attribute, node.metadata_props
@@ -118,10 +118,9 @@ def _made(name: str, values: dict[str, ir.Value], given: Container[str]) -> ir.V
     Raises:
         ValueError: It is there already.
     """
-    value = values.get(name) if name else ir.Value(name="")
-    if value is None:
-        value = values[name] = ir.Value(name=name)
-    elif value.producer() is not None or name in given:
+    new = ir.Value(name=name)
+    value = values.setdefault(name, new) if name else new
+    if value is not new and (value.producer() is not None or name in given):
         raise ValueError(f"Output {name!r} is redeclared in the current graph scope. The model is invalid")
     return value
 

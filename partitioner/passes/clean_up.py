@@ -110,10 +110,10 @@ def _remove_unread(graph: ir.Graph) -> bool:
     may_shrink = False
     for op in reversed(graph):
         unused = [_is_unused(value) for value in op.outputs]
-        if unused and all(unused):
+        if unused and False not in unused:
             graph.remove(op, safe=True)
-        else:
-            may_shrink = may_shrink or any(unused) or _may_have_unused_parts(op)
+        elif not may_shrink:
+            may_shrink = True in unused or _may_have_unused_parts(op)
     for name in [name for name, value in graph.initializers.items() if _is_unused(value)]:
         del graph.initializers[name]
     return may_shrink

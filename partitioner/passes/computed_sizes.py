@@ -82,18 +82,16 @@ def _check(model: ir.Model, path: pathlib.Path) -> None:
                 raise ModelFileError(path, _problem(op, value, limit), ADVICE)
 
 
-def _constant_nodes(graph: ir.Graph, constant: set[ir.Value]) -> Iterator[ir.Node]:
+def _constant_nodes(graph: ir.Graph, constant: set[ir.Value | None]) -> Iterator[ir.Node]:
     """Yield the nodes of a graph and its subgraphs that read nothing but constants, each after what it reads."""
+    constant.update((None, *filter(is_constant, graph.initializers.values())))
     for op in graph:
-        for value in read_values(op):
-            if not (is_constant(value) or value in constant):
-                break
-        else:
+        if constant.issuperset(op.inputs) and constant.issuperset(read_values(op)):
             constant.update(op.outputs)
             yield op
-            continue
-        for subgraph in subgraphs(op):
-            yield from _constant_nodes(subgraph, constant)
+        else:
+            for subgraph in subgraphs(op) if op.attributes else ():
+                yield from _constant_nodes(subgraph, constant)
 
 
 def _most_bytes(constants: Sequence[ir.Node]) -> float:

@@ -62,7 +62,7 @@ def test_a_node_whose_first_output_is_left_out_is_known_by_its_second() -> None:
 def test_predecessors_produce_what_a_node_reads() -> None:
     graph = Graph.of(view(CHAIN))
 
-    assert list(graph.topology.predecessors) == [(), (0,), (1,)]
+    assert list(graph.topology.predecessors) == [[], [0], [1]]
 
 
 def test_values_that_subgraphs_capture_count_as_read_and_constants_do_not() -> None:
