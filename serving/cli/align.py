@@ -36,7 +36,7 @@ def align_(arguments: argparse.Namespace) -> int:
         facts = {"model": arguments.model.name, "reference": arguments.reference.name, **alignment.as_json()}
         print(json.dumps(facts))
     else:
-        _print(alignment, Console())
+        _print(alignment, Console(emoji=False))
     return 0 if alignment.first is None else 1
 
 

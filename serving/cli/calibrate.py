@@ -63,5 +63,5 @@ def calibrate_(arguments: argparse.Namespace) -> int:
 def _progress_bar() -> Progress:
     """On stderr, and only where that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

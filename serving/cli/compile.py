@@ -58,7 +58,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(facts))
     else:
-        _print_facts(facts, compiled, Console())
+        _print_facts(facts, compiled, Console(emoji=False))
     return 0
 
 

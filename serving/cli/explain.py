@@ -51,7 +51,7 @@ def explain(arguments: argparse.Namespace) -> int:
         layers = {"sparse_layers": [dataclasses.asdict(layer) for layer in sparse]} if sparse else {}
         print(json.dumps({**report.as_json(), **layers}))
         return 0
-    console = Console()
+    console = Console(emoji=False)
     print_report(report, console)
     if sparse:
         console.print(sparse_layers(sparse))

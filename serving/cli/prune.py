@@ -41,7 +41,7 @@ def prune(arguments: argparse.Namespace) -> int:
         print(json.dumps({"output": str(arguments.output), **_facts(report)}))
     else:
         for sentence in _sentences(report, arguments):
-            Console().print(sentence, markup=False, highlight=False)
+            Console(emoji=False).print(sentence, markup=False, highlight=False)
     return 0
 
 

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         milliseconds = (time.perf_counter() - start) * 1e3
     executable.keep_kernels()
     save_arrays(arguments.outputs, results)
-    console = Console()
+    console = Console(emoji=False)
     for name, value in results.items():
         console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
     console.print(f"{milliseconds:.2f} ms, {counted(executable.description['segments'], 'engine segment')}")

@@ -26,7 +26,7 @@ def showing_progress(work: str) -> Iterator[None]:
     Args:
         work: The first word on the screen.
     """
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     if not console.is_terminal:
         yield
         return

@@ -59,6 +59,16 @@ def test_explanations_fit_80_columns(name: str, explained: Explain) -> None:
     assert "…" not in "".join(lines)
 
 
+def test_names_with_colons_are_printed_as_they_are(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = onnx.parser.parse_model(MODELS["one-segment"])
+    model.graph.node[0].name = "block:cat:1"
+    onnx.save(model, tmp_path / "model.onnx")
+
+    main(["explain", str(tmp_path / "model.onnx"), "--engine", "openvino", "--no-cache", "--native-nodes", "block:*"])
+
+    assert "block:cat:1" in capsys.readouterr().out
+
+
 def test_an_explanation_begins_with_an_estimate_and_says_that_it_is_one(explained: Explain) -> None:
     lines = explained("one-segment")
 
