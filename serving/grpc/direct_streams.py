@@ -156,5 +156,5 @@ class DirectStream(Stream):
     def _closed(self, _event: Any) -> None:
         with self._changed:
             self._ended = True
-        self._streams.discard(self)
         self.leave()
+        self._streams.discard(self)

@@ -15,7 +15,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 
 from protos import ModelInferRequest
-from tests.serving.conftest import FakeExecutable, StartFake
+from tests.serving.conftest import FakeExecutable, Running, StartFake
 from tests.serving.grpc.conftest import METHOD, WAIT_S, RawStream, Stream, inputs, message, take
 
 
@@ -28,6 +28,13 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 def stream_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("stream-reader")}
+
+
+def may_open_a_stream(running: Running) -> bool:
+    with triton.InferenceServerClient(running.address) as client:
+        stream = Stream(client)
+        stream.send(model="absent")
+        return "server.limits.streams" not in str(stream.error())
 
 
 def test_a_client_that_does_not_read_keeps_nobody_else_waiting(start_fake: StartFake, fake: FakeExecutable) -> None:
@@ -60,7 +67,7 @@ def test_idle_streams_hold_no_thread_that_runs_models(start_fake: StartFake) -> 
 
 
 def test_cancelling_a_stream_drops_its_waiting_requests(start_fake: StartFake, fake: FakeExecutable) -> None:
-    running = start_fake()
+    running = start_fake(server="limits: {streams: 1}")
     stream = Stream(running.client)
     fake.gate.clear()
     for _ in range(20):
@@ -69,7 +76,7 @@ def test_cancelling_a_stream_drops_its_waiting_requests(start_fake: StartFake, f
     eventually(lambda: running.server.in_flight == 20)
 
     running.client.stop_stream(cancel_requests=True)
-    eventually(lambda: not stream_threads())
+    eventually(lambda: may_open_a_stream(running))
     fake.gate.set()
     eventually(lambda: running.server.in_flight == 0)
 
