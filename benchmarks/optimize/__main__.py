@@ -54,9 +54,9 @@ def _measure_and_print(root: pathlib.Path, parts: Sequence[str], options: argpar
     load = f"load {environment['load_average']} before and {describe_load()} after"
     console.print(f"{environment['processor']}, {environment['cores']} cores, {load}")
     print_table(measured, console)
-    same = sum(not subject.rules for subject in subjects)
-    console.print(f"{same} of {len(subjects)} have no place for a rewrite: the same file with them and without.")
-    found = list(problems(measured))
+    same = [subject for subject in subjects if not subject.rules]
+    console.print(f"{len(same)} of {len(subjects)} have no place for a rewrite: the same file with them and without.")
+    found = list(problems(measured, same))
     for problem in found:
         console.print(problem)
     return 1 if found else 0

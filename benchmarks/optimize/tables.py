@@ -38,10 +38,15 @@ def print_table(measured: Sequence[Measured], console: Console) -> None:
         console.print("In brackets: rules that aren't applied for this engine here.")
 
 
-def problems(measured: Sequence[Measured]) -> Iterator[str]:
-    """Yield a sentence for each bar that is missed. Networks in training form are judged in the best engine."""
+def problems(measured: Sequence[Measured], same: Sequence[Subject]) -> Iterator[str]:
+    """Yield a sentence for each bar that is missed. Networks in training form are judged in the best engine.
+
+    Args:
+        measured: What rewrites change.
+        same: The rest, whose speed is the same.
+    """
     yield from _too_slow(measured)
-    yield from _on_the_whole(measured)
+    yield from _on_the_whole(measured, same)
     for subject, figures in measured:
         if figures.error > MOST_ERROR and subject.part != "models":
             yield f"{subject.name} differs by {figures.error:.1e} in {subject.engine}; the most is {MOST_ERROR}."
@@ -61,8 +66,9 @@ def _too_slow(measured: Sequence[Measured]) -> Iterator[str]:
             yield f"{subject.name} has {figures.gain:.3f} times its speed in {subject.engine}; the least is {least}."
 
 
-def _on_the_whole(measured: Sequence[Measured]) -> Iterator[str]:
+def _on_the_whole(measured: Sequence[Measured], same: Sequence[Subject]) -> Iterator[str]:
     networks = [figures.gain for subject, figures in measured if subject.part == "networks"]
+    networks += [1.0 for subject in same if subject.part == "networks"]
     if networks and (mean := float(np.exp(np.mean(np.log(networks))))) < LEAST_MEAN:
         yield f"The networks' geometric mean is {mean:.3f}; the least is {LEAST_MEAN}."
     models = [(subject, figures) for subject, figures in measured if subject.part == "models"]
