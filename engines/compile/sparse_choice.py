@@ -48,7 +48,7 @@ def with_faster_zeros(
         return dense
     backend = get_backend(SPARSE)
     key = engine_key(
-        purpose="sparse choice",
+        purpose="sparse choice by the fastest tenth",
         source=sha256_of_file(context.source.path),
         options=json.dumps(dataclasses.asdict(context.options), sort_keys=True, default=str),
         **measuring_environment(backend, native_version()),
