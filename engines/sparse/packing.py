@@ -36,6 +36,7 @@ class SparseWeights:
         steps: ``uint8[blocks]``, columns from the block before in its row; from column 0 for the first one. Blocks of
             zeros stand where a step would be larger.
         starts: ``int32[rows / block + 1]``, the first block of each block row.
+        is_patched: Whether all three are those of patches (``patches.py``).
     """
 
     rows: int
@@ -44,6 +45,7 @@ class SparseWeights:
     values: np.ndarray
     steps: np.ndarray
     starts: np.ndarray
+    is_patched: bool = False
 
 
 def sparsity(matrix: np.ndarray) -> float:

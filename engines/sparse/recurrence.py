@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from engines.sparse import patches
 from engines.sparse.packing import best_block, pack
 from engines.sparse.tensors import floats_of, packed_tensors, sparse_node
 
@@ -23,11 +24,16 @@ DEFAULTS = {"LSTM": (b"Sigmoid", b"Tanh", b"Tanh"), "GRU": (b"Sigmoid", b"Tanh")
 
 
 def sparse_recurrence(
-    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
+    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], *, patched: bool = False
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]] | None:
     """Return nodes and weights that replace a recurrent layer; None for other nodes, and where dense ones are faster.
 
     The state's weights decide: their product is computed step by step, and takes most of the time.
+
+    Args:
+        node: A node of the model.
+        constants: Its weights are among these, by name.
+        patched: Whether it reads one sequence, with instructions that are faster on patches.
     """
     if node.domain or node.op_type not in GATES or not _is_plain(node):
         return None
@@ -40,9 +46,10 @@ def sparse_recurrence(
     block = best_block(matrix, whole=hidden)
     if block is None or biases is None:
         return None
+    patched = patched and block == patches.BLOCK and patches.pays(matrix, hidden)
     product = f"{node.output[0] or node.name}/sparse/inputs"
     nodes, tensors = _product(node, product, weights.reshape(matrix.shape[0], -1), biases[0])
-    packed = pack(matrix, block)
+    packed = patches.pack_patches(matrix) if patched else pack(matrix, block)
     state_tensors = packed_tensors(f"{product}/states", packed, biases[1])
     recurrence = sparse_node(
         f"Sparse{node.op_type}",
@@ -105,3 +112,13 @@ def _biases(
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def single_sequences(model: onnx.ModelProto) -> set[str]:
+    """Return the inputs of recurrent layers that are known to be one sequence, ``[steps, 1, inputs]``."""
+    read = {node.input[0] for node in model.graph.node if node.op_type in GATES}
+    if not read:
+        return set()
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.value_info)}
+    return {name for name in read if shapes.get(name, [])[1:2] == [1]}

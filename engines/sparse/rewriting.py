@@ -15,9 +15,13 @@ import onnx
 from onnx import helper
 
 from engines.sparse.layers import Layer, Tail, depthwise_convolutions, find_layers, geometry_of, readers_of, tail_of
+from engines.sparse.library import instructions
 from engines.sparse.packing import best_block, pack
-from engines.sparse.recurrence import sparse_recurrence
+from engines.sparse.recurrence import single_sequences, sparse_recurrence
 from engines.sparse.tensors import DOMAIN, constants_of, packed_tensors, sparse_node
+
+PATCHED = "AVX-512"
+"""Instructions with which the recurrence over one sequence is faster on patches."""
 
 
 def with_sparse_layers(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
@@ -25,6 +29,7 @@ def with_sparse_layers(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     constants = constants_of(model.graph)
     written = _sparse_layers(model, constants)
     sparse = len(written)
+    singles = single_sequences(model) if instructions() == PATCHED else set()
     _add_depthwise(model.graph, constants, written)
     merged = {node.output[0] for one in written.values() for node in one.tail.nodes}
     nodes: list[onnx.NodeProto] = []
@@ -32,7 +37,7 @@ def with_sparse_layers(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     for node in model.graph.node:
         if node.output and node.output[0] in merged:
             continue
-        recurrence = sparse_recurrence(node, constants)
+        recurrence = sparse_recurrence(node, constants, patched=bool(node.input) and node.input[0] in singles)
         if recurrence is not None:
             sparse += 1
             made, tensors = recurrence

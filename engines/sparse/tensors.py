@@ -48,6 +48,7 @@ def sparse_node(
     """Return a node of a sparse operator; ``attributes`` are its own, and bounds where it has some."""
     node = helper.make_node(op_type, inputs, outputs, name=name, domain=DOMAIN)
     sizes = {"rows": weights.rows, "columns": weights.columns, "block": weights.block}
+    sizes["patched"] = int(weights.is_patched)
     given = {**sizes, "low": -INFINITY, "high": INFINITY, **attributes}
     node.attribute.extend(helper.make_attribute(key, value) for key, value in given.items())
     return node

@@ -7,8 +7,8 @@
 #define NAME_OF(x, y) JOIN(x, y)
 
 #define KERNELS(name, lanes, vectors, set)                                                              \
-    {name, lanes, vectors, multiply_##set, copy_lines_##set, multiply_row_##set, lstm_##set, gru_##set, \
-     gru_linear_##set, gru_reset_##set, depthwise_##set}
+    {name, lanes, vectors, multiply_##set, copy_lines_##set, multiply_row_##set, multiply_patches_##set, \
+     lstm_##set, gru_##set, gru_linear_##set, gru_reset_##set, depthwise_##set}
 
 /* A vector of those, where `mask` is, and of these elsewhere. */
 #define SELECT(mask, those, these) ((Four)(((mask) & (FourBits)(those)) | (~(mask) & (FourBits)(these))))
@@ -27,6 +27,7 @@ typedef int32_t FourBits __attribute__((vector_size(16), aligned(4), may_alias))
 #define SMALLER(x, y) SELECT((x) < (y), x, y)
 #define NAME(x) NAME_OF(x, plain)
 #include "tile.h"
+#include "patches.h"
 #include "cell.h"
 #include "depthwise.h"
 #undef LANES
@@ -48,6 +49,7 @@ static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 #define SMALLER(x, y) (Vector_avx2) _mm256_min_ps((__m256)(x), (__m256)(y))
 #define NAME(x) NAME_OF(x, avx2)
 #include "tile.h"
+#include "patches.h"
 #include "cell.h"
 #include "depthwise.h"
 #undef LANES
@@ -65,6 +67,7 @@ static const Kernels PLAIN = KERNELS("plain C", 4, 3, plain);
 #define SMALLER(x, y) (Vector_avx512) _mm512_min_ps((__m512)(x), (__m512)(y))
 #define NAME(x) NAME_OF(x, avx512)
 #include "tile.h"
+#include "patches.h"
 #include "cell.h"
 #include "depthwise.h"
 #undef LANES

@@ -14,7 +14,24 @@ typedef struct {
     const int32_t *starts;  /* rows / block + 1 */
     const float *bias;      /* of each row; NULL for none */
     float low, high;        /* sums are clipped to these */
+    int is_patched;         /* values, steps and starts are those of patches */
 } Sparse;
+
+/* A patched matrix is made for products with one column, with a vector's four blocks of four rows at a time. A patch is
+   PATCH_ROWS block rows × PATCH_COLUMNS columns. Those side by side are a row of patches: the one of number r has the
+   vectors from starts[r] to starts[r + 1]. `steps` holds for each patch
+   - how many of its block rows have 1, 2, ... MOST_VECTORS vectors, as a byte each,
+   - the block rows in that order, those without a vector at the end, as a byte each,
+   - the place of each block: the column in its half of the patch, and SECOND_HALF if that is the second one.
+   Blocks of zeros fill a row's last vector. SPARE_PLACES bytes follow the last patch. */
+enum {
+    PATCH_ROWS = 16,
+    PATCH_COLUMNS = 64,
+    MOST_VECTORS = PATCH_COLUMNS / 4,
+    PATCH_HEAD = MOST_VECTORS + PATCH_ROWS,
+    SECOND_HALF = 128,
+    SPARE_PLACES = 16,
+};
 
 /* The product with the panel of one tile: `columns` lines of `width` values, `step` floats apart, where width is a
    multiple of a vector's floats.
@@ -61,6 +78,7 @@ typedef struct {
     void (*multiply)(const Sparse *, const Tile *);
     void (*copy_lines)(const float *x, size_t step, size_t lines, float *panel, size_t width, size_t used);
     void (*multiply_row)(const Sparse *, const float *x, float *out, size_t first, size_t last);
+    void (*multiply_patches)(const Sparse *, const float *x, float *out, size_t first, size_t last);
     void (*lstm)(const Units *), (*gru)(const Units *), (*gru_linear)(const Units *), (*gru_reset)(const Units *);
     void (*depthwise)(const Depthwise *, const float *x, const float *weights, float bias, float *buffer, float *out);
 } Kernels;

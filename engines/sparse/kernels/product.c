@@ -18,6 +18,8 @@ static Status *create(const Kernel *kind, const KernelInfo *info, void **made) {
     *kernel = *kind;
     kernel->kernels = best_kernels();
     Status *failed = read_matrix(info, &kernel->matrix);
+    if (!failed && kernel->matrix.is_patched)
+        failed = CREATE_STATUS(api)(INVALID_ARGUMENT, "only recurrences take patched weights");
     if (!failed && kernel->is_conv) failed = read_geometry(info, &kernel->geometry);
     if (failed)
         free(kernel);

@@ -15,6 +15,9 @@ typedef struct {
     const Kernels *kernels;
 } Cell;
 
+/* Units that pieces of work are a multiple of. */
+static size_t unit_step(const Cell *cell) { return cell->matrix.is_patched ? 4 * PATCH_ROWS : cell->matrix.block; }
+
 static Status *create(size_t gates, const KernelInfo *info, void **made) {
     Cell cell = {.gates = gates, .kernels = best_kernels()};
     TRY(read_matrix(info, &cell.matrix));
@@ -22,7 +25,7 @@ static Status *create(size_t gates, const KernelInfo *info, void **made) {
     TRY(get_int(info, "linear_before_reset", &cell.is_linear));
     cell.hidden = cell.matrix.columns, cell.directions = cell.matrix.rows / (gates * cell.hidden);
     if (cell.directions < 1 || cell.directions > 2 || cell.matrix.rows != cell.directions * gates * cell.hidden ||
-        cell.hidden % cell.matrix.block)
+        cell.hidden % unit_step(&cell))
         return CREATE_STATUS(api)(INVALID_ARGUMENT, "the weights of a recurrence don't fit its gates");
     if (!(*made = malloc(sizeof cell))) return CREATE_STATUS(api)(FAIL, "out of memory");
     memcpy(*made, &cell, sizeof cell);
@@ -49,48 +52,71 @@ typedef struct {
 
 /* Where a piece of work is: some units of one direction at one step. */
 typedef struct {
-    size_t direction, time, first, last; /* units in blocks */
+    size_t direction, time, first, last; /* units */
     const float *before;                 /* the state of the step before, [batch, hidden] */
     float *state;
 } Place;
 
 static Place place_of(const Run *run, size_t step, size_t item) {
     const Cell *cell = run->cell;
-    const size_t blocks = cell->hidden / cell->matrix.block, group = item % run->groups, direction = item / run->groups;
+    const size_t step_units = unit_step(cell), pieces = cell->hidden / step_units;
+    const size_t group = item % run->groups, direction = item / run->groups;
     const size_t one = run->batch * cell->hidden, all = cell->directions * one;
     const int backward = cell->is_reverse || direction == 1;
     const size_t time = backward ? run->steps - 1 - step : step, earlier = backward ? time + 1 : time - 1;
     const float *before = (step ? run->states + earlier * all : run->first_state) + direction * one;
     return (Place){.direction = direction, .time = time, .before = before,
                    .state = run->states + time * all + direction * one,
-                   .first = blocks * group / run->groups, .last = blocks * (group + 1) / run->groups};
+                   .first = pieces * group / run->groups * step_units,
+                   .last = pieces * (group + 1) / run->groups * step_units};
 }
 
-/* Sums of gates `gate` to `gate_end`: the state weights times `state`. */
-static void multiply_gates(Run *run, const Place *place, const float *state, size_t gate, size_t gate_end) {
+/* The block rows, or rows of patches, that hold the weights of one gate at a place. */
+static void find_rows(const Cell *cell, const Place *place, size_t gate, size_t *first, size_t *last) {
+    const size_t offset = (place->direction * cell->gates + gate) * cell->hidden, step = unit_step(cell);
+    *first = (offset + place->first) / step, *last = (offset + place->last) / step;
+}
+
+static void multiply_column(Run *run, const Place *place, const float *state, float *sums, size_t gate, size_t gate_end) {
+    const Sparse *matrix = &run->cell->matrix;
+    const Kernels *kernels = run->cell->kernels;
+    for (size_t first, last; gate < gate_end; gate++) {
+        find_rows(run->cell, place, gate, &first, &last);
+        (matrix->is_patched ? kernels->multiply_patches : kernels->multiply_row)(matrix, state, sums, first, last);
+    }
+}
+
+static void multiply_batch(Run *run, const Place *place, const float *state, size_t gate, size_t gate_end) {
     const Cell *cell = run->cell;
     const Kernels *kernels = cell->kernels;
-    const size_t rows = cell->matrix.rows, blocks = cell->hidden / cell->matrix.block, widest = kernels->lanes * kernels->vectors;
+    const size_t rows = cell->matrix.rows, widest = kernels->lanes * kernels->vectors;
     Source source = {.x = state, .columns = cell->hidden, .outputs = run->batch, .is_rows = 1};
     for (size_t begin = 0; begin < run->batch; begin += widest) {
         Tile tile = {.used = run->batch - begin < widest ? run->batch - begin : widest, .row_step = 1, .column_step = rows};
         tile.width = (tile.used + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
         tile.out = run->sums + begin * rows;
-        float *panel = run->batch == 1 ? NULL : thread_memory(cell->hidden * tile.width);
-        if (panel)
-            fill_panel(kernels, &source, panel, tile.width, begin, tile.used);
-        else if (run->batch > 1)
+        float *panel = thread_memory(cell->hidden * tile.width);
+        if (!panel) {
             atomic_store(&run->out_of_memory, 1);
+            return;
+        }
+        fill_panel(kernels, &source, panel, tile.width, begin, tile.used);
         tile.panel = panel, tile.step = tile.width;
         for (size_t g = gate; g < gate_end; g++) {
-            const size_t offset = (place->direction * cell->gates + g) * blocks;
-            tile.first = offset + place->first, tile.last = offset + place->last;
-            if (run->batch == 1)
-                kernels->multiply_row(&cell->matrix, state, run->sums, tile.first, tile.last);
-            else if (panel)
-                kernels->multiply(&cell->matrix, &tile);
+            find_rows(cell, place, g, &tile.first, &tile.last);
+            kernels->multiply(&cell->matrix, &tile);
         }
     }
+}
+
+/* Sums of gates `gate` to `gate_end`: the state weights times `state`. */
+static void multiply_gates(Run *run, const Place *place, const float *state, size_t gate, size_t gate_end) {
+    const Sparse *matrix = &run->cell->matrix;
+    if (run->batch > 1 && !matrix->is_patched)
+        multiply_batch(run, place, state, gate, gate_end);
+    else
+        for (size_t b = 0; b < run->batch; b++)
+            multiply_column(run, place, state + b * matrix->columns, run->sums + b * matrix->rows, gate, gate_end);
 }
 
 static void apply(const Run *run, const Place *place, void (*gates)(const Units *), float *out) {
@@ -98,8 +124,8 @@ static void apply(const Run *run, const Place *place, void (*gates)(const Units 
     const size_t hidden = cell->hidden, offset = place->direction * cell->gates * hidden;
     for (size_t b = 0; b < run->batch; b++) {
         const size_t row = (place->direction * run->batch + b) * hidden;
-        gates(&(Units){.hidden = hidden, .first = place->first * cell->matrix.block,
-                       .last = place->last * cell->matrix.block, .before = place->before + b * hidden,
+        gates(&(Units){.hidden = hidden, .first = place->first, .last = place->last,
+                       .before = place->before + b * hidden,
                        .inputs = run->inputs + (place->time * run->batch + b) * cell->matrix.rows + offset,
                        .sums = run->sums + b * cell->matrix.rows + offset, .cell = run->cells + row,
                        .out = out + b * hidden});
@@ -165,9 +191,9 @@ static Status *check(const Cell *cell, const Tensor *inputs, const Tensor *state
 }
 
 static Status *run_all(KernelContext *context, Run *run, float *const outputs[3]) {
-    const size_t blocks = run->cell->hidden / run->cell->matrix.block, most = MAX_ITEMS / run->cell->directions;
+    const size_t pieces = run->cell->hidden / unit_step(run->cell), most = MAX_ITEMS / run->cell->directions;
     run->turns_per_step = run->cell->gates == 3 && !run->cell->is_linear ? 2 : 1;
-    run->groups = blocks < most ? blocks : most;
+    run->groups = pieces < most ? pieces : most;
     run->items = run->groups * run->cell->directions;
     if (run->steps && run->batch) TRY(PARALLEL_FOR(api)(context, take_part, run->items, 0, run));
     if (atomic_load(&run->out_of_memory)) return CREATE_STATUS(api)(FAIL, "out of memory for a panel");

@@ -202,24 +202,27 @@ static inline float NAME(row_of_values)(const float *w, const uint8_t *steps, co
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+/* Writes four rows of a single column. */
+static inline void NAME(write_four)(const Sparse *matrix, Four sum, size_t row, float *out) {
+    const Four low = matrix->low - (Four){0}, high = matrix->high - (Four){0};
+    if (matrix->bias) sum += *(const Four *)(matrix->bias + row);
+    *(Four *)(out + row) = SELECT(sum < low, low, SELECT(sum > high, high, sum));
+}
+
 /* A single column: four products of a block at a time, or one. */
 static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out, size_t first, size_t last) {
     const size_t block = matrix->block;
-    const Four low = matrix->low - (Four){0}, high = matrix->high - (Four){0};
     for (size_t row = first; row < last; row++) {
         const size_t start = matrix->starts[row], count = matrix->starts[row + 1] - start;
         const uint8_t *steps = matrix->steps + start;
         const float *w = matrix->values + start * block;
         if (block == 1) {
             const float sum = NAME(row_of_values)(w, steps, x, count) + (matrix->bias ? matrix->bias[row] : 0);
-            out[row] = sum < low[0] ? low[0] : sum > high[0] ? high[0] : sum;
+            out[row] = sum < matrix->low ? matrix->low : sum > matrix->high ? matrix->high : sum;
             continue;
         }
-        for (size_t place = row * block; place < (row + 1) * block; place += 4, w += 4) {
-            Four sum = NAME(row_of_blocks)(w, steps, x, count, block);
-            if (matrix->bias) sum += *(const Four *)(matrix->bias + place);
-            *(Four *)(out + place) = SELECT(sum < low, low, SELECT(sum > high, high, sum));
-        }
+        for (size_t place = row * block; place < (row + 1) * block; place += 4, w += 4)
+            NAME(write_four)(matrix, NAME(row_of_blocks)(w, steps, x, count, block), place, out);
     }
 }
 

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from engines.errors import ModelLoadError
 from engines.onnxruntime.session import NativeSession
-from engines.sparse import packing, recurrence, rewriting
+from engines.sparse import packing, patches, recurrence, rewriting
 from engines.sparse.library import LIBRARY, missing_reason
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
@@ -78,6 +78,15 @@ def rewritten(model: onnx.ModelProto, block: int, monkeypatch: pytest.MonkeyPatc
     return written
 
 
+def patched(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
+    """The model with patched weights, whatever this processor and the share of zeros are."""
+    monkeypatch.setattr(rewriting, "instructions", lambda: rewriting.PATCHED)
+    monkeypatch.setattr(patches, "LEAST_SHARE", 0)
+    sparse = rewritten(model, patches.BLOCK, monkeypatch)
+    assert helper.get_node_attr_value(sparse.graph.node[-1], "patched") == 1
+    return sparse
+
+
 @FEWER
 @hypothesis.given(
     op_type=st.sampled_from(["LSTM", "GRU"]),
@@ -125,6 +134,95 @@ def test_recurrent_layers_give_what_native_execution_does(
         answers = NativeSession(sparse, threads=threads, operators=LIBRARY).run(feeds)
         for answer, wanted_answer in zip(answers, expected, strict=True):
             np.testing.assert_allclose(answer, wanted_answer, rtol=1e-4, atol=1e-5)
+
+
+@FEWER
+@hypothesis.given(
+    op_type=st.sampled_from(["LSTM", "GRU"]),
+    seed=st.integers(0, 2**16),
+    steps=st.integers(1, 5),
+    groups=st.integers(1, 3),
+    direction=st.sampled_from(["forward", "reverse", "bidirectional"]),
+    linear=st.booleans(),
+    density=st.sampled_from([0.05, 0.2, 1.0]),
+    with_states=st.booleans(),
+)
+def test_patched_layers_give_what_native_execution_does(
+    monkeypatch: pytest.MonkeyPatch,
+    op_type: str,
+    seed: int,
+    steps: int,
+    groups: int,
+    direction: str,
+    linear: bool,
+    density: float,
+    with_states: bool,
+) -> None:
+    attributes: dict[str, object] = {"direction": direction}
+    if op_type == "GRU":
+        attributes["linear_before_reset"] = int(linear)
+    sizes = (steps, 1, 8, 64 * groups)
+    model = recurrent_model(op_type, sizes, seed=seed, density=density, with_states=with_states, **attributes)
+    sparse, feeds = patched(model, monkeypatch), feeds_of(model)
+
+    expected = NativeSession(model, threads=1).run(feeds)
+    for threads, held in enumerate(INSTRUCTIONS, start=1):
+        monkeypatch.setenv("TRTNODE_SPARSE_ISA", held)
+        answers = NativeSession(sparse, threads=threads, operators=LIBRARY).run(feeds)
+        for answer, wanted_answer in zip(answers, expected, strict=True):
+            np.testing.assert_allclose(answer, wanted_answer, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "density", "is_patched"),
+    [
+        pytest.param((5, 1, 8, 64), 0.2, True, id="one-sequence"),
+        pytest.param((5, 2, 8, 64), 0.2, False, id="two-sequences"),
+        pytest.param((5, 1, 8, 96), 0.2, False, id="units-that-patches-do-not-cover"),
+        pytest.param((5, 1, 8, 64), 0.01, False, id="few-weights"),
+    ],
+)
+def test_only_layers_over_one_sequence_with_weights_enough_are_patched(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int, int], density: float, is_patched: bool
+) -> None:
+    monkeypatch.setattr(rewriting, "instructions", lambda: rewriting.PATCHED)
+    sparse = rewritten(recurrent_model("LSTM", sizes, density=density), 4, monkeypatch)
+
+    (cell,) = (node for node in sparse.graph.node if node.op_type == "SparseLSTM")
+
+    assert helper.get_node_attr_value(cell, "patched") == is_patched
+
+
+def test_other_instructions_than_avx512_get_rows_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriting, "instructions", lambda: "AVX2")
+    sparse = rewritten(recurrent_model("LSTM", (5, 1, 8, 64), density=0.2), 4, monkeypatch)
+
+    (cell,) = (node for node in sparse.graph.node if node.op_type == "SparseLSTM")
+
+    assert helper.get_node_attr_value(cell, "patched") == 0
+
+
+@pytest.mark.parametrize(
+    ("tensor", "place", "value"),
+    [
+        pytest.param("steps", 0, 17, id="more-rows-than-a-patch-has"),
+        pytest.param("steps", 0, 3, id="other-vectors-than-are-stored"),
+        pytest.param("steps", 16, 16, id="a-row-outside-the-patch"),
+        pytest.param("starts", 1, 1, id="vectors-of-another-row"),
+        pytest.param("starts", 1, -1, id="vectors-before-the-first"),
+    ],
+)
+def test_damaged_patches_are_refused_at_load(
+    monkeypatch: pytest.MonkeyPatch, tensor: str, place: int, value: int
+) -> None:
+    sparse = patched(recurrent_model("LSTM", (5, 1, 8, 64), density=0.2), monkeypatch)
+    (weights,) = (one for one in sparse.graph.initializer if one.name.endswith(f"states/sparse/{tensor}"))
+    array = numpy_helper.to_array(weights).copy()
+    array[place] = value
+    weights.CopyFrom(numpy_helper.from_array(array, weights.name))
+
+    with pytest.raises(ModelLoadError, match="tensors of a sparse matrix don't fit each other"):
+        NativeSession(sparse, operators=LIBRARY)
 
 
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
