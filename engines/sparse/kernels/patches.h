@@ -19,23 +19,34 @@ static inline NAME(Columns) NAME(load_columns)(const float *x) {
     return columns;
 }
 
-/* The columns at 16 places. A permutation looks at the lowest five bits of each. */
+/* The columns at the places of four vectors: lane j has block j of each vector. A permutation looks at the lowest five
+   bits of a place, and one within lanes takes half of the time of one across them. */
 static inline __m512 NAME(gather)(const uint8_t *places, const NAME(Columns) *x) {
-    const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)places));
-    const __m512 first = _mm512_permutex2var_ps(x->quarters[0], wide, x->quarters[1]);
-    const __m512 second = _mm512_permutex2var_ps(x->quarters[2], wide, x->quarters[3]);
-    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(wide, _mm512_set1_epi32(SECOND_HALF)), first, second);
+    const __m512i shifts = _mm512_set_epi32(24, 24, 24, 24, 16, 16, 16, 16, 8, 8, 8, 8, 0, 0, 0, 0);
+    const __m512i four = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)places));
+    const __m512i each = _mm512_srlv_epi32(four, shifts);
+    const __m512 first = _mm512_permutex2var_ps(x->quarters[0], each, x->quarters[1]);
+    const __m512 second = _mm512_permutex2var_ps(x->quarters[2], each, x->quarters[3]);
+    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(each, _mm512_set1_epi32(SECOND_HALF)), first, second);
+}
+
+/* Value i of each lane, in all of the lane. */
+static inline __m512 NAME(spread_in_lanes)(__m512 gathered, size_t i) {
+    switch (i) {
+    case 0: return _mm512_permute_ps(gathered, 0x00);
+    case 1: return _mm512_permute_ps(gathered, 0x55);
+    case 2: return _mm512_permute_ps(gathered, 0xaa);
+    default: return _mm512_permute_ps(gathered, 0xff);
+    }
 }
 
 /* Adds the products of `count` vectors. */
 static inline __attribute__((always_inline)) NAME(Sums) NAME(add_row)(NAME(Sums) sums, const NAME(Cursor) *at,
                                                                       size_t count, const NAME(Columns) *x) {
-    const __m512i each = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
     __m512 gathered = sums;
     _Pragma("GCC unroll 16") for (size_t i = 0; i < count; i++) {
         if (i % 4 == 0) gathered = NAME(gather)(at->places + 4 * i, x);
-        const __m512i fours = _mm512_add_epi32(each, _mm512_set1_epi32(4 * (i % 4)));
-        sums = _mm512_fmadd_ps(_mm512_loadu_ps(at->values + 16 * i), _mm512_permutexvar_ps(fours, gathered), sums);
+        sums = _mm512_fmadd_ps(_mm512_loadu_ps(at->values + 16 * i), NAME(spread_in_lanes)(gathered, i % 4), sums);
     }
     return sums;
 }
