@@ -87,6 +87,19 @@ def patched(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> onnx.Mod
     return sparse
 
 
+def assert_answers_are_native_ones(
+    sparse: onnx.ModelProto, model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each set of instructions, on so many threads."""
+    feeds = feeds_of(model)
+    expected = NativeSession(model, threads=1).run(feeds)
+    for threads, held in enumerate(INSTRUCTIONS, start=1):
+        monkeypatch.setenv("TRTNODE_SPARSE_ISA", held)
+        answers = NativeSession(sparse, threads=threads, operators=LIBRARY).run(feeds)
+        for answer, wanted in zip(answers, expected, strict=True):
+            np.testing.assert_allclose(answer, wanted, rtol=1e-4, atol=1e-5)
+
+
 @FEWER
 @hypothesis.given(
     op_type=st.sampled_from(["LSTM", "GRU"]),
@@ -126,14 +139,8 @@ def test_recurrent_layers_give_what_native_execution_does(
     model = recurrent_model(
         op_type, sizes, seed=seed, density=density, with_states=with_states, outputs=outputs, **attributes
     )
-    sparse, feeds = rewritten(model, block, monkeypatch), feeds_of(model)
 
-    expected = NativeSession(model, threads=1).run(feeds)
-    for threads, held in enumerate(INSTRUCTIONS, start=1):
-        monkeypatch.setenv("TRTNODE_SPARSE_ISA", held)
-        answers = NativeSession(sparse, threads=threads, operators=LIBRARY).run(feeds)
-        for answer, wanted_answer in zip(answers, expected, strict=True):
-            np.testing.assert_allclose(answer, wanted_answer, rtol=1e-4, atol=1e-5)
+    assert_answers_are_native_ones(rewritten(model, block, monkeypatch), model, monkeypatch)
 
 
 @FEWER
@@ -163,14 +170,8 @@ def test_patched_layers_give_what_native_execution_does(
         attributes["linear_before_reset"] = int(linear)
     sizes = (steps, 1, 8, 64 * groups)
     model = recurrent_model(op_type, sizes, seed=seed, density=density, with_states=with_states, **attributes)
-    sparse, feeds = patched(model, monkeypatch), feeds_of(model)
 
-    expected = NativeSession(model, threads=1).run(feeds)
-    for threads, held in enumerate(INSTRUCTIONS, start=1):
-        monkeypatch.setenv("TRTNODE_SPARSE_ISA", held)
-        answers = NativeSession(sparse, threads=threads, operators=LIBRARY).run(feeds)
-        for answer, wanted_answer in zip(answers, expected, strict=True):
-            np.testing.assert_allclose(answer, wanted_answer, rtol=1e-4, atol=1e-5)
+    assert_answers_are_native_ones(patched(model, monkeypatch), model, monkeypatch)
 
 
 @pytest.mark.parametrize(
