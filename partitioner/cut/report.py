@@ -105,7 +105,7 @@ class Report:
             "engine_nodes": sum(len(s.nodes) for s in self.segments),
             "minimum_segments": self.minimum_segments,
             "segments": [self._segment_as_json(s) for s in self.segments],
-            "native": [dataclasses.asdict(n) for n in self.native],
+            "native": [{"node": n.node, "op_type": n.op_type, "code": n.code, "detail": n.detail} for n in self.native],
             "unknown_shapes": [dataclasses.asdict(u) for u in self.unknown_shapes],
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
             "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],

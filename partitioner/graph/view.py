@@ -149,7 +149,8 @@ class Graph:
             values, outputs = _run_time_reads(op), op.outputs
             nodes.append(Node(name, op, values, keys.of(op), index))
             reads.append(tuple([numbers[value] for value in values]))
-            makers.update([(numbers[value], index) for value in outputs])
+            for value in outputs:
+                makers[numbers[value]] = index
             constant.append(steady.issuperset(values) and not is_random(op))
             if constant[-1]:
                 steady.update(outputs)
@@ -211,13 +212,13 @@ def _run_time_reads(op: ir.Node) -> tuple[ir.Value, ...]:
 def expected_bytes(value: ir.Value) -> int:
     """Return the bytes of a value; an unknown dimension counts as one, elements without fixed size as 0."""
     kind, shape = value.type, value.shape
-    if not isinstance(kind, ir.TensorType) or kind.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
-        return 0
-    return _bytes_of(kind.dtype, () if shape is None else shape.dims)
+    return _bytes_of(kind.dtype, () if shape is None else shape.dims) if isinstance(kind, ir.TensorType) else 0
 
 
 @functools.lru_cache(maxsize=1024)
 def _bytes_of(dtype: ir.DataType, sizes: Sequence[object]) -> int:
+    if dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+        return 0
     return math.ceil(math.prod(d for d in sizes if isinstance(d, int)) * dtype.itemsize)
 
 
