@@ -99,7 +99,7 @@ def propagates_little(model: ir.Model) -> bool:
     for op in itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values())):
         outputs = op.outputs
         total += len(outputs)
-        if not any(map(_may_hold_shape, outputs)):
+        if MAY_HOLD_SHAPES.isdisjoint([value.dtype for value in outputs]) or not any(map(_may_hold_shape, outputs)):
             continue
         inputs = [_held_elements(v, lengths) for v in op.inputs if v is not None]
         length = sum(inputs) if op.op_type in ("Concat", "Unsqueeze") else max(inputs, default=1)
