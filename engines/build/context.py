@@ -89,8 +89,9 @@ class CompileContext:
         """Return the rewrites that engines alone get."""
         if self.engine == NATIVE:
             return ()
-        segments = [{node.op for node in segment.nodes} for segment in partition.segments]
-        return rewrites_inside(partition.graph.model.graph, segments, self.wishes)
+        graph = partition.graph
+        segments = ((node.op for node in segment.nodes) for segment in partition.segments)
+        return rewrites_inside(graph.model.graph, graph.op_types, segments, self.wishes)
 
     def complete_natively(self, graph: Graph) -> Graph:
         """Complete the types and shapes of a graph: as ONNX Runtime infers them, and then as runs show them."""

@@ -64,7 +64,8 @@ def ask_library(
     said = _known.setdefault(library, {})
     if cache:
         said.update(cache.verdicts(library))
-    inside = {node.key.digest: TAKEN for node in {n.key: n for n in graph.nodes if n.name in reading.taken}.values()}
+    taken = {node.key for node in graph.nodes if node.name in reading.taken} if reading.taken else set()
+    inside = {key.digest: TAKEN for key in taken}
     labels = label_nodes(graph, table, options)
     kinds: dict[NodeKey, Node] = {}
     for node in itertools.compress(graph.nodes, engine_nodes(graph, labels)):

@@ -84,7 +84,7 @@ class Reading:
         return rule
 
     def _kinds(self, names: Collection[str]) -> set[Hashable]:
-        return {node.key.parts for node in self.graph.nodes if node.name in names}
+        return {node.key.parts for node in self.graph.nodes if node.name in names} if names else set()
 
 
 class WholeModels:

@@ -13,12 +13,12 @@ from engines.onnxruntime.missing_kernels import nodes_without_kernel
 from engines.runtime.plan import first_result
 from engines.runtime.reference_nodes import find_reference_nodes
 from partitioner import Node, Partition, ReasonCode, Verdict
+from partitioner.cut.segments import nodes_outside
 
 
 def native_reference_nodes(partition: Partition, nodes: Mapping[str, str]) -> list[Node]:
     """Return those of some nodes, by their first results, that no engine runs."""
-    inside = {node.name for segment in partition.segments for node in segment.nodes}
-    return [node for node in partition.graph.nodes if node.name not in inside and first_result(node) in nodes]
+    return [node for node in nodes_outside(partition.graph, partition.segments) if first_result(node) in nodes]
 
 
 def with_reference_labels(partition: Partition, nodes: Mapping[str, str]) -> Partition:
@@ -40,8 +40,7 @@ def label_reference_nodes(partition: Partition, source: pathlib.Path, cache: Eng
         cache: Place where answers of ONNX Runtime are looked up and kept.
     """
     graph = partition.graph
-    inside = {node.name for segment in partition.segments for node in segment.nodes}
-    suspects = nodes_without_kernel(graph, [node for node in graph.nodes if node.name not in inside], cache)
+    suspects = nodes_without_kernel(graph, nodes_outside(graph, partition.segments), cache)
     if not suspects or _runs_natively(source):
         return partition
     return with_reference_labels(partition, find_reference_nodes(graph, suspects))

@@ -122,8 +122,7 @@ def first_result(node: Node) -> str:
 def _handed_on(graph: Graph, apart: Sequence[bool]) -> set[int]:
     """Return the nodes whose results a stage that isn't native, or the caller, reads."""
     reads = (p for index, one in enumerate(apart) if one for p in graph.topology.predecessors[index])
-    leaving = (p for p, leaves in zip(graph.producers, graph.topology.leaving, strict=True) if leaves)
-    return {*reads, *leaving}
+    return {*reads, *graph.topology.producers[graph.topology.leaving].tolist()}
 
 
 def _with_constants(graph: Graph, nodes: Sequence[int], constant: Sequence[bool]) -> list[int]:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from engines.runtime.buffers import ALIGNMENT, Lifetime, plan_offsets
 from partitioner import Graph, Partition
 from partitioner.cut.report import levels_of
+from partitioner.cut.segments import NATIVE, places_of
 from partitioner.graph.topology import GRAPH_INPUT, as_booleans
 from partitioner.graph.view import expected_bytes
 
@@ -98,8 +99,7 @@ def plan_memory(partition: Partition, *, engine_bytes: int | None = None) -> dic
         whether ONNX Runtime learns the memory pattern.
     """
     graph = partition.graph
-    inside = np.zeros(len(graph.nodes), dtype=bool)
-    inside[[node.index for segment in partition.segments for node in segment.nodes]] = True
+    inside = places_of(graph, partition.segments) != NATIVE
     stages = 2 * np.array(levels_of(graph, partition.segments), dtype=np.int64) - inside
     boundary = {v for s in partition.segments for v in (*s.inputs, *s.outputs)}
     crosses = as_booleans([value in boundary for value in graph.tensors])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.cut.segments import NATIVE, Segment
+from partitioner.cut.segments import NATIVE, Segment, places_of
 from partitioner.graph.view import Graph, Node
 from partitioner.model.values import has_subgraphs
 
@@ -44,9 +44,7 @@ def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> tuple[G
 
 def _is_anything_shared(graph: Graph, segments: Sequence[Segment]) -> bool:
     """Return whether several places read a constant node, which is rare. A first copy may cause others."""
-    places = np.full(len(graph.nodes), NATIVE)
-    numbers = np.repeat(np.arange(len(segments)), [len(segment.nodes) for segment in segments])
-    places[[node.index for segment in segments for node in segment.nodes]] = numbers
+    places = places_of(graph, segments)
     before, after = graph.topology.edges
     first, last = np.full(len(places), len(places)), np.full(len(places), NATIVE)
     np.minimum.at(first, before, places[after])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import operator
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,13 +60,14 @@ def expand_functions(graph: Graph, supports: Predicate, options: PartitionOption
         UnknownOptionError: If ``options`` lists an operator that neither the model nor ONNX has.
     """
     labels = label_nodes(graph, supports, options)
-    refused = [n for n in graph.nodes if labels[n.name].code not in (None, ReasonCode.USER_EXCLUDED)]
+    inside = engine_nodes(graph, labels)
+    native = itertools.compress(graph.nodes, map(operator.not_, inside))
+    refused = [n for n in native if labels[n.name].code != ReasonCode.USER_EXCLUDED]
     kinds = {n.key: n for n in refused}
     functions = {key: n for key, n in kinds.items() if is_defined_as_function(n)}
     whole = {key for key, n in functions.items() if _runs_whole(graph, n, supports, options)}
     candidates = [n.name for n in refused if n.key in whole]
-    taken = set(itertools.compress(graph.names, engine_nodes(graph, labels)))
-    chosen = _joining(graph, taken, candidates) if candidates else []
+    chosen = _joining(graph, set(itertools.compress(graph.names, inside)), candidates) if candidates else []
     if not chosen:
         return graph
     logger.info("Expanding %s, which joins segments", ", ".join(chosen))

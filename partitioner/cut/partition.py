@@ -66,6 +66,7 @@ class Partition:
         """Report on the partition."""
         costs = CostModel(self.graph)
         unknown = find_unknown_shapes(self.graph, self.labels)
+        boundary = count_boundary_bytes(self.graph, self.segments)
         return Report(
             model=model,
             engine=engine,
@@ -73,13 +74,13 @@ class Partition:
             supported_nodes=self.supported_nodes,
             minimum_segments=self.minimum_segments,
             segments=self.segments,
-            estimates=estimate_segments(self.graph, self.segments, costs),
+            estimates=estimate_segments(self.segments, boundary, costs),
             native=native_nodes(self.graph, self.segments, self.labels, unknown),
             unknown_shapes=tuple(sorted(set(unknown.values()), key=lambda one: (-one.nodes, one.after))),
             splits=find_splits(self.graph, self.segments),
             split_groups=find_split_groups(self.graph, self.segments, self.groups),
             crossing_tensors=count_crossing_tensors(self.segments),
-            boundary_bytes=count_boundary_bytes(self.graph, self.segments),
+            boundary_bytes=sum(boundary),
             what_if=try_operators(self.graph, self.labels, costs),
             seconds=self.seconds,
             rewrites=rewrites_of(self.graph.model.graph),
@@ -106,7 +107,8 @@ class Partition:
 
         An unknown dimension but the first one, that of the batch, leaves a segment without an estimate.
         """
-        estimates = estimate_segments(self.graph, self.segments, CostModel(self.graph))
+        boundary = count_boundary_bytes(self.graph, self.segments)
+        estimates = estimate_segments(self.segments, boundary, CostModel(self.graph))
         return {
             node.name: Verdict(
                 ReasonCode.NOT_FASTER,
@@ -192,7 +194,8 @@ def _limit_segments(partition: Partition) -> Partition:
     most = partition.options.max_segments
     costs = CostModel(partition.graph) if most is not None else None
     while costs and most is not None and len(partition.segments) > most:
-        estimates = estimate_segments(partition.graph, partition.segments, costs)
+        boundary = count_boundary_bytes(partition.graph, partition.segments)
+        estimates = estimate_segments(partition.segments, boundary, costs)
         worst = min(partition.segments, key=lambda s: estimates[s.name].native_ms - estimates[s.name].engine_ms)
         detail = f"Its segment has the smallest estimated benefit of {len(partition.segments)}; max_segments is {most}."
         partition = partition.demote({node.name: Verdict(ReasonCode.TOO_SMALL, detail) for node in worst.nodes})

@@ -10,7 +10,7 @@ from typing import Any
 from partitioner.cut.atomic_groups import AtomicGroup
 from partitioner.cut.cost_model import CostModel
 from partitioner.cut.labels import Verdict
-from partitioner.cut.segments import Segment
+from partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
 from partitioner.cut.unknown_shapes import UnknownShapes
 from partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from partitioner.graph.view import Graph
@@ -105,7 +105,7 @@ class Report:
             "engine_nodes": sum(len(s.nodes) for s in self.segments),
             "minimum_segments": self.minimum_segments,
             "segments": [self._segment_as_json(s) for s in self.segments],
-            "native": [dataclasses.asdict(n) for n in self.native],
+            "native": [{"node": n.node, "op_type": n.op_type, "code": n.code, "detail": n.detail} for n in self.native],
             "unknown_shapes": [dataclasses.asdict(u) for u in self.unknown_shapes],
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
             "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
@@ -138,10 +138,10 @@ class Report:
 
 def levels_of(graph: Graph, segments: Sequence[Segment]) -> list[int]:
     """Return each node's level by number: its segment's, or for a native node the largest among its inputs."""
-    placed = {node.index: segment.level for segment in segments for node in segment.nodes}
     levels: list[int] = []
-    for node, predecessors in zip(graph.nodes, graph.topology.predecessors, strict=True):
-        levels.append(placed[node.index] if node.index in placed else max((levels[p] for p in predecessors), default=0))
+    for place, predecessors in zip(places_of(graph, segments).tolist(), graph.topology.predecessors, strict=True):
+        native = place == NATIVE
+        levels.append(max([levels[p] for p in predecessors], default=0) if native else segments[place].level)
     return levels
 
 
@@ -151,12 +151,11 @@ def find_splits(graph: Graph, segments: Sequence[Segment]) -> tuple[Split, ...]:
     Native nodes on such a path have the level of its first segment, because levels never fall along an edge.
     So each native node is visited for one pair alone.
     """
-    owners: dict[int, Segment] = {node.index: segment for segment in segments for node in segment.nodes}
-    levels = levels_of(graph, segments)
+    places, levels = places_of(graph, segments).tolist(), levels_of(graph, segments)
     splits = []
     for before, after in itertools.pairwise(segments):
         starts = [node.index for node in after.nodes]
-        path = _path_back(starts, before, graph.topology.predecessors, owners, levels)
+        path = _path_back(starts, before, graph.topology.predecessors, places, levels)
         if path:
             names = tuple(graph.nodes[index].name for index in path)
             splits.append(Split(between=(before.name, after.name), witness=names))
@@ -168,22 +167,24 @@ def count_crossing_tensors(segments: Sequence[Segment]) -> int:
     return sum(len(s.inputs) + len(s.outputs) for s in segments)
 
 
-def count_boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> int:
-    """Return the bytes of the tensors that ``count_crossing_tensors`` counts; an unknown dimension counts as one."""
-    return sum(_boundary_bytes(graph, segments))
-
-
-def _boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> list[int]:
+def count_boundary_bytes(graph: Graph, segments: Sequence[Segment]) -> list[int]:
+    """Return the bytes of the tensors that cross, by segment; an unknown dimension counts as one."""
     sizes = dict(zip(graph.tensors, graph.topology.sizes.tolist(), strict=True))
     return [sum(sizes[value] for value in (*s.inputs, *s.outputs)) for s in segments]
 
 
-def estimate_segments(graph: Graph, segments: Sequence[Segment], costs: CostModel) -> dict[str, Estimate]:
-    """Estimate each segment's time, by segment name."""
+def estimate_segments(segments: Sequence[Segment], boundary: Sequence[int], costs: CostModel) -> dict[str, Estimate]:
+    """Estimate each segment's time, by segment name.
+
+    Args:
+        segments: To estimate.
+        boundary: What ``count_boundary_bytes`` gives for them.
+        costs: Of their graph.
+    """
     estimates = {}
-    for segment, boundary_bytes in zip(segments, _boundary_bytes(graph, segments), strict=True):
+    for segment, crossing in zip(segments, boundary, strict=True):
         nodes = [node.index for node in segment.nodes]
-        engine_s = costs.segment_s(nodes, boundary_bytes)
+        engine_s = costs.segment_s(nodes, crossing)
         estimates[segment.name] = Estimate(engine_ms=engine_s * 1e3, native_ms=costs.native_s(nodes) * 1e3)
     return estimates
 
@@ -192,10 +193,11 @@ def find_split_groups(
     graph: Graph, segments: Sequence[Segment], groups: Sequence[AtomicGroup]
 ) -> tuple[SplitGroup, ...]:
     """Find the atomic groups with nodes in several segments."""
-    owner = {node.name: segment.name for segment in segments for node in segment.nodes}
-    named = ((group.kind, tuple(graph.nodes[index].name for index in group.nodes)) for group in groups)
+    places = places_of(graph, segments).tolist()
     return tuple(
-        SplitGroup(kind=kind, nodes=nodes) for kind, nodes in named if len({owner.get(n) for n in nodes} - {None}) > 1
+        SplitGroup(kind=group.kind, nodes=tuple(graph.names[index] for index in group.nodes))
+        for group in groups
+        if len({places[index] for index in group.nodes} - {NATIVE}) > 1
     )
 
 
@@ -203,7 +205,6 @@ def native_nodes(
     graph: Graph, segments: Sequence[Segment], labels: Mapping[str, Verdict], unknown: Mapping[str, UnknownShapes]
 ) -> tuple[NativeNode, ...]:
     """Return every node outside the segments, with its reason, or the cause of an unknown shape."""
-    inside = {node.name for segment in segments for node in segment.nodes}
     return tuple(
         NativeNode(
             node=node.name,
@@ -211,8 +212,7 @@ def native_nodes(
             code=str(labels[node.name].code or ""),
             detail=unknown[node.name].cause if node.name in unknown else labels[node.name].detail,
         )
-        for node in graph.nodes
-        if node.name not in inside
+        for node in nodes_outside(graph, segments)
     )
 
 
@@ -224,21 +224,22 @@ def _path_back(
     starts: Sequence[int],
     target: Segment,
     predecessors: Sequence[Sequence[int]],
-    owners: Mapping[int, Segment],
+    places: Sequence[int],
     levels: Sequence[int],
 ) -> list[int]:
     """Walk back over native nodes of the target's level to the target; return an empty path if there is none."""
-    follows = {p: start for start in starts for p in predecessors[start] if p not in owners}
-    pending = [node for node in follows if levels[node] == target.level]
+    level, place = target.level, places[target.nodes[0].index]
+    follows = {p: start for start in starts for p in predecessors[start] if places[p] == NATIVE}
+    pending = [node for node in follows if levels[node] == level]
     while pending:
         node = pending.pop()
-        if owners.get(node) is target:
+        if places[node] == place:
             path = [node]
             while path[-1] in follows:
                 path.append(follows[path[-1]])
             return path
         for p in predecessors[node]:
-            if p not in follows and levels[p] == target.level and owners.get(p) in (None, target):
+            if p not in follows and levels[p] == level and places[p] in (NATIVE, place):
                 follows[p] = node
                 pending.append(p)
     return []

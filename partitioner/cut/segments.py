@@ -88,6 +88,19 @@ def cut(
     ]
 
 
+def places_of(graph: Graph, segments: Sequence[Segment]) -> np.ndarray:
+    """Return the number of the segment that each node is in, or ``NATIVE``: ``int64[N]``."""
+    places = np.full(len(graph.nodes), NATIVE)
+    numbers = np.repeat(np.arange(len(segments)), [len(segment.nodes) for segment in segments])
+    places[[node.index for segment in segments for node in segment.nodes]] = numbers
+    return places
+
+
+def nodes_outside(graph: Graph, segments: Sequence[Segment]) -> list[Node]:
+    """Return the nodes that run natively, in order."""
+    return list(itertools.compress(graph.nodes, (places_of(graph, segments) == NATIVE).tolist()))
+
+
 def values_read(nodes: Sequence[Node]) -> tuple[ir.Value, ...]:
     """Return the run-time values that nodes read from outside, in order of first use."""
     produced = {v for node in nodes for v in node.op.outputs}

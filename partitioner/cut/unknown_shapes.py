@@ -42,7 +42,7 @@ def find_unknown_shapes(graph: Graph, labels: Mapping[str, Verdict]) -> dict[str
     A node whose inputs have shapes and whose outputs have none is the cause for all nodes behind it, up to where shapes
     are known again. It may run natively for another reason, or lack a rule of inference.
     """
-    waiting = [name for name, verdict in labels.items() if verdict.code == ReasonCode.UNKNOWN_SHAPE]
+    waiting = [name for name, verdict in labels.items() if verdict.code is ReasonCode.UNKNOWN_SHAPE]
     if not waiting:
         return {}
     inputs = [value for value in graph.inputs if is_unknown(value)]

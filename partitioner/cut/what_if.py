@@ -13,7 +13,7 @@ import numpy as np
 from partitioner.cut.cost_model import CostModel
 from partitioner.cut.labels import ReasonCode, Verdict, engine_nodes
 from partitioner.cut.placement import place_nodes
-from partitioner.cut.segments import Segment
+from partitioner.cut.segments import Segment, places_of
 from partitioner.graph.topology import as_booleans
 from partitioner.graph.view import Graph, Node
 from partitioner.model.default_values import held_defaults, inputs_with_defaults
@@ -120,10 +120,7 @@ def _reads_replaceable(node: Node) -> bool:
 
 
 def _total_s(graph: Graph, segments: Sequence[Segment]) -> float:
-    places = np.full(len(graph.nodes), -1)
-    for number, segment in enumerate(segments):
-        places[[node.index for node in segment.nodes]] = number
-    return CostModel(graph).total_s(places)
+    return CostModel(graph).total_s(places_of(graph, segments))
 
 
 def _places(graph: Graph, inside: Sequence[bool]) -> np.ndarray:

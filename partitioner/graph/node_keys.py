@@ -25,9 +25,11 @@ class NodeKey:
             Also which dimensions are fixed or zero, and which values are constant, shape arithmetic or given sizes.
             Also the bits that constant integers need, and what ``DETAILS`` gives for some operators.
             Names and weights are not in it.
+        opset: Version of the operator's domain that the nodes mean.
     """
 
     parts: Hashable
+    opset: int
 
     @property
     def digest(self) -> str:
@@ -52,10 +54,6 @@ class NodeKeys:
         self.shape_arithmetic: set[ir.Value] = set()
         self._given: set[ir.Value] = set()
 
-    def opset(self, op: ir.Node) -> int:
-        """Return the version of the operator's domain that a node means."""
-        return op.version or self._opset_imports.get(op.domain, 0)
-
     def of(self, op: ir.Node) -> NodeKey:
         """Return the key of a node."""
         self._follow_shapes(op)
@@ -75,24 +73,30 @@ class NodeKeys:
         alone = id(op) if has_subgraphs(op) else None  # equal to no other node
         attributes = tuple(sorted((name, _attribute_key(a)) for name, a in op.attributes.items()))
         detail = DETAILS[op.op_type](op) if op.op_type in DETAILS else None
-        parts = (op.op_type, op.domain, self.opset(op), attributes, inputs, outputs, alone, detail)
-        return self._made.setdefault(parts, NodeKey(parts))
+        opset = op.version or self._opset_imports.get(op.domain, 0)
+        parts = (op.op_type, op.domain, opset, attributes, inputs, outputs, alone, detail)
+        return self._made.setdefault(parts, NodeKey(parts, opset))
 
     def _kind(self, value: ir.Value | None) -> Hashable:
         if value is None or not value.name:
             return None
         known = self._kinds.get(value)
         if known is None:
-            shape = value.shape
-            size = "given" if self._is_given(value) else value in self.shape_arithmetic
-            dims = None if shape is None else shape.dims
-            constant = _constant_key(value) if value.is_initializer() else None
-            traits = (type(value.type), value.dtype, dims, constant, size)
+            kind, shape = value.type, value.shape
+            dtype = None if kind is None else kind.dtype
+            given = value.producer() is None
+            sized = (given or dtype in SHAPE_DTYPES) and self._size(value)
+            constant = _constant_key(value) if given and value.is_initializer() else None
+            traits = (type(kind), dtype, None if shape is None else shape.dims, constant, sized)
             known = self._kinds_of.get(traits)
             if known is None:
                 known = self._kinds_of[traits] = self._kind_of(*traits)
             self._kinds[value] = known
         return known
+
+    def _size(self, value: ir.Value) -> Hashable:
+        """Return ``given`` for given sizes, else whether a value is shape arithmetic."""
+        return "given" if self._is_given(value) else value in self.shape_arithmetic
 
     def _kind_of(self, kind: type, dtype: Hashable, dims: Sequence[object] | None, *rest: Hashable) -> Hashable:
         """Return the kind of values with these traits, one object for all equal ones."""

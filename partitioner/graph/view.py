@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence, Set
 
@@ -72,14 +73,13 @@ def describe(spec: TensorSpec) -> str:
     return f"{dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)  # frozen, it would take four times as long to make
 class Node:
-    """One operator call of the top-level graph.
+    """One operator call of the top-level graph. Nobody changes it.
 
     Attributes:
         name: Identity of the node: its ONNX name if that is unique and not empty, else ``op_type:first_output``.
         op: The onnx_ir node.
-        opset: Version of the operator's domain that the model imports.
         reads: Distinct run-time values that the node or one of its subgraphs reads, captured ones included.
         key: Key that the node shares with all nodes that an engine library can't tell apart from it.
         index: Number of the node in its graph.
@@ -87,7 +87,6 @@ class Node:
 
     name: str
     op: ir.Node
-    opset: int
     reads: tuple[ir.Value, ...]
     key: NodeKey
     index: int
@@ -102,6 +101,11 @@ class Node:
         """Operator domain; ONNX's own is the empty string."""
         return self.op.domain
 
+    @property
+    def opset(self) -> int:
+        """Version of the operator's domain that the model imports."""
+        return self.key.opset
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Graph:
@@ -111,7 +115,6 @@ class Graph:
         model: The onnx_ir model that this view reads.
         nodes: The nodes in topological order.
         tensors: Every run-time value that a node reads or makes, numbered as in ``topology``.
-        producers: Number of the node that makes a tensor, or ``topology.GRAPH_INPUT``, by tensor.
         topology: Edges by number.
         constant: True if a node computes from constants alone, the same for every request, by number.
         shape_arithmetic: Values computed from dimensions and constants alone.
@@ -124,7 +127,6 @@ class Graph:
     model: ir.Model
     nodes: tuple[Node, ...]
     tensors: tuple[ir.Value, ...]
-    producers: tuple[int, ...]
     topology: Topology
     constant: Sequence[bool]
     shape_arithmetic: Set[ir.Value]
@@ -138,28 +140,26 @@ class Graph:
         """Return the view of a model whose nodes are in topological order (``passes.clean_up`` sorts them)."""
         keys = NodeKeys(model.graph.opset_imports)
         nodes: list[Node] = []
-        numbers: dict[ir.Value, int] = {}
-        producers: list[int] = []
+        numbers: dict[ir.Value, int] = collections.defaultdict(itertools.count().__next__)
+        makers: dict[int, int] = {}
         reads: list[tuple[int, ...]] = []
         constant: list[bool] = []
+        steady: set[ir.Value] = set()
         for index, (op, name) in enumerate(_identities(model.graph).items()):
-            node = Node(name, op, keys.opset(op), _run_time_reads(op), keys.of(op), index)
-            for value in node.reads:
-                if value not in numbers:
-                    numbers[value] = len(producers)
-                    producers.append(GRAPH_INPUT)
-            read = tuple([numbers[value] for value in node.reads])
-            made_by = [producers[tensor] for tensor in read]
-            steady = GRAPH_INPUT not in made_by and all(map(constant.__getitem__, made_by))
-            constant.append(steady and not is_random(op))
-            for value in op.outputs:
-                numbers[value] = len(producers)
-                producers.append(index)
-            nodes.append(node)
-            reads.append(read)
-        outputs = set(model.graph.outputs)
+            values, outputs = _run_time_reads(op), op.outputs
+            nodes.append(Node(name, op, values, keys.of(op), index))
+            reads.append(tuple([numbers[value] for value in values]))
+            for value in outputs:
+                makers[numbers[value]] = index
+            constant.append(steady.issuperset(values) and not is_random(op))
+            if constant[-1]:
+                steady.update(outputs)
+        leaving = set(model.graph.outputs)
         topology = Topology.of(
-            reads, producers, sizes=[expected_bytes(v) for v in numbers], leaving=[v in outputs for v in numbers]
+            reads,
+            [makers.get(tensor, GRAPH_INPUT) for tensor in range(len(numbers))],
+            sizes=[expected_bytes(v) for v in numbers],
+            leaving=[v in leaving for v in numbers],
         )
         first: dict[NodeKey, Node] = {}
         for node in nodes:
@@ -169,11 +169,10 @@ class Graph:
             model=model,
             nodes=tuple(nodes),
             tensors=tuple(numbers),
-            producers=tuple(producers),
             topology=topology,
             constant=constant,
             shape_arithmetic=keys.shape_arithmetic,
-            op_types={node.op_type for node in nodes},
+            op_types={node.op_type for node in first.values()},
             names=tuple(node.name for node in nodes),
             kinds=tuple(first.values()),
             kind_of=tuple(places[node.key] for node in nodes),
@@ -201,7 +200,7 @@ def _subgraph_nodes(parent: str, op: ir.Node, keys: NodeKeys) -> Iterator[Node]:
         names = _identities(subgraph)
         for index, inner in enumerate(subgraph):
             name = f"{parent}/{names[inner]}"
-            yield Node(name, inner, keys.opset(inner), _run_time_reads(inner), keys.of(inner), index)
+            yield Node(name, inner, _run_time_reads(inner), keys.of(inner), index)
             yield from _subgraph_nodes(name, inner, keys)
 
 
@@ -213,20 +212,21 @@ def _run_time_reads(op: ir.Node) -> tuple[ir.Value, ...]:
 def expected_bytes(value: ir.Value) -> int:
     """Return the bytes of a value; an unknown dimension counts as one, elements without fixed size as 0."""
     kind, shape = value.type, value.shape
-    if not isinstance(kind, ir.TensorType) or kind.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
-        return 0
-    return _bytes_of(kind.dtype, () if shape is None else shape.dims)
+    return _bytes_of(kind.dtype, () if shape is None else shape.dims) if isinstance(kind, ir.TensorType) else 0
 
 
 @functools.lru_cache(maxsize=1024)
 def _bytes_of(dtype: ir.DataType, sizes: Sequence[object]) -> int:
+    if dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+        return 0
     return math.ceil(math.prod(d for d in sizes if isinstance(d, int)) * dtype.itemsize)
 
 
 def _identities(graph: ir.Graph) -> dict[ir.Node, str]:
-    named = [(op, op.name) for op in graph]
-    counts = collections.Counter([name for _, name in named])
-    return {op: name if name and counts[name] == 1 else _named_by_result(op) for op, name in named}
+    ops = list(graph)
+    names = [op.name or "" for op in ops]
+    unusable = {name for name, count in collections.Counter(names).items() if count > 1 or not name}
+    return {op: _named_by_result(op) if name in unusable else name for op, name in zip(ops, names, strict=True)}
 
 
 def _named_by_result(op: ir.Node) -> str:

@@ -87,8 +87,9 @@ def _nodes(graph: onnx.GraphProto, values: dict[str, ir.Value], given: Container
     """
     nodes, in_order = [], True
     for node in graph.node:
-        if node.domain == "ai.onnx":
-            node.domain = ""  # a synonym, which ONNX's shape inference doesn't know
+        domain = node.domain
+        if domain == "ai.onnx":
+            node.domain = domain = ""  # a synonym, which ONNX's shape inference doesn't know
         reads = [values.get(name) for name in node.input[:]]  # a slice is read at once
         if None in reads:
             in_order = in_order and all(name in values for name in node.input if name)
@@ -98,7 +99,7 @@ def _nodes(graph: onnx.GraphProto, values: dict[str, ir.Value], given: Container
             raise ValueError(f"Node {node.name!r} makes a value twice. The model is invalid")
         attributes, properties = node.attribute, node.metadata_props
         op = ir.Node(
-            node.domain,
+            domain,
             sys.intern(node.op_type),
             reads,
             [ir.serde.deserialize_attribute(attribute) for attribute in attributes] if attributes else (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 
 import onnx
@@ -49,6 +50,11 @@ def is_constant(value: ir.Value) -> bool:
     https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs.
     """
     return value.is_initializer() and not value.is_graph_input()
+
+
+def count_elements(tensor: ir.TensorProtocol) -> int:
+    """Return the number of elements of a tensor. For one in protobuf, onnx_ir makes a new shape each time."""
+    return math.prod(tensor.raw.dims) if isinstance(tensor, ir.serde.TensorProtoTensor) else tensor.size
 
 
 def comes_from_shape(value: ir.Value) -> bool:

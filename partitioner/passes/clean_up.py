@@ -109,11 +109,12 @@ def _remove_unread(graph: ir.Graph) -> bool:
     """
     may_shrink = False
     for op in reversed(graph):
-        unused = [_is_unused(value) for value in op.outputs]
-        if unused and False not in unused:
+        outputs = op.outputs
+        unused = [value for value in outputs if not value.uses() and _is_unused(value)]
+        if unused and len(unused) == len(outputs):
             graph.remove(op, safe=True)
         elif not may_shrink:
-            may_shrink = True in unused or _may_have_unused_parts(op)
+            may_shrink = bool(unused) or _may_have_unused_parts(op)
     for name in [name for name, value in graph.initializers.items() if _is_unused(value)]:
         del graph.initializers[name]
     return may_shrink

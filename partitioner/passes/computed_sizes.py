@@ -16,7 +16,7 @@ from onnx_ir.passes import common
 
 from partitioner.errors import ModelFileError
 from partitioner.model.declared_sizes import EXPORT, size_bytes
-from partitioner.model.values import has_subgraphs, is_constant, read_values, serialize_value, subgraphs
+from partitioner.model.values import count_elements, has_subgraphs, is_constant, read_values, serialize_value, subgraphs
 from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
 from partitioner.passes.constant_folding import fold_constants
 from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
@@ -111,7 +111,7 @@ def _most_bytes(constants: Sequence[ir.Node]) -> float:
 
 
 def _elements(value: ir.Value, known: Mapping[ir.Value, float]) -> float:
-    return known.get(value, math.inf) if value.const_value is None else value.const_value.size
+    return known.get(value, math.inf) if value.const_value is None else count_elements(value.const_value)
 
 
 def _part_of(source: ir.Graph, constants: Sequence[ir.Node]) -> ir.Model:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from partitioner.graph.extraction import single_node_model
 from partitioner.lazy_names import on_first_call
 from partitioner.model.default_values import held_defaults
-from partitioner.model.values import dimensions, is_constant
+from partitioner.model.values import count_elements, dimensions, is_constant
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
@@ -177,7 +177,7 @@ def _replace(graph: ir.Graph, op: ir.Node, array: np.ndarray) -> None:
 
 def _is_small_constant(value: ir.Value) -> bool:
     tensor = value.const_value
-    return is_constant(value) and tensor is not None and tensor.size <= MAX_ELEMENTS
+    return is_constant(value) and tensor is not None and count_elements(tensor) <= MAX_ELEMENTS
 
 
 def _array(value: ir.Value | None) -> np.ndarray:

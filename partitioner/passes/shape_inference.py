@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from partitioner.graph.extraction import serialize_constant
 from partitioner.model.value_types import TypeReader, TypeWriter
-from partitioner.model.values import SHAPE_DTYPES, all_nodes, serialize_value
+from partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, serialize_value
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def propagates_little(model: ir.Model) -> bool:
     for op in itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values())):
         outputs = op.outputs
         total += len(outputs)
-        if not any(map(_may_hold_shape, outputs)):
+        if MAY_HOLD_SHAPES.isdisjoint([value.dtype for value in outputs]) or not any(map(_may_hold_shape, outputs)):
             continue
         inputs = [_held_elements(v, lengths) for v in op.inputs if v is not None]
         length = sum(inputs) if op.op_type in ("Concat", "Unsqueeze") else max(inputs, default=1)
@@ -119,7 +119,7 @@ def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
     if not _may_hold_shape(value):
         return 1
     if value.const_value is not None:
-        return min(value.const_value.size, SMALL_INITIALIZER_ELEMENTS)
+        return min(count_elements(value.const_value), SMALL_INITIALIZER_ELEMENTS)
     return lengths.get(value, 1)
 
 
@@ -165,7 +165,7 @@ def _declare_inputs(proto: onnx.GraphProto, graph: ir.Graph) -> set[str]:
     for value in graph.initializers.values():
         tensor = value.const_value
         limit = SMALL_INITIALIZER_ELEMENTS if value.dtype in MAY_HOLD_SHAPES else SMALL_SCALES_ELEMENTS
-        if tensor is not None and tensor.size <= limit:
+        if tensor is not None and count_elements(tensor) <= limit:
             proto.initializer.append(serialize_constant(value))
         elif value.name not in declared:
             types.add(proto.input, value)

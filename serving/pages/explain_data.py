@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from partitioner import Node, Partition, TensorSpec, describe
-from partitioner.model.values import Dimension, is_constant
+from partitioner.model.values import Dimension, dimensions, is_constant
 from serving.pages.drawing import Drawing
 
 NOWHERE = -1
@@ -66,9 +66,8 @@ def page_data(partition: Partition, drawing: Drawing, report: dict[str, Any]) ->
 
 def type_of(value: ir.Value) -> str:
     """Element type and shape where they are known, for example ``float32[N, 3]``; else what is known."""
-    spec = TensorSpec.of(value)
-    if spec.dtype is not None:
-        return _described(spec.dtype, spec.shape)
+    if isinstance(value.type, ir.TensorType) and value.type.dtype != ir.DataType.UNDEFINED:
+        return _described(value.type.dtype, dimensions(value))
     return "unknown type" if value.type is None else str(value.type)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 
 import onnx_ir as ir
 
@@ -77,12 +77,22 @@ def rewrite_segment(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
     return _apply(model, _rules_inside(wishes), wishes.engine)
 
 
-def rewrites_inside(graph: ir.Graph, segments: Sequence[Collection[ir.Node]], wishes: Wishes) -> tuple[Rewritten, ...]:
-    """Return what ``rewrite_segment`` will do to the segments of a graph, which isn't changed."""
+def rewrites_inside(
+    graph: ir.Graph, op_types: Set[str], segments: Iterable[Iterable[ir.Node]], wishes: Wishes
+) -> tuple[Rewritten, ...]:
+    """Return what ``rewrite_segment`` will do to the segments of a graph, which isn't changed.
+
+    Args:
+        graph: Cleaned and cut.
+        op_types: Its operators.
+        segments: Their nodes.
+        wishes: The rewrites of the segments.
+    """
+    rules = [rule for rule in _rules_inside(wishes) if rule.fits(op_types)]
+    inside = [set(segment) for segment in segments] if rules else []
     found = []
-    held = _op_types(graph)
-    for rule in filter(lambda rule: rule.fits(held), _rules_inside(wishes)):
-        places = [p for p in rule.find(graph) if any(all(op in s for op in p.nodes) for s in segments)]
+    for rule in rules:
+        places = [p for p in rule.find(graph) if any(all(op in s for op in p.nodes) for s in inside)]
         if places:
             nodes = tuple(place.name for place in places)
             found.append(Rewritten(rule=rule.name, nodes=nodes, gain=rule.gains[wishes.engine], inside=True))

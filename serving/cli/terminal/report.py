@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -277,8 +278,13 @@ def _crossing_values(report: Report) -> list[ir.Value]:
 
 def _is_sized(value: ir.Value) -> bool:
     """Return whether the bytes of a tensor are known."""
-    typed = isinstance(value.type, ir.TensorType) and value.dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
-    return typed and value.shape is not None and value.shape.is_static()
+    kind, shape = value.type, value.shape
+    return isinstance(kind, ir.TensorType) and shape is not None and _are_sized(kind.dtype, shape.dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _are_sized(dtype: ir.DataType, sizes: Sequence[object]) -> bool:
+    return dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING) and all(isinstance(size, int) for size in sizes)
 
 
 def milliseconds(time_ms: float) -> str:
