@@ -68,7 +68,7 @@ class AlreadyCompiledError(EngineError):
     """A model to compile holds TrtNodes already."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        super().__init__(f"{path}: this model is compiled already. Compile the model that it was made from.")
+        super().__init__(f"{path}: this model is compiled already. Name the model that it was made from.")
 
 
 class BuildError(EngineError):

@@ -69,13 +69,15 @@ def _verdicts(rows: Sequence[LatencyRow]) -> Iterator[str]:
     for title, group in group_rows(rows):
         for row in group:
             if row.about:
-                slow = slow or row.ratio_low <= 1
+                slow = slow or (row.engine != NATIVE and row.ratio_low <= 1)
                 yield f"{title}, {row.setting}: {_speed(row)} (ratio {' in '.join(_ratio(row))}, measured)."
     if slow:
         yield "To try: `trtnode explain` tells why; `--tune` keeps an engine only where the model is faster with it."
 
 
 def _speed(row: LatencyRow) -> str:
+    if row.engine == NATIVE:
+        return "no engine is kept, so it runs natively"
     if row.ratio_low > 1:
         return f"faster than native, {row.ratio:.3g} times"
     return "slower than native" if row.ratio_high < 1 else "neither faster nor slower than native beyond chance"

@@ -41,7 +41,7 @@ class CompiledModel:
     """
 
     model: onnx.ModelProto
-    report: Report
+    report: Report = dataclasses.field(repr=False)
     engine: str
     precision_effective: str
     engines_built: int

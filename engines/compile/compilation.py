@@ -14,7 +14,7 @@ from engines.build.builder import BuiltEngine, EngineBuilder
 from engines.build.built_partition import BuiltPartition
 from engines.build.context import TIMEOUT_S, CompileContext
 from engines.build.partition_builder import PartitionBuilder, verdicts
-from engines.compile.embedding import embed, with_tuning, without_engines
+from engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
 from engines.compile.outcomes import remember_outcome
 from engines.compile.partitioning import partition_source
 from engines.errors import WorkerError
@@ -160,7 +160,9 @@ class Compilation:
         assert attempt.built is not None
         self._builder.remember({*attempt.engines.values(), *attempt.built.engines.values()})
         self._precision.remember()
-        return self._with_tuning(attempt, attempt.compiled)
+        shapes = self._context.options.shapes
+        compiled = with_sizes(attempt.compiled, attempt.built.partition, shapes[0]) if shapes else attempt.compiled
+        return self._with_tuning(attempt, compiled)
 
     def _all_native(self, attempt: Attempt) -> CompiledModel:
         compiled = without_engines(self._context, attempt.partition, built_now=self._builder.built_now)

@@ -15,12 +15,13 @@ from engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, SH
 from engines.artifact.envelope import Envelope
 from engines.artifact.files import sha256_of_file
 from engines.backends.names import NATIVE
-from engines.backends.shape_range import profile_as_json
+from engines.backends.shape_range import Profile, profile_as_json
 from engines.build import jobs
 from engines.build.built_partition import BuiltPartition
 from engines.build.context import TIMEOUT_S, CompileContext
 from engines.compile.last_resort import native_reference_nodes, with_reference_labels
 from engines.errors import ReferenceNeededError
+from engines.inputs.shape_profiles import with_best_shapes
 from engines.inputs.source import SourceModel, cleaned
 from engines.runtime.reference_nodes import count_operators
 from engines.tuning.memory_plan import plan_memory
@@ -81,6 +82,25 @@ def embed(
         native_fallback=source.runs_natively or bool(nodes),
         reference_nodes=tuple(node.op_type for node in native_reference_nodes(partition, nodes)),
     )
+
+
+def with_sizes(compiled: CompiledModel, partition: Partition, profile: Profile) -> CompiledModel:
+    """Report the sizes that tensors have in the best shapes of a profile, as an explanation does.
+
+    Args:
+        compiled: The outcome of a compilation.
+        partition: Its partition, which gets these shapes in place. So no engine may be built of it afterwards.
+        profile: Shapes of the model's inputs.
+    """
+    sized = dataclasses.replace(partition, graph=with_best_shapes(partition.graph, profile))
+    report = sized.report(model=compiled.report.model, engine=compiled.report.engine)
+    report = dataclasses.replace(
+        compiled.report,
+        estimates=report.estimates,
+        boundary_bytes=report.boundary_bytes,
+        memory=plan_memory(sized, engine_bytes=compiled.engine_bytes),
+    )
+    return dataclasses.replace(compiled, report=report)
 
 
 def without_engines(context: CompileContext, partition: Partition, *, built_now: int) -> CompiledModel:

@@ -131,7 +131,10 @@ def align(
     feeds = signature.check(only_inputs(feeds, signature.inputs), None)
     stages = plan_stages(graph, dict.fromkeys(graph.names, True))
     if not any(stage.is_engine for stage in stages):
-        raise EngineError(f"{model}: no node of it has an engine, so there is nothing to align. Compile it first.")
+        raise EngineError(
+            f"{model}: no node of it has an engine, so there is nothing to align. "
+            "Compile it first, with --all-engines if none is faster here."
+        )
     if min_sqnr_db is None:
         min_sqnr_db = min(_least_sqnr_db(stage) for stage in stages if stage.is_engine)
     makers = {stage.name: _makers(graph, stage) if deep else {} for stage in stages}

@@ -334,12 +334,18 @@ def _warn_of_refused(groups: Iterable[Sequence[Exception]], *, has_fallback: boo
         logger.warning("%s%s %s; %s.", errors[0], others, instead, remedy)
 
 
+def _native_nodes(graph: Graph, node: Node) -> int:
+    """Return how many nodes run for one that no engine runs: those of its function, if an engine was refused."""
+    function = graph.model.functions.get(node.op.op_identifier()) if is_trtnode(node.op) else None
+    return 1 if function is None else len(function)
+
+
 def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[str]) -> dict[str, Any]:
     first = next(iter(envelopes.values()), None)
     return {
         "engine": first.backend if first else "native",
         "segments": len(envelopes),
-        "native_nodes": sum(not is_trtnode(node.op) for node in graph.nodes),
+        "native_nodes": sum(_native_nodes(graph, node) for node in graph.nodes if node.name not in envelopes),
         "precision": {
             "asked": next((e.precision_asked for e in envelopes.values() if e.precision_asked != "fp32"), "fp32"),
             "effective": join_precisions(e.precision_effective for e in envelopes.values()) or "fp32",

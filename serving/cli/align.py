@@ -43,12 +43,14 @@ def align_(arguments: argparse.Namespace) -> int:
 def _print(alignment: Alignment, console: Console) -> None:
     console.print(_verdict(alignment))
     beside_native = any(value.native_sqnr_db is not None for value in alignment.values)
-    table = Table("value", "made by", "cosine", "max abs", "SQNR dB", *(["native dB"] if beside_native else []), "")
+    marks = alignment.first is not None
+    headings = ["value", "made by", "cosine", "max abs", "SQNR dB", *["native dB"] * beside_native, *[""] * marks]
+    table = Table(*headings)
     for value in alignment.values:
         mark = "diverges" if value.diverges else ""
         native = "" if value.native_sqnr_db is None else _decibels(value.native_sqnr_db)
         figures = (f"{value.cosine:.6f}", f"{value.max_abs:.3g}", _decibels(value.sqnr_db))
-        table.add_row(value.name, _maker(value), *figures, *([native] if beside_native else []), mark)
+        table.add_row(value.name, _maker(value), *figures, *[native] * beside_native, *[mark] * marks)
     console.print(table)
     if beside_native:
         console.print(

@@ -7,6 +7,7 @@ import difflib
 import importlib.metadata
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -81,9 +82,21 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
     parser = argparse.ArgumentParser(prog=f"trtnode {command.name}", description=command.help)
     command.configure(parser)
     add_common_options(parser)
-    return parser.parse_args(
-        options.arguments, argparse.Namespace(debug=options.debug, log_level=options.log_level)
-    ), command
+    given = argparse.Namespace(debug=options.debug, log_level=options.log_level)
+    arguments, unknown = parser.parse_known_args(options.arguments, given)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}; {_advice(parser, unknown)}")
+    return arguments, command
+
+
+def _advice(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Name the options nearest to unknown ones, or the help."""
+    options = re.findall(r"--[a-z][a-z0-9-]+", parser.format_help())
+    typed = (argument.partition("=")[0] for argument in unknown if argument.startswith("-"))
+    nearest = dict.fromkeys(name for one in typed for name in difflib.get_close_matches(one, options, n=1, cutoff=0.8))
+    if nearest:
+        return f"did you mean {', '.join(nearest)}?"
+    return f"`{parser.prog} --help` tells what it takes"
 
 
 class _ProgramParser(argparse.ArgumentParser):

@@ -36,6 +36,9 @@ def models_in(repository: pathlib.Path) -> list[dict[str, object]]:
     Raises:
         ConfigError: The folder can't be read or holds no model, or a ``config.pbtxt`` asks for what isn't possible.
     """
+    if repository.is_file():
+        problem = "is a file; name the folder that holds the models' folders, such as resnet50/"
+        raise ConfigError(repository, [Problem(problem)])
     try:
         folders = sorted(entry for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:

@@ -48,7 +48,12 @@ def warm_up(
         for size in sizes:
             executable.run(_all_zeros(signature, size), names)
     except Exception as error:
-        logger.warning("Model %r: the warm-up run on zeros failed: %s", config.name, error)
+        logger.warning(
+            "Model %r: the warm-up run on zeros failed: %s. The model is served all the same; "
+            "give it inputs that it can run on with warmup_inputs, or set warmup to 0",
+            config.name,
+            str(error).rstrip(". "),
+        )
 
 
 def measuring_feeds(executable: ServedExecutable, config: ModelConfig) -> Feeds:

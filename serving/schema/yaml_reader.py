@@ -19,6 +19,7 @@ Location = tuple[str | int, ...]
 
 MAX_VALUES = 20_000
 MAX_DEPTH = 32
+SYNTAX_ADVICE = "look at the indentation, quotes and brackets there and in the line before"
 _VARIABLE = re.compile(r"\$(?P<literal>\$)\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
 _PLAIN_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -77,9 +78,10 @@ def read_yaml(text: str, environment: Mapping[str, str]) -> YamlTree:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlProblemError(f"not valid YAML: {error.problem}", mark.line + 1 if mark else None) from None
+        line = mark.line + 1 if mark else None
+        raise YamlProblemError(f"not valid YAML: {error.problem}; {SYNTAX_ADVICE}", line) from None
     except yaml.YAMLError as error:
-        raise YamlProblemError(f"not valid YAML: {' '.join(str(error).split())}", None) from None
+        raise YamlProblemError(f"not valid YAML: {' '.join(str(error).split())}; take it out", None) from None
     except RecursionError:
         raise YamlProblemError(f"nested more than {MAX_DEPTH} levels deep", None) from None
     if root is None:

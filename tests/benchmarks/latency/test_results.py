@@ -59,6 +59,16 @@ def test_json_has_the_fields_that_are_promised_and_comes_back_as_it_was(tmp_path
     assert read_result(path) == before
 
 
+def test_a_model_without_engines_is_not_called_slower_than_native(capsys: pytest.CaptureFixture[str]) -> None:
+    unchanged = row(engine="native", ratio=0.95, about="lenet5: all native is kept.")
+
+    print_result(result(native(), unchanged), Console(width=120))
+
+    out = capsys.readouterr().out
+    assert out.startswith("lenet5, fp32: no engine is kept, so it runs natively (ratio 0.950 in 0.930-0.970")
+    assert "To try" not in out
+
+
 def test_tables_fit_120_columns_and_name_what_each_row_is_about(capsys: pytest.CaptureFixture[str]) -> None:
     added = {"via": "grpc", "over_process_ms": 1234.567, "over_native_ms": (-13.176, -99.142, 10.158)}
 

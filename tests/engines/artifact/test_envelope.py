@@ -302,6 +302,7 @@ def test_model_whose_engines_all_fail_runs_natively(
 
     assert executable.description["engine"] == "native"
     assert executable.description["segments"] == 0
+    assert executable.description["native_nodes"] == len(onnx.load(source).graph.node)
     assert len(executable.description["rejected"]) == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     same(plain(tmp_path / "damaged.onnx", FEEDS), plain(source, FEEDS))

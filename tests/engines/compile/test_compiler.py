@@ -144,10 +144,14 @@ def test_partition_alone_builds_nothing(source: pathlib.Path) -> None:
     assert report.as_json()["seconds"].keys() == {"infer_shapes", "label", "cut"}
 
 
+def test_compiled_model_is_short_at_a_prompt(compiled: CompiledModel) -> None:
+    assert "NativeNode" not in repr(compiled)
+
+
 def test_compiled_model_is_not_compiled_again(compiled: CompiledModel, workshop: Workshop) -> None:
     path = workshop.write(compiled.model)
 
-    with pytest.raises(AlreadyCompiledError, match=r"this model is compiled already\. Compile the model that it was"):
+    with pytest.raises(AlreadyCompiledError, match=r"this model is compiled already\. Name the model that it was"):
         workshop.compile(path)
 
 

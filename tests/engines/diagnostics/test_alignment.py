@@ -119,7 +119,7 @@ def test_a_compiled_reference_is_refused(compiled: pathlib.Path) -> None:
 
 
 def test_a_model_without_engines_is_refused(source: pathlib.Path) -> None:
-    with pytest.raises(EngineError, match=r"nothing to align. Compile it first"):
+    with pytest.raises(EngineError, match=r"nothing to align. Compile it first, with --all-engines"):
         align(source, source, {"x": X})
 
 

@@ -241,6 +241,7 @@ def test_native_load_of_a_compiled_model_uses_no_engine(
     executable = load_executable(compiled, native=True)
 
     assert executable.description["segments"] == 0
+    assert executable.description["native_nodes"] == 2
     assert executable.description["rejected"] == []
     same(executable.run(feeds), plain(compiled, feeds))
 

@@ -78,6 +78,19 @@ def test_the_real_library_builds_an_engine_for_given_values(
     assert len(compiled.report.segments) == 1
 
 
+def test_a_compilation_reports_the_sizes_that_an_explanation_does_and_keeps_open_dimensions(workshop: Workshop) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    source = workshop.write("g (float[N,8] x) => (float[N,8] y) { e = Exp(x) y = Neg(e) }")
+    options = CompileOptions(engine="tensorrt-rtx", shapes=(profile({"x": "1x8,4x8,16x8"}),))
+
+    _, explained = partition_model(source, options)
+    compiled = compile_model(source, options, worker=workshop.worker)
+
+    assert compiled.report.boundary_bytes == explained.boundary_bytes == 2 * 4 * 8 * 4
+    assert compiled.report.memory["boundary"] == explained.memory["boundary"]
+    assert compiled.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+
+
 def test_the_engine_keeps_the_bounds(workshop: Workshop) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
     source = workshop.write(EXPAND)

@@ -51,6 +51,20 @@ def test_align_names_the_engine_that_is_at_fault(
     assert capsys.readouterr().out.startswith("The first value that diverges is 'probabilities', made by segment_0")
 
 
+def test_values_that_do_not_diverge_have_no_column_for_marks(
+    tmp_path: pathlib.Path, inputs: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled = tmp_path / "compiled.onnx"
+    assert main(["compile", str(DIGITS), "-o", str(compiled), "--all-engines", "--no-cache"]) == 0
+    capsys.readouterr()
+
+    assert align(compiled, inputs) == 0
+
+    heading = capsys.readouterr().out.splitlines()[2]
+    columns = [word.strip() for word in heading.split("┃")[1:-1]]
+    assert columns == ["value", "made by", "cosine", "max abs", "SQNR dB"]
+
+
 def test_align_deep_names_the_node_that_is_at_fault(
     faulty: pathlib.Path, inputs: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,7 +107,7 @@ def test_a_compiled_model_is_not_calibrated(
     code = main(["calibrate", "c.onnx", "--data", "in.npz", "-o", "r.json"])
 
     assert code == 1
-    assert "c.onnx: this model is compiled already. Compile the model that it was made from." in capsys.readouterr().err
+    assert "c.onnx: this model is compiled already. Name the model that it was made from." in capsys.readouterr().err
 
 
 def test_a_file_without_fallback_says_that_only_its_engines_run_it(

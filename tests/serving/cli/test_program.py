@@ -98,6 +98,23 @@ def test_an_unknown_command_names_the_nearest(fakes: Fakes, capsys: pytest.Captu
     assert capsys.readouterr().err.endswith("unknown command 'serv'; did you mean 'serve'?\n")
 
 
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        pytest.param("--numbr=1", "did you mean --number?", id="typing-error"),
+        pytest.param("--member", "`trtnode fake --help` tells what it takes", id="somewhat-alike"),
+        pytest.param("--zzz", "`trtnode fake --help` tells what it takes", id="unlike-any"),
+        pytest.param("superfluous", "`trtnode fake --help` tells what it takes", id="no-option"),
+    ],
+)
+def test_an_unknown_argument_names_the_nearest_option(
+    fakes: Fakes, capsys: pytest.CaptureFixture[str], typed: str, advice: str
+) -> None:
+    assert program.main(["fake", typed]) == 2
+
+    assert capsys.readouterr().err.endswith(f"unrecognized arguments: {typed}; {advice}\n")
+
+
 def test_a_wrong_argument_is_a_usage_error(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["fake", "--number", "x"]) == 2
 

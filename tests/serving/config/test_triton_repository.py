@@ -166,8 +166,16 @@ def test_what_cannot_be_done_is_one_sentence(text: str, sentence: str, repositor
     assert sentence in refusal(repository, text)
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("gone", "can't be read (No such file"), ("", "holds no model")])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        pytest.param("gone", "can't be read (No such file", id="missing"),
+        pytest.param("", "holds no model", id="empty"),
+        pytest.param("model.onnx", "is a file; name the folder that holds the models' folders", id="a-file"),
+    ],
+)
 def test_a_folder_without_models_is_refused(name: str, sentence: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "model.onnx").touch()
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
 

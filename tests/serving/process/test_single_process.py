@@ -210,6 +210,7 @@ def test_a_failing_warm_up_is_logged_and_not_fatal(
 
     assert running.client.is_server_ready()
     assert "Model 'fake': the warm-up run on zeros failed: " in caplog.text
+    assert "The model is served all the same; give it inputs that it can run on with warmup_inputs" in caplog.text
 
 
 def test_warm_up_runs_as_often_as_configured(start: Starter, fake: FakeExecutable) -> None:

@@ -83,3 +83,10 @@ def test_aliases_that_multiply_are_refused_quickly() -> None:
 
     with pytest.raises(YamlProblemError, match="more than 20000 values; write fewer aliases"):
         read_yaml("\n".join(["a0: &a0 x", *levels]), {})
+
+
+def test_a_wrong_indentation_says_where_to_look() -> None:
+    with pytest.raises(YamlProblemError, match="; look at the indentation, quotes and brackets there") as caught:
+        read_yaml("models:\n  - name: m\n   path: model.onnx\n", {})
+
+    assert caught.value.line == 3
