@@ -37,17 +37,17 @@ Status *create_gru_cell(const KernelInfo *info, void **made) { return create(3, 
 
 /* All steps of one run. A step is one turn; a GRU that resets the state before its product takes two. Threads share the
    items of a turn, and go to the next turn when all of them are done. Whoever finds no other thread computes them all, so
-   no thread waits for one that doesn't run. A thread begins with items of its own: their weights stay in its cache. */
+   no thread waits for one that doesn't run. */
 typedef struct {
     const Cell *cell;
     const float *inputs, *first_state;
     float *states, *cells, *sums, *reset; /* states: [steps, directions, batch, hidden] */
     size_t steps, batch, turns_per_step, groups, items;
-    atomic_size_t done; /* items in all */
+    atomic_int out_of_memory;
     struct {
         _Alignas(64) atomic_size_t turns; /* for which an item is taken; mostly by one thread, so each has a cache line */
     } claimed[MAX_ITEMS];
-    atomic_int out_of_memory;
+    _Alignas(64) atomic_size_t done; /* items in all; what all threads write has no line in common with what they read */
 } Run;
 
 /* Where a piece of work is: some units of one direction at one step. */
@@ -154,18 +154,33 @@ static void wait_for(Run *run, size_t count) {
         if (tries % 1024 == 1023) sched_yield();
 }
 
+static int claim(Run *run, size_t turn, size_t item) {
+    atomic_size_t *turns = &run->claimed[item].turns;
+    size_t expected = turn;
+    return atomic_load_explicit(turns, memory_order_relaxed) == turn &&
+           atomic_compare_exchange_strong(turns, &expected, turn + 1);
+}
+
+/* A thread goes back over its items of the turn before, from the last to the first, and then looks for others: so it
+   finds weights in its cache, as many as that holds, where the same order every turn would find none. */
 static void take_part(void *data, size_t part) {
     Run *run = data;
     const size_t turns = run->steps * run->turns_per_step;
+    size_t order[MAX_ITEMS], taken[MAX_ITEMS];
+    for (size_t i = 0; i < run->items; i++) order[i] = (part + i) % run->items;
     for (size_t turn = atomic_load(&run->done) / run->items; turn < turns; turn++) {
+        size_t mine = 0, others = run->items;
         for (size_t i = 0; i < run->items; i++) {
-            const size_t item = (part + i) % run->items;
-            size_t expected = turn;
-            if (atomic_load_explicit(&run->claimed[item].turns, memory_order_relaxed) != turn) continue;
-            if (!atomic_compare_exchange_strong(&run->claimed[item].turns, &expected, turn + 1)) continue;
-            compute_item(run, turn, item);
-            atomic_fetch_add_explicit(&run->done, 1, memory_order_release);
+            if (!claim(run, turn, order[i])) {
+                taken[--others] = order[i];
+                continue;
+            }
+            compute_item(run, turn, order[i]);
+            taken[mine++] = order[i];
         }
+        atomic_fetch_add_explicit(&run->done, mine, memory_order_release);
+        for (size_t i = 0; i < mine; i++) order[i] = taken[mine - 1 - i];
+        for (size_t i = mine; i < run->items; i++) order[i] = taken[run->items - 1 - (i - mine)];
         wait_for(run, (turn + 1) * run->items);
     }
 }
