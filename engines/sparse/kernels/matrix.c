@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transpose.h"
+
 #define JOIN(x, y) x##_##y
 #define NAME_OF(x, y) JOIN(x, y)
 
@@ -17,9 +19,6 @@
 #define PLACES_OF_FOUR(steps)                                                                                       \
     const size_t second = (size_t)(steps)[0] + (steps)[1], third = second + (steps)[2];                             \
     const size_t places[] = {(steps)[0], second, third, third + (steps)[3]}
-
-typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t FourBits __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define LANES 4
 #define EVEN {0, 2, 5, 7}

@@ -35,7 +35,8 @@ enum {
 
 /* The product with the panel of one tile: `columns` lines of `width` values, `step` floats apart, where width is a
    multiple of a vector's floats.
-   Writes sums of block rows `first` to `last` to out[row × row_step + column × column_step], for `used` columns. */
+   Writes sums of block rows `first` to `last`, for `used` columns, to out[row × row_step + column × column_step]: rows
+   are counted from the first one. */
 typedef struct {
     const float *panel;
     size_t width, step, used, first, last;

@@ -3,11 +3,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "transpose.h"
+
 static void fill_from_rows(const Source *source, float *panel, size_t width, size_t begin, size_t used) {
-    for (size_t n = 0; n < used; n++) {
-        const float *row = source->x + (begin + n) * source->columns;
-        for (size_t k = 0; k < source->columns; k++) panel[k * width + n] = row[k];
-    }
+    transpose(source->x + begin * source->columns, source->columns, used, source->columns, panel, width);
     for (size_t k = 0; k < source->columns; k++)
         for (size_t n = used; n < width; n++) panel[k * width + n] = 0;
 }

@@ -49,7 +49,7 @@ static Tile tile_of(const Work *work, size_t index, size_t *begin) {
     *begin = first * lanes;
     tile.used = work->source.outputs - *begin < tile.width ? work->source.outputs - *begin : tile.width;
     tile.first = block_rows * group / work->groups, tile.last = block_rows * (group + 1) / work->groups;
-    tile.out = work->out + *begin * work->column_step;
+    tile.out = work->out + tile.first * work->matrix.block * work->row_step + *begin * work->column_step;
     return tile;
 }
 

@@ -94,7 +94,6 @@ static void multiply_batch(Run *run, const Place *place, const float *state, siz
     for (size_t begin = 0; begin < run->batch; begin += widest) {
         Tile tile = {.used = run->batch - begin < widest ? run->batch - begin : widest, .row_step = 1, .column_step = rows};
         tile.width = (tile.used + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
-        tile.out = run->sums + begin * rows;
         float *panel = thread_memory(cell->hidden * tile.width);
         if (!panel) {
             atomic_store(&run->out_of_memory, 1);
@@ -104,6 +103,7 @@ static void multiply_batch(Run *run, const Place *place, const float *state, siz
         tile.panel = panel, tile.step = tile.width;
         for (size_t g = gate; g < gate_end; g++) {
             find_rows(cell, place, g, &tile.first, &tile.last);
+            tile.out = run->sums + begin * rows + tile.first * cell->matrix.block;
             kernels->multiply(&cell->matrix, &tile);
         }
     }

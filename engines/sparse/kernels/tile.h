@@ -23,9 +23,9 @@ static inline NAME(Vector) NAME(clip)(NAME(Vector) sums, float low, float high) 
 
 INLINE void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, size_t column, const NAME(Vector) *sums,
                         size_t vectors) {
-    float *out = tile->out + row * tile->row_step + column * tile->column_step;
+    float *out = tile->out + (row - tile->first * matrix->block) * tile->row_step + column;
     const size_t used = USED(tile, column, vectors);
-    if (tile->column_step == 1 && used == vectors * LANES) {
+    if (used == vectors * LANES) {
         EACH(v, vectors)
             *(NAME(Vector) *)(out + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
         return;
@@ -33,18 +33,7 @@ INLINE void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, size
     float values[MAX_WIDTH];
     EACH(v, vectors)
         *(NAME(Vector) *)(values + v * LANES) = NAME(clip)(sums[v], matrix->low, matrix->high);
-    for (size_t i = 0; i < used; i++) out[i * tile->column_step] = values[i];
-}
-
-/* Four rows that lie side by side in the output: each column's four values are one store. */
-INLINE void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t row, size_t column,
-                                const NAME(Vector) *sums, size_t vectors) {
-    float values[4][MAX_WIDTH], *out = tile->out + row + column * tile->column_step;
-    EACH(i, 4)
-        EACH(v, vectors)
-            *(NAME(Vector) *)(values[i] + v * LANES) = NAME(clip)(sums[i * vectors + v], matrix->low, matrix->high);
-    for (size_t i = 0, used = USED(tile, column, vectors); i < used; i++)
-        *(Four *)(out + i * tile->column_step) = (Four){values[0][i], values[1][i], values[2][i], values[3][i]};
+    memcpy(out, values, used * sizeof *out);
 }
 
 /* Four rows at a time, for columns from `column` to `end`: a value of the panel is loaded once for all of them. */
@@ -64,10 +53,7 @@ INLINE void NAME(store_columns)(const Sparse *matrix, const Tile *tile, size_t r
                 EACH(i, 4)                                                                                          \
                     EACH(v, VECTORS) sums[i][v] += NAME(spread)(w[i]) * x[v];                                       \
             }                                                                                                       \
-            if (tile->row_step == 1)                                                                                \
-                NAME(store_columns)(matrix, tile, row, column, sums[0], VECTORS);                                   \
-            else                                                                                                    \
-                EACH(i, 4) NAME(store)(matrix, tile, row + i, column, sums[i], VECTORS);                            \
+            EACH(i, 4) NAME(store)(matrix, tile, row + i, column, sums[i], VECTORS);                                \
         }                                                                                                           \
     }
 
@@ -117,7 +103,7 @@ WIDTH(4)
 
 /* Row by row, so that the output is written in long runs. As many vectors are summed at once as there are registers for,
    give or take one: `wide` vectors as far as `middle`, and one less behind it. */
-static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
+static void NAME(multiply_rows)(const Sparse *matrix, const Tile *tile) {
     static void (*const by_width[])(const Sparse *, const Tile *, size_t, size_t, size_t) = {
         NAME(multiply_1), NAME(multiply_1), NAME(multiply_2), NAME(multiply_3),
 #if LANES == 16
@@ -131,6 +117,29 @@ static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
         by_width[wide](matrix, tile, row, 0, middle);
         if (middle < tile->width) by_width[wide - 1](matrix, tile, row, middle, tile->width);
     }
+}
+
+/* Where rows lie side by side in the output, so many are summed apart from it: then each column's fill a cache line. */
+#define STRIP (64 / sizeof(float))
+
+static void NAME(multiply_strips)(const Sparse *matrix, const Tile *tile) {
+    float sums[STRIP * MAX_WIDTH];
+    Tile strip = *tile;
+    for (strip.first = tile->first; strip.first < tile->last; strip.first = strip.last) {
+        strip.last = strip.first + STRIP / matrix->block < tile->last ? strip.first + STRIP / matrix->block : tile->last;
+        const size_t rows = (strip.last - strip.first) * matrix->block;
+        for (size_t column = 0; column < tile->used; column += MAX_WIDTH) {
+            strip.width = strip.used = tile->width - column < MAX_WIDTH ? tile->width - column : MAX_WIDTH;
+            strip.panel = tile->panel + column, strip.out = sums, strip.row_step = strip.width;
+            NAME(multiply_rows)(matrix, &strip);
+            transpose(sums, strip.width, rows, USED(tile, column, MAX_WIDTH / LANES),
+                      tile->out + (strip.first - tile->first) * matrix->block + column * tile->column_step, tile->column_step);
+        }
+    }
+}
+
+static void NAME(multiply)(const Sparse *matrix, const Tile *tile) {
+    (tile->row_step == 1 ? NAME(multiply_strips) : NAME(multiply_rows))(matrix, tile);
 }
 
 /* Copies lines that are so many floats apart side by side. */
@@ -232,3 +241,4 @@ static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out,
 #undef BLOCK_OF_FOUR
 #undef SINGLE_ROW
 #undef WIDTH
+#undef STRIP
