@@ -204,6 +204,7 @@ class Backend(Protocol):
         *,
         threads: int | None = None,
         instances: int = 1,
+        shares_cores: bool = True,
         origin: Origin | None = None,
     ) -> Engine:
         """Load engine bytes that ``envelope.verify`` has accepted.
@@ -213,6 +214,7 @@ class Backend(Protocol):
             envelope: Their envelope.
             threads: Threads of one execution; None leaves it to the library.
             instances: Executions at the same time.
+            shares_cores: True if something else computes on the same cores, so that idle threads should leave them.
             origin: The source of weights for engines that hold none; None where there is no source.
 
         Raises:

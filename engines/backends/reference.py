@@ -110,6 +110,7 @@ class ReferenceBackend:
         *,
         threads: int | None = None,
         instances: int = 1,
+        shares_cores: bool = True,
         origin: Origin | None = None,
     ) -> ReferenceEngine:
         """Load the model again.

@@ -32,6 +32,7 @@ class OnnxRuntimeBackend(ReferenceBackend):
         *,
         threads: int | None = None,
         instances: int = 1,
+        shares_cores: bool = True,
         origin: Origin | None = None,
     ) -> ReferenceEngine:
         """Load the model.

@@ -146,6 +146,7 @@ class OpenVinoBackend:
         *,
         threads: int | None = None,
         instances: int = 1,
+        shares_cores: bool = True,
         origin: Origin | None = None,
     ) -> OpenVinoEngine:
         """Import engine bytes.
@@ -155,6 +156,7 @@ class OpenVinoBackend:
             envelope: Already verified.
             threads: Threads of one execution; None takes all cores, for one execution at a time.
             instances: Executions at the same time, as far as there are cores for their threads.
+            shares_cores: Not used: its idle threads sleep.
             origin: Not used: engines hold their weights.
 
         Raises:

@@ -39,6 +39,7 @@ def open_engine(
     trust: Trust | None = None,
     *,
     instances: int = 1,
+    shares_cores: bool = True,
     known: KnownEngines | None = None,
     profiled: bool = False,
 ) -> tuple[Envelope, Engine]:
@@ -51,6 +52,7 @@ def open_engine(
         threads: As ``executor.open_executable``.
         trust: As ``executor.open_executable``.
         instances: As ``executor.open_executable``.
+        shares_cores: As ``load_engine``.
         known: As ``load_engine``.
         profiled: As ``load_engine``.
 
@@ -72,6 +74,7 @@ def open_engine(
         origin=origin,
         threads=threads,
         instances=instances,
+        shares_cores=shares_cores,
         trust=trust,
         known=known,
         profiled=profiled,
@@ -87,6 +90,7 @@ def load_engine(
     origin: Origin | None = None,
     threads: int | None = None,
     instances: int = 1,
+    shares_cores: bool = True,
     trust: Trust | None = None,
     known: KnownEngines | None = None,
     profiled: bool = False,
@@ -100,6 +104,7 @@ def load_engine(
         origin: The source of its weights, if it holds none.
         threads: As ``executor.open_executable``.
         instances: As ``executor.open_executable``.
+        shares_cores: True if other stages or models compute on the same cores.
         trust: As ``executor.open_executable``.
         known: Knows the device of this machine; None asks the library.
         profiled: Make it report the times of its layers, which slows it down.
@@ -121,7 +126,9 @@ def load_engine(
         trust.check(envelope, segment)
     if profiled:
         envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
-    return backend.load(engine, envelope, threads=threads, instances=instances, origin=origin)
+    return backend.load(
+        engine, envelope, threads=threads, instances=instances, shares_cores=shares_cores, origin=origin
+    )
 
 
 def _version_here(backend: Backend, envelope: Envelope) -> str:

@@ -239,7 +239,14 @@ def open_executable(
     if use_engines:
         graph = view_with_engines(model)
     open_one = functools.partial(
-        open_engine, graph, folder=folder, threads=threads, trust=trust, instances=instances, known=known
+        open_engine,
+        graph,
+        folder=folder,
+        threads=threads,
+        trust=trust,
+        instances=instances,
+        shares_cores=shares_cores or len(graph.nodes) > 1,
+        known=known,
     )
     loaded = _load_engines(graph, open_one, only, known) if use_engines else ({}, {}, [])
     engines, envelopes, rejected = loaded

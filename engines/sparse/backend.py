@@ -110,6 +110,7 @@ class SparseBackend:
         *,
         threads: int | None = None,
         instances: int = 1,
+        shares_cores: bool = True,
         origin: Origin | None = None,
     ) -> SparseEngine:
         """Load engine bytes.
@@ -119,7 +120,8 @@ class SparseBackend:
         """
         try:
             model = onnx.ModelProto.FromString(engine)
-            session = NativeSession(model, threads=threads, operators=LIBRARY, name="a sparse engine")
+            name = "a sparse engine"
+            session = NativeSession(model, threads=threads, shares_cores=shares_cores, operators=LIBRARY, name=name)
         except Exception as error:  # damaged bytes raise protobuf's own error
             raise EngineRejectedError("the sparse engine", str(error)) from error
         return SparseEngine(session, envelope.inputs, envelope.outputs)

@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).parent
 LIBRARY = FOLDER / "kernels.so"
 """Made by the package's build hook where there is a C compiler."""
 
-VERSION = "5"
+VERSION = "6"
 """Of the operators and their tensors, as the library has it. Engines of another version are refused."""
 
 

@@ -35,6 +35,15 @@ def pays(matrix: np.ndarray, hidden: int) -> bool:
     return fits and (stored_share(matrix, BLOCK) or 0.0) >= LEAST_SHARE
 
 
+def with_gates_side_by_side(rows: np.ndarray, gates: int, hidden: int) -> np.ndarray:
+    """Return rows, [directions x gates x hidden, ...], with all gates of a patch's units side by side.
+
+    So a thread that computes these units reads their weights in one run.
+    """
+    by_unit = rows.reshape(-1, gates, hidden // (BLOCK * ROWS), BLOCK * ROWS, *rows.shape[1:])
+    return by_unit.swapaxes(1, 2).reshape(rows.shape)
+
+
 def pack_patches(matrix: np.ndarray) -> SparseWeights:
     """Pack a matrix [rows, columns] of whole patches, in blocks of four rows."""
     rows, columns = matrix.shape

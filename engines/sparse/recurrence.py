@@ -49,8 +49,11 @@ def sparse_recurrence(
     patched = patched and block == patches.BLOCK and patches.pays(matrix, hidden)
     product = f"{node.output[0] or node.name}/sparse/inputs"
     nodes, tensors = _product(node, product, weights.reshape(matrix.shape[0], -1), biases[0])
+    bias = biases[1]
+    if patched:
+        matrix, bias = (patches.with_gates_side_by_side(rows, GATES[node.op_type], hidden) for rows in (matrix, bias))
     packed = patches.pack_patches(matrix) if patched else pack(matrix, block)
-    state_tensors = packed_tensors(f"{product}/states", packed, biases[1])
+    state_tensors = packed_tensors(f"{product}/states", packed, bias)
     recurrence = sparse_node(
         f"Sparse{node.op_type}",
         [product, *(tensor.name for tensor in state_tensors), *node.input[5:7]],

@@ -180,6 +180,7 @@ class TensorRtBackend:
         *,
         threads: int | None = None,
         instances: int = 1,
+        shares_cores: bool = True,
         origin: Origin | None = None,
     ) -> TensorRtEngine:
         """Deserialize engine bytes for the streams of the first GPU.
@@ -189,6 +190,7 @@ class TensorRtBackend:
             envelope: Already verified.
             threads: Not used: the host computes nothing.
             instances: Not used: all models share the streams.
+            shares_cores: Not used, as ``threads``.
             origin: The source of weights for an engine that holds none.
 
         Raises:

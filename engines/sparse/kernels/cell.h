@@ -48,9 +48,10 @@ static inline NAME(Vector) NAME(tangent)(NAME(Vector) x) { return 2.0f * NAME(si
 #define EACH_VECTOR(u, count)                                                                                \
     for (size_t u = units->first, count = units->last - u; u < units->last; u += LANES, count = units->last - u)
 
-/* The sum of a gate for units from u on: its input's part and its state's part. */
-#define PART(of, gate) NAME(load_units)(units->of + (gate) * units->hidden + u, count)
-#define GATE(gate) (PART(inputs, gate) + PART(sums, gate))
+/* The two parts of a gate for units from u on, and their sum. */
+#define OF_INPUT(gate) NAME(load_units)(units->inputs + (gate) * units->hidden + u, count)
+#define OF_STATE(gate) NAME(load_units)(units->sums + (gate) * units->sums_step + u - units->first, count)
+#define GATE(gate) (OF_INPUT(gate) + OF_STATE(gate))
 
 static void NAME(lstm)(const Units *units) {
     EACH_VECTOR(u, count) {
@@ -75,7 +76,7 @@ static void NAME(gru)(const Units *units) {
 static void NAME(gru_linear)(const Units *units) {
     EACH_VECTOR(u, count) {
         NAME(Vector) update = NAME(sigmoid)(GATE(0)), before = NAME(load_units)(units->before + u, count);
-        NAME(Vector) hidden = NAME(tangent)(PART(inputs, 2) + NAME(sigmoid)(GATE(1)) * PART(sums, 2));
+        NAME(Vector) hidden = NAME(tangent)(OF_INPUT(2) + NAME(sigmoid)(GATE(1)) * OF_STATE(2));
         NAME(store_units)(units->out + u, NAME(gru_mix)(update, hidden, before), count);
     }
 }
@@ -88,5 +89,6 @@ static void NAME(gru_reset)(const Units *units) {
 }
 
 #undef EACH_VECTOR
-#undef PART
+#undef OF_INPUT
+#undef OF_STATE
 #undef GATE

@@ -44,10 +44,12 @@ typedef struct {
     size_t row_step, column_step;
 } Tile;
 
-/* The gates of units `first` to `last` of a recurrence at one step. Gate g of unit u is at g × hidden + u. */
+/* The gates of units `first` to `last` of a recurrence at one step. */
 typedef struct {
     size_t hidden, first, last;
-    const float *inputs, *sums; /* of each gate: the part of the input, and that of the state */
+    const float *inputs; /* the input's part: gate g of unit u at g × hidden + u */
+    const float *sums;   /* the state's part, at g × sums_step + u - first */
+    size_t sums_step;
     const float *before;        /* the state of the step before, of each unit */
     float *cell, *out;          /* of each unit: the cell of an LSTM, which is replaced; the new state, or the reset one */
 } Units;

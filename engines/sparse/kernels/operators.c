@@ -63,7 +63,7 @@ static int has_slots(void) {
 }
 
 /* Of the operators and their tensors; library.py expects the same. */
-__attribute__((visibility("default"))) const char *trtnode_sparse_version(void) { return "5"; }
+__attribute__((visibility("default"))) const char *trtnode_sparse_version(void) { return "6"; }
 
 /* The name of the instructions that the kernels use here. */
 __attribute__((visibility("default"))) const char *trtnode_sparse_instructions(void) { return best_kernels()->name; }

@@ -71,19 +71,30 @@ static Place place_of(const Run *run, size_t step, size_t item) {
                    .last = pieces * (group + 1) / run->groups * step_units};
 }
 
-/* The block rows, or rows of patches, that hold the weights of one gate at a place. */
-static void find_rows(const Cell *cell, const Place *place, size_t gate, size_t *first, size_t *last) {
-    const size_t offset = (place->direction * cell->gates + gate) * cell->hidden, step = unit_step(cell);
-    *first = (offset + place->first) / step, *last = (offset + place->last) / step;
+/* Rows from one gate of a unit to the next. */
+static size_t gate_step(const Cell *cell) { return cell->matrix.is_patched ? unit_step(cell) : cell->hidden; }
+
+/* The row of the matrix, and of the sums, for one gate of a unit. All gates of a patch's units lie side by side: an item
+   reads its weights in one run. */
+static size_t row_of(const Cell *cell, size_t direction, size_t gate, size_t unit) {
+    const size_t before = cell->matrix.is_patched ? cell->gates * unit : unit;
+    return direction * cell->gates * cell->hidden + before + gate * gate_step(cell);
 }
 
-static void multiply_column(Run *run, const Place *place, const float *state, float *sums, size_t gate, size_t gate_end) {
-    const Sparse *matrix = &run->cell->matrix;
-    const Kernels *kernels = run->cell->kernels;
-    for (size_t first, last; gate < gate_end; gate++) {
-        find_rows(run->cell, place, gate, &first, &last);
-        (matrix->is_patched ? kernels->multiply_patches : kernels->multiply_row)(matrix, state, sums, first, last);
-    }
+/* Sums of gates `gate` to `gate_end` over a single column. */
+static void multiply_column(const Cell *cell, const Place *place, const float *state, float *sums, size_t gate,
+                            size_t gate_end) {
+    const size_t step = unit_step(cell), units = (place->last - place->first) / step;
+    if (cell->matrix.is_patched)
+        for (size_t unit = place->first; unit < place->last; unit += step) {
+            const size_t first = row_of(cell, place->direction, gate, unit) / step;
+            cell->kernels->multiply_patches(&cell->matrix, state, sums, first, first + gate_end - gate);
+        }
+    else
+        for (; gate < gate_end; gate++) {
+            const size_t first = row_of(cell, place->direction, gate, place->first) / step;
+            cell->kernels->multiply_row(&cell->matrix, state, sums, first, first + units);
+        }
 }
 
 static void multiply_batch(Run *run, const Place *place, const float *state, size_t gate, size_t gate_end) {
@@ -102,8 +113,9 @@ static void multiply_batch(Run *run, const Place *place, const float *state, siz
         fill_panel(kernels, &source, panel, tile.width, begin, tile.used);
         tile.panel = panel, tile.step = tile.width;
         for (size_t g = gate; g < gate_end; g++) {
-            find_rows(cell, place, g, &tile.first, &tile.last);
-            tile.out = run->sums + begin * rows + tile.first * cell->matrix.block;
+            const size_t row = row_of(cell, place->direction, g, place->first), block = cell->matrix.block;
+            tile.first = row / block, tile.last = (row + place->last - place->first) / block;
+            tile.out = run->sums + begin * rows + row;
             kernels->multiply(&cell->matrix, &tile);
         }
     }
@@ -111,24 +123,28 @@ static void multiply_batch(Run *run, const Place *place, const float *state, siz
 
 /* Sums of gates `gate` to `gate_end`: the state weights times `state`. */
 static void multiply_gates(Run *run, const Place *place, const float *state, size_t gate, size_t gate_end) {
-    const Sparse *matrix = &run->cell->matrix;
+    const Cell *cell = run->cell;
+    const Sparse *matrix = &cell->matrix;
     if (run->batch > 1 && !matrix->is_patched)
         multiply_batch(run, place, state, gate, gate_end);
     else
         for (size_t b = 0; b < run->batch; b++)
-            multiply_column(run, place, state + b * matrix->columns, run->sums + b * matrix->rows, gate, gate_end);
+            multiply_column(cell, place, state + b * matrix->columns, run->sums + b * matrix->rows, gate, gate_end);
 }
 
 static void apply(const Run *run, const Place *place, void (*gates)(const Units *), float *out) {
     const Cell *cell = run->cell;
-    const size_t hidden = cell->hidden, offset = place->direction * cell->gates * hidden;
+    const size_t hidden = cell->hidden, rows = cell->matrix.rows, inputs = place->direction * cell->gates * hidden;
     for (size_t b = 0; b < run->batch; b++) {
-        const size_t row = (place->direction * run->batch + b) * hidden;
-        gates(&(Units){.hidden = hidden, .first = place->first, .last = place->last,
-                       .before = place->before + b * hidden,
-                       .inputs = run->inputs + (place->time * run->batch + b) * cell->matrix.rows + offset,
-                       .sums = run->sums + b * cell->matrix.rows + offset, .cell = run->cells + row,
-                       .out = out + b * hidden});
+        Units units = {.hidden = hidden, .sums_step = gate_step(cell), .before = place->before + b * hidden,
+                       .inputs = run->inputs + (place->time * run->batch + b) * rows + inputs,
+                       .cell = run->cells + (place->direction * run->batch + b) * hidden, .out = out + b * hidden};
+        for (units.first = place->first; units.first < place->last; units.first = units.last) {
+            const size_t last = units.first + units.sums_step; /* further units' sums lie behind the next gate's */
+            units.last = last < place->last ? last : place->last;
+            units.sums = run->sums + b * rows + row_of(cell, place->direction, 0, units.first);
+            gates(&units);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from engines.artifact.envelope import Envelope
 from engines.backends.registry import get_backend
 from engines.compile import sparse_choice
 from engines.errors import BackendMissingError, EngineRejectedError
+from engines.onnxruntime.session import NativeSession
 from engines.sparse import library
 from engines.sparse.library import missing_reason
 from engines.sparse.survey import survey
@@ -80,6 +82,35 @@ def test_a_file_for_this_machine_still_runs_in_plain_onnxruntime(workshop: Works
     feeds = {"x": np.ones((2, 3, 8, 8), np.float32)}
 
     np.testing.assert_allclose(plain(path, feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
+@compiled_kernels
+@pytest.mark.parametrize(
+    ("native_ops", "shares_cores", "leaves_cores"),
+    [
+        pytest.param([], False, False, id="the-only-stage-of-the-only-model"),
+        pytest.param(["Flatten"], False, True, id="beside-a-native-stage"),
+        pytest.param([], True, True, id="beside-other-models"),
+    ],
+)
+def test_threads_wait_busily_only_where_nothing_else_computes(
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+    native_ops: list[str],
+    shares_cores: bool,
+    leaves_cores: bool,
+) -> None:
+    path = workshop.compile_file(workshop.write(network(0.9)), engine="sparse", native_ops=native_ops)
+    opened: list[bool] = []
+
+    def open_session(model: onnx.ModelProto, **options: Any) -> NativeSession:
+        opened.append(options["shares_cores"])
+        return NativeSession(model, **options)
+
+    monkeypatch.setattr("engines.sparse.backend.NativeSession", open_session)
+    load_executable(path, shares_cores=shares_cores)
+
+    assert set(opened) == {leaves_cores}
 
 
 @compiled_kernels
