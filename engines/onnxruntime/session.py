@@ -4,8 +4,8 @@ Runs call the raw binding (``InferenceSession._sess``), because the public wrapp
 No other file calls it.
 Idle threads of ONNX Runtime spin after a run and starve the next engine for milliseconds.
 ``session.force_spinning_stop`` ends that wherever something else computes on the same cores.
-A model that runs natively and alone, or alone in one engine of such a session, lets them spin, because waking threads
-costs half of a small model's run. ``tune`` measures the setting that is served.
+A model that is one session and runs alone, natively or as a sparse engine, lets them spin, because waking threads costs
+half of a small model's run. ``tune`` measures the setting that is served.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ typedef struct {
     const float *inputs; /* the input's part: gate g of unit u at g × hidden + u */
     const float *sums;   /* the state's part, at g × sums_step + u - first */
     size_t sums_step;
-    const float *before;        /* the state of the step before, of each unit */
-    float *cell, *out;          /* of each unit: the cell of an LSTM, which is replaced; the new state, or the reset one */
+    const float *before; /* the state of the step before, of each unit */
+    float *cell, *out;   /* of each unit: the cell of an LSTM, which is replaced; the new state, or the reset one */
 } Units;
 
 #define MAX_SIDE 16 /* of a depthwise kernel; its strides, dilations and pads are no larger either */
