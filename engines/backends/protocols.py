@@ -224,6 +224,21 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class InPlaceReader(Protocol):
+    """An engine that reads inputs where they lie, so that nobody needs to copy them to bound memory."""
+
+    def run_on(self, inputs: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Run on contiguous arrays in the order of the engine's inputs, and keep none of them.
+
+        The results belong to the caller.
+
+        Raises:
+            ExecutionError: The library failed.
+        """
+        ...
+
+
+@runtime_checkable
 class ModelReader(Protocol):
     """A backend whose library reads models of many nodes in order, and infers shapes of its own."""
 

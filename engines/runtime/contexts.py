@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from engines.backends.protocols import Engine
+from engines.backends.protocols import Engine, InPlaceReader
 from engines.backends.stage_times import StageTime
 from engines.errors import EMPTY_TENSOR, OutOfRangeError
 from engines.onnxruntime.session import BoundSession, as_array, runs_as_array
@@ -37,9 +38,20 @@ def new_context(plan: LoadedPlan) -> Context:
     boundary = [s for stage in plan.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
     fixed = (s.static_shape for s in (*boundary, *plan.inputs, *plan.outputs) if s.name not in _only_constants(plan))
     plain = all(runs_as_array(s) for s in boundary)
-    if plain and not plan.evaluators and all(shape is not None and 0 not in shape for shape in fixed):
-        return BoundContext(plan)
-    return DynamicContext(plan)
+    if not plain or plan.evaluators or not all(shape is not None and 0 not in shape for shape in fixed):
+        return DynamicContext(plan)
+    return DynamicContext(plan) if _saves_copies(plan) else BoundContext(plan)
+
+
+IN_PLACE_BYTES = 262_144
+"""Inputs from this size on are read where they lie, if the engine can; binding memory saves more for smaller ones."""
+
+
+def _saves_copies(plan: LoadedPlan) -> bool:
+    """Return whether the plan is one engine that can read large inputs where they lie."""
+    engines = [plan.engines.get(stage.name) for stage in plan.stages]
+    sizes = (math.prod(s.static_shape or ()) * s.dtype.itemsize for s in plan.inputs if s.dtype is not None)
+    return len(engines) == 1 and isinstance(engines[0], InPlaceReader) and sum(sizes) >= IN_PLACE_BYTES
 
 
 KEPT_SLOTS = 4
@@ -165,6 +177,8 @@ class DynamicContext:
         names = (s.name for s in specs(stage.inputs))
         inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
+        if isinstance(engine, InPlaceReader):
+            return _in_place_step(engine, inputs, outputs)
         staging = self._staging
 
         def step(values: dict[str, Any]) -> None:
@@ -196,15 +210,32 @@ class DynamicContext:
         return step
 
 
+def _in_place_step(
+    engine: InPlaceReader, inputs: Sequence[tuple[str, np.dtype]], outputs: Sequence[str]
+) -> Callable[[dict[str, Any]], None]:
+    def step(values: dict[str, Any]) -> None:
+        arrays = (_filled(name, as_array(_plain(values[name]))) for name, _ in inputs)
+        laid_out = [np.asarray(a, dtype, order="C") for a, (_, dtype) in zip(arrays, inputs, strict=True)]
+        values.update(zip(outputs, engine.run_on(laid_out), strict=True))
+
+    return step
+
+
 def _staged(staging: dict[str, np.ndarray], name: str, dtype: np.dtype, array: np.ndarray) -> np.ndarray:
     """Copy an engine's input to memory that stays bound while its shape stays the same."""
-    if array.size == 0:
-        raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements; engines need at least one.")
+    array = _filled(name, array)
     buffer = staging.get(name)
     if buffer is None or buffer.shape != array.shape:
         buffer = staging[name] = np.empty(array.shape, dtype)
     np.copyto(buffer, array)
     return buffer
+
+
+def _filled(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array that has elements."""
+    if array.size == 0:
+        raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements; engines need at least one.")
+    return array
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -43,6 +43,15 @@ class SparseEngine:
         self._bound.run()
         return self._outputs
 
+    def run_on(self, inputs: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Run on arrays wherever they are.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        feeds = {spec.name: array for spec, array in zip(self.inputs, inputs, strict=True)}
+        return self._session.run(feeds, [spec.name for spec in self.outputs])
+
     def fork(self) -> SparseEngine:
         """Return another engine of the same session, which keeps no state between runs."""
         return SparseEngine(self._session, self.inputs, self.outputs)

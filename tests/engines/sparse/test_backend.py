@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import weakref
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,29 @@ def test_a_pruned_model_is_one_engine_with_the_answers_of_native_execution(
     for rows in (1, 3, 1):
         feeds = {"x": np.random.default_rng(rows).standard_normal((rows, 3, 8, 8)).astype(np.float32)}
         np.testing.assert_allclose(executable.run(feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
+@compiled_kernels
+@pytest.mark.parametrize("side", [8, 160], ids=["small", "large"])
+def test_a_request_may_lie_anywhere_and_is_not_kept(workshop: Workshop, plain: RunPlainly, side: int) -> None:
+    model = network(0.9)
+    shape = model.graph.input[0].type.tensor_type.shape
+    for dimension, size in zip(shape.dim, (1, 3, side, side), strict=True):
+        dimension.dim_value = size
+    source = workshop.write(model)
+    executable = load_executable(workshop.compile_file(source, engine="sparse"))
+    image = np.random.default_rng(0).standard_normal((1, 3, side, side)).astype(np.float32)
+    swapped = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    in_message = np.frombuffer(b"\0" + image.tobytes(), np.uint8)[1:].view(np.float32).reshape(image.shape)
+
+    answers = [executable.run({"x": x})["y"] for x in (image, swapped, in_message, image)]
+
+    expected = plain(source, {"x": image})["y"]
+    for answer in answers:
+        np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-5)
+    request = weakref.ref(swapped)
+    del swapped
+    assert request() is None
 
 
 @compiled_kernels
