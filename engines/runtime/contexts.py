@@ -32,7 +32,10 @@ class Context(Protocol):
 
 
 def new_context(plan: LoadedPlan) -> Context:
-    """Return the fastest context that fits: on a GPU, else with fixed buffers where every shape is known."""
+    """Return the fastest context that fits: on a GPU, else with fixed buffers where every shape is known.
+
+    One engine that reads large inputs where they lie needs no buffers.
+    """
     if plan.gpu_programs is not None:
         return plan.gpu_programs
     boundary = [s for stage in plan.stages for s in (*specs(stage.inputs), *specs(stage.outputs))]
