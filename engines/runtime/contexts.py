@@ -217,9 +217,8 @@ def _in_place_step(
     engine: InPlaceReader, inputs: Sequence[tuple[str, np.dtype]], outputs: Sequence[str]
 ) -> Callable[[dict[str, Any]], None]:
     def step(values: dict[str, Any]) -> None:
-        arrays = (_filled(name, as_array(_plain(values[name]))) for name, _ in inputs)
-        laid_out = [np.asarray(a, dtype, order="C") for a, (_, dtype) in zip(arrays, inputs, strict=True)]
-        values.update(zip(outputs, engine.run_on(laid_out), strict=True))
+        arrays = [np.asarray(_filled(n, as_array(_plain(values[n]))), dtype, order="C") for n, dtype in inputs]
+        values.update(zip(outputs, engine.run_on(arrays), strict=True))
 
     return step
 
