@@ -1,1 +1,1 @@
-"""Benchmarks: models natively against compiled, servers, the cut, and the overhead of each request."""
+"""Experiments beside the product: peers, attacks, soak, the cut, and the overhead of each request."""

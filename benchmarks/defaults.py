@@ -23,11 +23,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.environment import describe_environment, describe_load
+from bench.latency.candidate_process import CandidateProcess, Recipe
+from bench.latency.interleaving import Interleaving, ratio_with_interval
+from bench.latency.openers import open_compiled, open_onnxruntime
 from benchmarks.engine_coverage.collection import Case, find_cases
-from benchmarks.environment import describe_environment, describe_load
-from benchmarks.latency.candidate_process import CandidateProcess, Recipe
-from benchmarks.latency.interleaving import Interleaving, ratio_with_interval
-from benchmarks.latency.openers import open_compiled, open_onnxruntime
 from benchmarks.partition import collection
 from engines import CompileOptions, EngineError, compile_model
 from engines.artifact.files import write_atomically

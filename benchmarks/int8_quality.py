@@ -24,8 +24,8 @@ from onnx import numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment
-from benchmarks.latency.openers import open_openvino
+from bench.environment import describe_environment
+from bench.latency.openers import open_openvino
 from benchmarks.partition import collection
 from benchmarks.tune import WIDTH
 from engines.inputs.source import cleaned

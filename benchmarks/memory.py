@@ -27,15 +27,15 @@ import onnx_ir as ir
 from rich.console import Console
 from rich.table import Table
 
+from bench.environment import describe_environment, describe_load
+from bench.latency.candidate_process import CandidateProcess, Recipe
+from bench.latency.interleaving import Interleaving, ratio_with_interval
+from bench.latency.openers import Opener, RunModel, open_onnxruntime
+from bench.networks import samples
+from bench.networks.normalization import set_statistics
+from bench.networks.resnet import densenet121
 from benchmarks.defaults import generated_inputs
 from benchmarks.engine_coverage.collection import find_cases
-from benchmarks.environment import describe_environment, describe_load
-from benchmarks.latency.candidate_process import CandidateProcess, Recipe
-from benchmarks.latency.interleaving import Interleaving, ratio_with_interval
-from benchmarks.latency.openers import Opener, RunModel, open_onnxruntime
-from benchmarks.networks import samples
-from benchmarks.networks.normalization import set_statistics
-from benchmarks.networks.resnet import densenet121
 from benchmarks.partition import collection
 from engines import CompileOptions, EngineError, partition_model, prepare_model
 from engines.artifact.files import write_atomically, write_model

@@ -17,8 +17,8 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment
-from benchmarks.latency.interleaving import Latencies, measure
+from bench.environment import describe_environment
+from bench.latency.interleaving import Latencies, measure
 from engines import CompileOptions, Executable, compile_model, load_executable
 from engines.backends.registry import get_backend
 from engines.onnxruntime.library import onnxruntime

@@ -23,9 +23,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.environment import describe_environment
+from bench.latency.interleaving import Interleaving, ratio_with_interval
 from benchmarks.engine_coverage.collection import Case, find_cases
-from benchmarks.environment import describe_environment
-from benchmarks.latency.interleaving import Interleaving, ratio_with_interval
 from engines import CompileOptions, EngineError, Worker, compile_model, load_executable
 from engines.build.tolerance import accumulates_quantized
 from engines.diagnostics.alignment import signal_to_noise_db

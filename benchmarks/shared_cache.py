@@ -20,8 +20,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment, describe_load
-from benchmarks.server_process import free_port
+from bench.environment import describe_environment, describe_load
+from bench.server_process import free_port
 
 ROUNDS = 7
 LIMIT_S = 2.0

@@ -22,11 +22,11 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment
-from benchmarks.latency.candidate_process import CandidateProcess, Recipe
-from benchmarks.latency.interleaving import Interleaving, Latencies, ratio_with_interval
-from benchmarks.latency.openers import open_compiled, open_onnxruntime, open_openvino
-from benchmarks.networks.pruned import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
+from bench.environment import describe_environment
+from bench.latency.candidate_process import CandidateProcess, Recipe
+from bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
+from bench.latency.openers import open_compiled, open_onnxruntime, open_openvino
+from bench.networks.pruned import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
 from benchmarks.tune import WIDTH
 from engines import CompileOptions, compile_model
 from engines.onnxruntime.session import with_basic_optimizations

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment, describe_load
+from bench.environment import describe_environment, describe_load
 from engines.backends.names import ENGINE_NAMES
 
 ROUNDS = 9

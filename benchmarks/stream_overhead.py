@@ -17,8 +17,8 @@ import onnx_ir as ir
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment
-from benchmarks.latency.interleaving import measure
+from bench.environment import describe_environment
+from bench.latency.interleaving import measure
 from engines.artifact.envelope import Device, Envelope
 from engines.cuda.context import CudaDevice
 from engines.cuda.programs import GpuPrograms, Interface

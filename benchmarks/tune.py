@@ -19,9 +19,9 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
+from bench.environment import describe_environment
+from bench.latency.interleaving import Latencies, measure
 from benchmarks.engine_coverage.collection import DESCRIPTION, Case, find_cases
-from benchmarks.environment import describe_environment
-from benchmarks.latency.interleaving import Latencies, measure
 from benchmarks.partition import collection
 from engines import CompileOptions, EngineCache, EngineError, Executable, Worker, compile_model, load_executable
 from engines.inputs.samples import find_samples

@@ -20,9 +20,10 @@ PACKAGES = {
     "protos": {"protos"},
     "serving": {"serving", "engines", "partitioner", "protos"},
     "trtnode": {"trtnode", "serving", "engines", "partitioner"},
-    "benchmarks": {"benchmarks", "serving", "engines", "partitioner", "protos"},
+    "bench": {"bench", "serving", "engines", "partitioner", "protos"},
+    "benchmarks": {"benchmarks", "bench", "serving", "engines", "partitioner", "protos"},
 }
-"""The arrows between packages: trtnode to serving to engines to partitioner, serving to protos, benchmarks to all."""
+"""The arrows between packages: trtnode to serving to engines to partitioner, serving to protos, the last two to all."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     "partitioner/model": set(),
@@ -74,18 +75,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/ray_serve": {
         *{"config", "grpc", "models", "process", "rest", "schema", "security", "service", "telemetry", "workers"},
     },
-    "benchmarks/latency_report": set(),
-    "benchmarks/load": set(),
-    "benchmarks/networks": set(),
+    "bench/latency_report": set(),
+    "bench/load": set(),
+    "bench/networks": set(),
     "benchmarks/partition": set(),
     "benchmarks/engine_coverage": {"partition"},
-    "benchmarks/latency": {"latency_report", "networks"},
-    "benchmarks/serving": {"latency", "load", "networks"},
-    "benchmarks/optimize": {"engine_coverage", "latency", "networks", "partition"},
-    "benchmarks/soak": {"load"},
-    "benchmarks/attacks": {"load", "soak"},
-    "benchmarks/variants": {"load", "networks"},
-    "benchmarks/ray_cluster": {"load", "networks", "serving"},
+    "bench/latency": {"latency_report", "networks"},
+    "benchmarks/serving": set(),
+    "benchmarks/optimize": {"engine_coverage", "partition"},
+    "benchmarks/soak": set(),
+    "benchmarks/attacks": {"soak"},
+    "benchmarks/variants": set(),
+    "benchmarks/ray_cluster": {"serving"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 
@@ -102,7 +103,7 @@ VENDOR_LIBRARIES = {
 """Each vendor library, and the only place that imports it."""
 
 NOT_AT_THE_TOP = {
-    ("benchmarks/latency/openers.py", "openvino"),
+    ("bench/latency/openers.py", "openvino"),
     ("benchmarks/overhead.py", "openvino"),
     ("serving/service/inference_service.py", "serving"),
 }

@@ -39,7 +39,7 @@ def wheel(built: pathlib.Path) -> zipfile.Path:
 def test_the_wheel_installs_nothing_but_our_packages(wheel: zipfile.Path) -> None:
     names = {"dist-info" if entry.name.endswith(".dist-info") else entry.name for entry in wheel.iterdir()}
 
-    assert names == {"benchmarks", "engines", "partitioner", "protos", "serving", "trtnode", "dist-info"}
+    assert names == {"bench", "benchmarks", "engines", "partitioner", "protos", "serving", "trtnode", "dist-info"}
     assert all(entry.name.startswith("trtnode-") for entry in wheel.iterdir() if entry.name.endswith(".dist-info"))
 
 

@@ -24,10 +24,10 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
+from bench.load.arguments import amount
+from bench.server_process import SERVICE, UNLIMITED, inference_call
 from benchmarks.attacks.bombs import BOMBS
 from benchmarks.attacks.server import AttackedServer
-from benchmarks.load.arguments import amount
-from benchmarks.server_process import SERVICE, UNLIMITED, inference_call
 from benchmarks.soak.process_stats import StatsSampler, read_stats
 from protos import RepositoryModelLoadRequest, RepositoryModelLoadResponse
 from serving.cli.command import positive

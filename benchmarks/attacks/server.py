@@ -10,7 +10,7 @@ import sys
 
 import grpc
 
-from benchmarks.server_process import free_port, wait_until_ready
+from bench.server_process import free_port, wait_until_ready
 
 MODEL = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 

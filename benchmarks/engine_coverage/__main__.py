@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from bench.environment import describe_environment
 from benchmarks.engine_coverage.collection import find_cases
 from benchmarks.engine_coverage.measure import ENGINE, CoverageRow, measure_apart
 from benchmarks.engine_coverage.tables import print_models, print_reasons, print_targets
 from benchmarks.engine_coverage.targets import CoverageTarget, check_targets
-from benchmarks.environment import describe_environment
 from benchmarks.partition import collection
 from engines.artifact.files import write_atomically
 from engines.backends.names import ALLOWANCES

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from benchmarks.environment import describe_environment, describe_load
+from bench.environment import describe_environment, describe_load
 from benchmarks.optimize.measure import measure
 from benchmarks.optimize.prepare import PARTS, Given, prepare
 from benchmarks.optimize.subject import Subject, keep_figures, kept_figures, kept_subjects

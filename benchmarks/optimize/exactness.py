@@ -22,9 +22,9 @@ from onnx.reference import ReferenceEvaluator
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.latency.openers import open_onnxruntime, open_openvino
-from benchmarks.networks.catalogue import TRAINING_FORMS, network_file, sample_inputs
-from benchmarks.networks.normalization import NORMALIZATION
+from bench.latency.openers import open_onnxruntime, open_openvino
+from bench.networks.catalogue import TRAINING_FORMS, network_file, sample_inputs
+from bench.networks.normalization import NORMALIZATION
 from engines.backends.names import NATIVE
 from engines.inputs.samples import Feeds
 from partitioner import clean_up

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.latency.candidate_process import CandidateProcess, Recipe
-from benchmarks.latency.interleaving import Interleaving, ratio_with_interval
-from benchmarks.latency.openers import Opener, open_compiled, open_onnxruntime, open_openvino
+from bench.latency.candidate_process import CandidateProcess, Recipe
+from bench.latency.interleaving import Interleaving, ratio_with_interval
+from bench.latency.openers import Opener, open_compiled, open_onnxruntime, open_openvino
 from benchmarks.optimize.subject import PLAIN_LIBRARIES, WITH, WITHOUT, Figures, Subject, request_of
 from engines.backends.names import NATIVE
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import onnx
 
+from bench.networks.catalogue import NETWORKS, TRAINING_FORMS, network_file, sample_inputs
 from benchmarks.engine_coverage.collection import find_cases
-from benchmarks.networks.catalogue import NETWORKS, TRAINING_FORMS, network_file, sample_inputs
 from benchmarks.optimize.operators import operator_models
 from benchmarks.optimize.subject import DESCRIPTION, PLAIN_LIBRARIES, WITH, WITHOUT, Subject, keep_subject
 from engines import CompileOptions, EngineError, compile_model

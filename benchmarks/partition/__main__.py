@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from benchmarks.environment import describe_environment
+from bench.environment import describe_environment
 from benchmarks.partition import collection
 from benchmarks.partition.graphs import FAMILIES, generate, supports
 from benchmarks.partition.measure import CutRow, measure

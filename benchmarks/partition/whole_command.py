@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from benchmarks.errors import BenchmarkError
+from bench.errors import BenchmarkError
 from benchmarks.partition.graphs import NATIVE_OPS, generate
 
 SIZES = (20_000, 100_000)

@@ -13,7 +13,7 @@ from types import TracebackType
 import grpc
 import numpy as np
 
-from benchmarks.server_process import SERVICE, inference_request
+from bench.server_process import SERVICE, inference_request
 from protos import ModelInferRequest, ModelInferResponse
 
 TIMEOUT_S = 60.0

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.server_process import free_port
+from bench.server_process import free_port
 
 READY_S = 240.0
 STOP_S = 120.0

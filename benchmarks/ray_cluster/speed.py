@@ -17,14 +17,14 @@ from typing import Any
 import grpc
 import numpy as np
 
-from benchmarks.load.arrivals import poisson_arrivals
-from benchmarks.networks.catalogue import network_file, sample_inputs
+from bench.load.arrivals import poisson_arrivals
+from bench.networks.catalogue import network_file, sample_inputs
+from bench.server_process import SERVICE, UNLIMITED, ServedFile, free_port, inference_request, running_server
 from benchmarks.ray_cluster.echo import ECHO, deploy_echo
 from benchmarks.ray_cluster.losses import EXAMPLE, FEEDS
 from benchmarks.ray_cluster.queueing import waiting_s
 from benchmarks.ray_cluster.raylets import Raylets, processes
 from benchmarks.ray_cluster.served import ServedOnRay
-from benchmarks.server_process import SERVICE, UNLIMITED, ServedFile, free_port, inference_request, running_server
 from benchmarks.serving.models import IMAGE_SHAPE, write_image_model
 from engines import CompileOptions, compile_model
 from engines.artifact.cache_folder import default_cache_folder

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 
+from bench.server_process import ServedFile, inference_request, running_server
 from benchmarks.ray_cluster.served import ServedOnRay
 from benchmarks.ray_cluster.speed import (
     CALLERS,
@@ -21,7 +22,6 @@ from benchmarks.ray_cluster.speed import (
     section,
     write_two_models,
 )
-from benchmarks.server_process import ServedFile, inference_request, running_server
 
 DIRECT = "RAY_SERVE_ENABLE_DIRECT_INGRESS"
 DIRECT_GRPC, DIRECT_HTTP = 40_000, 30_000

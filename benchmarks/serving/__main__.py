@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from benchmarks.environment import describe_environment, describe_load
-from benchmarks.errors import BenchmarkError
+from bench.environment import describe_environment, describe_load
+from bench.errors import BenchmarkError
 from benchmarks.serving.load_generators import PythonClient, find_perf_analyzer
 from benchmarks.serving.peers import PEERS, PeerServer
 from benchmarks.serving.scenarios import SCENARIOS, RunPlan, ScenarioResult, run_scenario

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.latency.interleaving import median_with_interval
+from bench.latency.interleaving import median_with_interval
 from benchmarks.serving.load_generators import LoadFigures
 
 Measure = Literal["throughput_per_s", "p50_ms", "cpu_us"]

@@ -16,13 +16,13 @@ from typing import Protocol
 import grpc
 import numpy as np
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.load.client_pool import ClientProcessPool
-from benchmarks.load.client_process import RepeatedRequest, connect
-from benchmarks.load.load_level import Level
-from benchmarks.load.shared_memory import in_shared_memory
-from benchmarks.load.target import INFER_METHOD, call, find_target
-from benchmarks.server_process import inference_request
+from bench.errors import BenchmarkError
+from bench.load.client_pool import ClientProcessPool
+from bench.load.client_process import RepeatedRequest, connect
+from bench.load.load_level import Level
+from bench.load.shared_memory import in_shared_memory
+from bench.load.target import INFER_METHOD, call, find_target
+from bench.server_process import inference_request
 from benchmarks.serving.servers import Endpoint, cpu_seconds
 from protos import ModelInferRequest, ModelStatisticsRequest
 
@@ -77,7 +77,7 @@ class Load(Protocol):
 class PythonClient:
     """This project's generator: one client process over grpcio, which repeats one request."""
 
-    name = "benchmarks/load (grpcio)"
+    name = "bench/load (grpcio)"
 
     @contextlib.contextmanager
     def open(self, endpoint: Endpoint) -> Iterator[LoadTurn]:

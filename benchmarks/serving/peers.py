@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 
-from benchmarks.server_process import free_port
+from bench.server_process import free_port
 from benchmarks.serving.servers import HOST, BenchmarkModel, Endpoint, free_address, process
 
 MODELS = pathlib.Path(__file__).parent / "peer_models"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.networks.catalogue import network_file
+from bench.errors import BenchmarkError
+from bench.networks.catalogue import network_file
 from benchmarks.serving.interleaving import take_turns
 from benchmarks.serving.load_generators import Load, LoadFigures, LoadTurn, PerfAnalyzer, PythonClient
 from benchmarks.serving.models import IMAGE_SHAPE, MLP_SIZES, write_image_model, write_mlp

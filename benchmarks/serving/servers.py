@@ -15,9 +15,9 @@ from typing import Any
 
 import grpc
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.load.client_process import UNLIMITED
-from benchmarks.server_process import free_port, wait_until_ready
+from bench.errors import BenchmarkError
+from bench.load.client_process import UNLIMITED
+from bench.server_process import free_port, wait_until_ready
 from serving.config.load import load_config
 from serving.errors import ConfigError
 from serving.executables.interface import ServedExecutable

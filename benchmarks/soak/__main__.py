@@ -10,7 +10,7 @@ import tempfile
 
 from rich.console import Console
 
-from benchmarks.load.arguments import amount
+from bench.load.arguments import amount
 from benchmarks.soak.report import print_results, write_results
 from benchmarks.soak.scenario import SoakPlan, soak
 from serving.cli.command import positive

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 import protos
-from benchmarks.load.target import INFER_METHOD, SERVICE, call
+from bench.load.target import INFER_METHOD, SERVICE, call
 from benchmarks.soak.expected_answers import CheckedRequest, SoakModel, as_array
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, outcome_of

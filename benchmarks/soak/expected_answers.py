@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.server_process import inference_request
+from bench.server_process import inference_request
 from engines.onnxruntime.library import onnxruntime
 from protos import ModelInferRequest, ModelInferResponse
 from serving.protocol.wire_signature import BYTES, DATATYPES

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from benchmarks.load.target import INFER_METHOD
+from bench.load.target import INFER_METHOD
 from benchmarks.soak.clients import ANSWER_S, STREAM_METHOD, ClientContext
 from benchmarks.soak.outcomes import Outcome, is_message, outcome_of_mutated, outcome_of_mutated_stream
 

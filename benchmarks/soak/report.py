@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_environment
+from bench.environment import describe_environment
 from benchmarks.soak.checks import Results
 from benchmarks.soak.scenario import SoakPlan
 from engines.artifact.files import write_atomically

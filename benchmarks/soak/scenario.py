@@ -17,7 +17,7 @@ from multiprocessing.shared_memory import SharedMemory
 import grpc
 import numpy as np
 
-from benchmarks.load.target import call
+from bench.load.target import call
 from benchmarks.soak.checks import Results, Stop
 from benchmarks.soak.client_pool import ALL_CLIENTS, ANSWERED_CLIENTS, FUZZ_CLIENTS, ClientGroup, ClientPool
 from benchmarks.soak.clients import ANSWER_S, ClientContext, in_memory, register

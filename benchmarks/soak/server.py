@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from benchmarks.server_process import free_port, wait_until_ready
+from bench.server_process import free_port, wait_until_ready
 from benchmarks.soak.expected_answers import SoakModel
 from engines.build.options import EVERY_ENGINE
 

@@ -22,9 +22,9 @@ import grpc
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.environment import describe_load
-from benchmarks.load.target import call
-from benchmarks.server_process import free_port, inference_request, wait_until_ready
+from bench.environment import describe_load
+from bench.load.target import call
+from bench.server_process import free_port, inference_request, wait_until_ready
 from benchmarks.variants.chart import Run, draw
 from benchmarks.variants.networks import QUALITIES, sample_image, write_variants
 from benchmarks.variants.ramp import Answer, rising_and_falling, run_load

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import onnx_ir as ir
 
-from benchmarks.networks.builder import NetworkBuilder
+from bench.networks.builder import NetworkBuilder
 from engines.artifact.files import write_model
 
 QUALITIES = {"deep": 0.78, "middle": 0.74, "shallow": 0.66}

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import grpc
 
-from benchmarks.load.arrivals import poisson_arrivals
-from benchmarks.load.loops import OK, Done, MonotonicClock, Traffic, open_loop
-from benchmarks.load.target import INFER_METHOD
+from bench.load.arrivals import poisson_arrivals
+from bench.load.loops import OK, Done, MonotonicClock, Traffic, open_loop
+from bench.load.target import INFER_METHOD
 from protos import ModelInferRequest, ModelInferResponse
 
 VARIANT = "trtnode_variant"

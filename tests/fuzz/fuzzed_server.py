@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from benchmarks.server_process import free_port, inference_request, wait_until_ready
+from bench.server_process import free_port, inference_request, wait_until_ready
 from protos import ModelInferRequest, ModelInferResponse
 from tests.fuzz.commands import MEMORY_BYTES
 

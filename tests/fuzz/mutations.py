@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 import protos
-from benchmarks.server_process import inference_request
+from bench.server_process import inference_request
 from benchmarks.soak.mutators import NUMBERS, TEXTS, mutate_bytes, mutate_fields
 from protos import DESCRIPTOR
 from random_models import random_models

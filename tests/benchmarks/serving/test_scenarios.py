@@ -13,8 +13,8 @@ import numpy as np
 import onnx.reference
 import pytest
 
-from benchmarks.load.client_process import connect
-from benchmarks.server_process import free_port, inference_call
+from bench.load.client_process import connect
+from bench.server_process import free_port, inference_call
 from benchmarks.serving import __main__ as program
 from benchmarks.serving.bare_server import make_server
 from benchmarks.serving.interleaving import medians, ratio, take_turns

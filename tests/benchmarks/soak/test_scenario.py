@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import protos
-from benchmarks.load.target import SERVICE
+from bench.load.target import SERVICE
 from benchmarks.soak import __main__ as command
 from benchmarks.soak import clients, process_stats, scenario
 from benchmarks.soak.checks import Results, Stop

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from benchmarks.server_process import inference_request
+from bench.server_process import inference_request
 from benchmarks.soak.clients import in_memory
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, is_message, outcome_of_mutated, outcome_of_mutated_stream

@@ -23,11 +23,11 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from benchmarks.load.client_pool import ClientProcessPool
-from benchmarks.load.client_process import RepeatedRequest
-from benchmarks.load.load_level import Level
-from benchmarks.load.target import INFER_METHOD, SERVICE
-from benchmarks.server_process import inference_request
+from bench.load.client_pool import ClientProcessPool
+from bench.load.client_process import RepeatedRequest
+from bench.load.load_level import Level
+from bench.load.target import INFER_METHOD, SERVICE
+from bench.server_process import inference_request
 from protos import ModelStreamInferResponse
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake
 

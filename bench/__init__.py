@@ -1,0 +1,1 @@
+"""The latency harness of ``trtnode bench``: models natively against compiled, and load on any server."""

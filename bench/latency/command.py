@@ -1,0 +1,131 @@
+"""``trtnode bench networks`` and ``trtnode bench model``: measures, reports and compares."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pathlib
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.environment import describe_environment, describe_load
+from bench.latency.measurement import Measurement
+from bench.latency.plan import Plan
+from bench.latency.settings import installed_peers
+from bench.latency.subjects import LatencySubject, model_subjects, network_subjects
+from bench.latency_report.layers import print_layers
+from bench.latency_report.page import render_page
+from bench.latency_report.regression import compare_results
+from bench.latency_report.results import LatencyResult, read_result
+from bench.latency_report.tables import print_comparison, print_result
+from bench.networks.catalogue import NETWORKS
+from engines import BuildOptions
+from engines.artifact.files import check_output, write_atomically
+from engines.backends.names import left_out
+from engines.backends.registry import only_builds_reason, resolve_engine
+from engines.errors import NotRunHereError
+from serving.errors import InvalidOptionError
+
+logger = logging.getLogger(__name__)
+
+WIDTH = 120
+"""Columns of the tables where the output is no terminal."""
+
+
+def bench_networks(arguments: argparse.Namespace) -> int:
+    """Measure the project's own networks, each built just before its measurement.
+
+    Raises:
+        BenchmarkError: There is no such network, or the file to compare with is no result.
+        InvalidOptionError: Two options exclude each other.
+        EngineError: A network can't be compiled or run, or a file can't be written.
+    """
+    names = arguments.only or list(NETWORKS)
+    folder = (arguments.cache or pathlib.Path("build")).expanduser() / "networks"
+    subjects = network_subjects(names, arguments.batch, folder, fragmented=arguments.fragmented)
+    return _bench(arguments, subjects, len(names) * len(arguments.batch))
+
+
+def bench_models(arguments: argparse.Namespace) -> int:
+    """Measure a user's models.
+
+    Raises:
+        PartitionError: A model can't be read.
+        BenchmarkError: The inputs don't fit a model, or the file to compare with is no result.
+        InvalidOptionError: Two options exclude each other.
+        EngineError: A model can't be compiled or run, or a file can't be read or written.
+    """
+    subjects = model_subjects(arguments.models, arguments.batch, arguments.inputs)
+    return _bench(arguments, subjects, len(subjects))
+
+
+def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], count: int) -> int:
+    """Measure and report. An interruption reports the complete rounds."""
+    if arguments.layers and "process" not in arguments.via:
+        raise InvalidOptionError("--layers", "layers are timed in process; add process to --via, or leave this out")
+    engine = resolve_engine(arguments.engine)
+    if reason := only_builds_reason(engine, BuildOptions()):
+        raise NotRunHereError("bench", engine, reason)
+    earlier = read_result(arguments.compare) if arguments.compare else None
+    _check_folders(arguments.json, arguments.html)
+    plan = Plan(
+        precisions=arguments.precision,
+        peers=installed_peers() if "process" in arguments.via else [],  # peers run in process alone
+        engine=arguments.engine,
+        via=arguments.via,
+        threads=arguments.threads,
+        rounds=arguments.rounds,
+        layers=arguments.layers,
+        tune=arguments.tune,
+        approximate=arguments.approximate,
+        nan=arguments.nan,
+        without_rewrites=left_out(arguments.no_optimize),
+    )
+    result = LatencyResult(environment={**describe_environment(), "compiled_with": plan.compiled_with})
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    try:
+        _measure(subjects, count, plan, result)
+    finally:
+        result.environment["load_average_after"] = describe_load()
+        if result.rows or result.complete:
+            _report(arguments, result, console)
+    if earlier is None:
+        return 0
+    comparison = compare_results(earlier, result)
+    print_comparison(comparison, console)
+    return 0 if comparison.passes else 1
+
+
+def _measure(subjects: Iterable[LatencySubject], count: int, plan: Plan, result: LatencyResult) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=count * plan.steps)
+
+        def step(what: str) -> None:
+            progress.update(task, advance=1, description=what)
+            logger.info("%s", what)
+
+        for subject in subjects:
+            Measurement(subject, plan, result, step).run()
+    result.complete = True
+
+
+def _report(arguments: argparse.Namespace, result: LatencyResult, console: Console) -> None:
+    print_result(result, console)
+    print_layers(result.layers, console)
+    if arguments.json:
+        write_atomically(arguments.json, result.as_json())
+    if arguments.html:
+        write_atomically(arguments.html, render_page(result).encode())
+
+
+def _check_folders(*files: pathlib.Path | None) -> None:
+    """Refuse files that can't be written, before the measurement."""
+    for file in files:
+        if file:
+            check_output(file)

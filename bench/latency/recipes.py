@@ -1,0 +1,89 @@
+"""Makes the recipes of a model: native, compiled for each precision, and other systems."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable
+
+from bench.latency.candidate_process import Recipe
+from bench.latency.openers import open_compiled, open_onnxruntime
+from bench.latency.plan import Plan
+from bench.latency.settings import PEERS, PRECISIONS
+from bench.latency_report.results import NATIVE
+from engines import BuildOptions, EngineCache, Worker, compile_model
+from engines.backends.build_options import TensorRtOptions
+from engines.precision.options import Calibration
+from serving.cli.terminal.report import sentences
+
+CACHE_BYTES = 10**11
+"""Size of the cache, enough for one model's engines."""
+
+
+def native_recipe(source: pathlib.Path, plan: Plan) -> Recipe:
+    """Return the recipe of the baseline."""
+    return Recipe(setting=NATIVE, engine=NATIVE, open=open_onnxruntime, model=source, threads=plan.threads)
+
+
+def peer_recipes(source: pathlib.Path, plan: Plan) -> list[Recipe]:
+    """Return the recipes of other systems, which may refuse the model when they load it."""
+    return [Recipe(setting=n, engine=n, open=PEERS[n], model=source, threads=plan.threads) for n in plan.peers]
+
+
+def compile_recipes(
+    source: pathlib.Path, samples: pathlib.Path, calibration: pathlib.Path, plan: Plan, step: Callable[[str], None]
+) -> list[Recipe]:
+    """Compile for each precision, into files beside the source.
+
+    Engines are built and measured anew, because results of an earlier run may be stale. Their process ends here, so it
+    disturbs no measurement.
+
+    Args:
+        source: The model.
+        samples: An .npz with inputs to check and measure engines with.
+        calibration: An .npz with inputs to learn ranges from.
+        plan: Precisions, engine and threads.
+        step: Called with the name of each setting before its turn.
+
+    Raises:
+        PartitionError: The model can't be read.
+        EngineError: It can't be compiled.
+    """
+    cache = EngineCache(source.with_name("cache"), CACHE_BYTES)
+    recipes = []
+    with Worker() as worker:
+        for name in plan.precisions:
+            step(name)
+            preset = PRECISIONS[name]
+            options = dataclasses.replace(
+                preset,
+                engine=plan.engine,
+                samples=samples,
+                tune=plan.tune,
+                approximate=plan.approximate,
+                without_rewrites=plan.without_rewrites,
+                threads=plan.threads,
+                build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),
+                precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
+            )
+            start = time.perf_counter()
+            compiled = compile_model(source, options, cache=cache, worker=worker)
+            seconds = time.perf_counter() - start
+            model = source.with_name(f"{name}.onnx")
+            if plan.nan is not None:
+                compiled.answer_nan_by(plan.nan)
+            compiled.save(model)
+            recipe = Recipe(
+                setting=name,
+                engine=compiled.engine,
+                open=open_compiled,
+                model=model,
+                threads=plan.threads,
+                engine_bytes=compiled.engine_bytes,
+                precision=compiled.precision_effective,
+                compile_s=round(seconds, 3),
+                about=sentences(compiled.report),
+            )
+            recipes.append(recipe)
+    return recipes

@@ -1,0 +1,37 @@
+"""Settings: this project in each precision, and other systems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.latency.openers import OPENVINO_PROVIDER, Opener, open_openvino, open_provider
+from engines import CompileOptions
+from engines.backends.names import PRECISION_NAMES
+from engines.onnxruntime.library import onnxruntime
+from engines.precision.accuracy_budget import AccuracyBudget
+from engines.precision.options import PrecisionOptions
+
+WITHOUT_BUDGET = AccuracyBudget(min_cosine=None)
+
+PRECISIONS: Mapping[str, CompileOptions] = {
+    "fp32": CompileOptions(),
+    **{
+        name: CompileOptions(precision=PrecisionOptions(asked=name, budget=WITHOUT_BUDGET))
+        for name in PRECISION_NAMES
+        if name != "fp32"
+    },
+    "auto": CompileOptions(precision=PrecisionOptions(asked="auto")),
+}
+"""Options of the compilation for each precision. Only ``auto`` keeps to a budget of accuracy: random weights have thin
+margins, so the other precisions are measured whatever their accuracy."""
+
+PROVIDER = "onnxruntime-openvino"
+
+PEERS: Mapping[str, Opener] = {"openvino": open_openvino, PROVIDER: open_provider}
+"""Other systems that run a whole model, by the name of their setting."""
+
+
+def installed_peers() -> list[str]:
+    """Return the keys of ``PEERS`` that can run here; the usual onnxruntime lacks the OpenVINO provider."""
+    has_provider = OPENVINO_PROVIDER in onnxruntime.get_available_providers()
+    return [name for name in PEERS if name != PROVIDER or has_provider]

@@ -1,0 +1,91 @@
+"""Reports rows as a table, as warnings and as JSON."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench.load.load_level import Level
+from bench.load.samples import Samples, percentile
+from engines.artifact.files import write_atomically
+
+LoadRow = dict[str, object]
+
+WIDTH = 130
+"""Columns of the table where the output is no terminal."""
+
+TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
+
+BUSY_CORES = 0.9
+"""Share of a core above which a client process may be too busy to send more."""
+
+LATE_MS, LATE_SHARE = 1.0, 0.1
+"""Limits of the 99th percentile of the send lag: in ms, and as a share of that of the latency."""
+
+
+def warnings(level: Level, samples: Samples) -> Iterator[str]:
+    """Yield the reasons that make a row doubtful."""
+    for status, count in samples.errors.items():
+        yield f"{level}: {count} of {samples.requests} requests failed with {status}: {samples.messages[status]}"
+    if samples.unanswered:
+        yield f"{level}: {samples.unanswered} requests were still on their way when it was interrupted."
+    if not samples.requests:
+        yield f"{level}: no request was due in this time. Give more --seconds."
+    if max(samples.client_cores) > BUSY_CORES:
+        yield (
+            f"{level}: the client itself was busy ({max(samples.client_cores):.2f} of a core in a process), so the "
+            "server may be able to do more. Give more --processes, or measure from another machine."
+        )
+    lag, latency = percentile(samples.lags_ms, 99), percentile(samples.latencies_ms, 99)
+    if lag and latency and lag > max(LATE_MS, LATE_SHARE * latency):
+        yield (
+            f"{level}: requests were sent late (99 % within {lag:g} ms), which is in their latencies. The client's "
+            "machine is too busy, or needs more --processes."
+        )
+
+
+def write_json(
+    file: pathlib.Path, environment: Mapping[str, object], rows: Sequence[LoadRow], *, complete: bool
+) -> None:
+    """Write all rows so far.
+
+    Raises:
+        OutputFileError: The file can't be written.
+    """
+    result = {"environment": environment, "rows": rows, "complete": complete}
+    write_atomically(file, json.dumps(result).encode())
+
+
+def print_table(console: Console, rows: Sequence[LoadRow]) -> None:
+    """Print a line per row; times in milliseconds."""
+    is_open = any(row["rate_per_s"] for row in rows)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    headings = ("rate/s" if is_open else "callers", "sent", "errors", "OK/s", *TIMES)
+    for heading in (*headings, *(("lag",) if is_open else ()), "cores"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        times = [row[f"{name}_ms"] for name in (*TIMES, *(("send_lag_p99",) if is_open else ()))]
+        load = row["rate_per_s"] or row["concurrency"]
+        errors = row["errors"]
+        assert isinstance(errors, dict)
+        counts = (f"{load:g}", f"{row['requests']:,}", f"{sum(errors.values()):,}")
+        figures = map(_digits, (row["throughput_per_s"], *times))
+        table.add_row(*counts, *figures, f"{row['client_cores']:.2f}")
+    console.print(table)
+    since = "when a request was due" if is_open else "when a request was sent"
+    console.print(f"\nOK/s: requests that succeeded, a second; their times in ms, from {since} to its answer.")
+    if is_open:
+        console.print("lag: ms within which 99 % of them were sent after they were due.")
+    console.print("cores: how many the client itself kept busy.")
+
+
+def _digits(number: object) -> str:
+    """Return a number with three significant digits, or all in front of the point."""
+    if not isinstance(number, float):
+        return "-"
+    return f"{number:#.3g}" if number < 99.95 else f"{number:,.0f}"
