@@ -84,7 +84,7 @@ bench: setup
 results: setup
 	mkdir -p build
 	$(BIN)/trtnode bench networks --threads 2 --via process,grpc --json build/results.json --html build/results.html
-	$(BIN)/python -m bench.latency_report.publish build/results.json
+	$(BIN)/python -m trtnode.bench.latency_report.publish build/results.json
 
 lint: setup
 	$(BIN)/ruff check .

@@ -32,16 +32,16 @@ FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z
 
 
 class KernelBuildHook(BuildHookInterface[Any]):
-    """Puts ``engines/sparse/kernels.so`` into the wheel, or beside its sources for an editable installation."""
+    """Puts ``trtnode/engines/sparse/kernels.so`` into the wheel, or beside its sources for an editable installation."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  (the hook's signature)
         """Compile; a compiler that fails is told on stderr, and the package is built without kernels."""
-        folder = pathlib.Path(self.root, "engines", "sparse")
+        folder = pathlib.Path(self.root, "trtnode", "engines", "sparse")
         library = folder / "kernels.so"
         if not _is_current(library) and not _compile(library):
             library.unlink(missing_ok=True)
             return
-        build_data["artifacts"].append("engines/sparse/kernels.so")
+        build_data["artifacts"].append("trtnode/engines/sparse/kernels.so")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 

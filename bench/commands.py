@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bench.latency.arguments import MODEL, NETWORKS
-from bench.load.arguments import SERVER
-from serving.cli.command import Command, add_common_options
+from trtnode.bench.latency.arguments import MODEL, NETWORKS
+from trtnode.bench.load.arguments import SERVER
+from trtnode.serving.cli.command import Command, add_common_options
 
 SUBCOMMANDS = (NETWORKS, MODEL, SERVER)
 

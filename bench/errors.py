@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.errors import ServingError
+from trtnode.serving.errors import ServingError
 
 
 class BenchmarkError(ServingError):

@@ -17,15 +17,15 @@ import grpc
 import numpy as np
 import onnx_ir
 
-from protos import (
+from trtnode.protos import (
     DESCRIPTOR,
     ModelInferRequest,
     ModelInferResponse,
     ServerReadyRequest,
     ServerReadyResponse,
 )
-from serving.protocol.tensors import to_raw
-from serving.protocol.wire_signature import BYTES, DATATYPES, Datatype, WireTensor
+from trtnode.serving.protocol.tensors import to_raw
+from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, Datatype, WireTensor
 
 SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 START_SECONDS = 120.0
@@ -70,7 +70,7 @@ def running_server(
     grpc_section = {"port": port or free_port(), "max_message_mb": 1024, "workers": workers, "cores": cores}
     config = folder / "servable.yaml"
     config.write_text(_config(models, folder, threads, grpc_section), encoding="utf-8")
-    server = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
+    server = subprocess.Popen([sys.executable, "-m", "trtnode", "serve", "--config", str(config)])
     try:
         with grpc.insecure_channel(f"127.0.0.1:{grpc_section['port']}", options=UNLIMITED) as channel:
             wait_until_ready(channel, server)

@@ -23,19 +23,23 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment, describe_load
-from bench.latency.candidate_process import CandidateProcess, Recipe
-from bench.latency.interleaving import Interleaving, ratio_with_interval
-from bench.latency.openers import open_compiled, open_onnxruntime
 from benchmarks.engine_coverage.collection import Case, find_cases
 from benchmarks.partition import collection
-from engines import CompileOptions, EngineError, compile_model
-from engines.artifact.files import write_atomically
-from engines.backends.names import NATIVE
-from engines.inputs.samples import Feeds, find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.runtime.plan_loading import signature_of
-from partitioner import Graph, PartitionError, load_model
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
+from trtnode.bench.latency.interleaving import Interleaving, ratio_with_interval
+from trtnode.bench.latency.openers import open_compiled, open_onnxruntime
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import Feeds, find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.runtime.plan_loading import signature_of
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 
 LEAST_MS = 1.0
 LIMIT = 0.95

@@ -24,16 +24,16 @@ from onnx import numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
-from bench.latency.openers import open_openvino
 from benchmarks.partition import collection
 from benchmarks.tune import WIDTH
-from engines.inputs.source import cleaned
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.qdq_writer import quantize, scheme_for
-from engines.quantization.table import CalibrationTable
-from partitioner import extract_model
+from trtnode.bench.environment import describe_environment
+from trtnode.bench.latency.openers import open_openvino
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.qdq_writer import quantize, scheme_for
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.partitioner.graph.extraction import extract_model
 
 CALIBRATED = 60
 """Samples of a draw."""

@@ -27,25 +27,28 @@ import onnx_ir as ir
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment, describe_load
-from bench.latency.candidate_process import CandidateProcess, Recipe
-from bench.latency.interleaving import Interleaving, ratio_with_interval
-from bench.latency.openers import Opener, RunModel, open_onnxruntime
-from bench.networks import samples
-from bench.networks.normalization import set_statistics
-from bench.networks.resnet import densenet121
 from benchmarks.defaults import generated_inputs
 from benchmarks.engine_coverage.collection import find_cases
 from benchmarks.partition import collection
-from engines import CompileOptions, EngineError, partition_model, prepare_model
-from engines.artifact.files import write_atomically, write_model
-from engines.backends.names import NATIVE
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.compile.memory_growth import MemoryGrowth, growth_of
-from engines.inputs.samples import Feeds
-from engines.onnxruntime.library import onnxruntime
-from engines.onnxruntime.memory_limit import limit_memory
-from partitioner import PartitionError
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
+from trtnode.bench.latency.interleaving import Interleaving, ratio_with_interval
+from trtnode.bench.latency.openers import Opener, RunModel, open_onnxruntime
+from trtnode.bench.networks import samples
+from trtnode.bench.networks.normalization import set_statistics
+from trtnode.bench.networks.resnet import densenet121
+from trtnode.engines.artifact.files import write_atomically, write_model
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.memory_growth import MemoryGrowth, growth_of
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import prepare_model
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.engines.onnxruntime.memory_limit import limit_memory
+from trtnode.partitioner.errors import PartitionError
 
 DENSENET = "densenet121"
 ARENA_LIMIT, GROWTH_LIMIT = 1.05, 0.6

@@ -17,11 +17,14 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
-from bench.latency.interleaving import Latencies, measure
-from engines import CompileOptions, Executable, compile_model, load_executable
-from engines.backends.registry import get_backend
-from engines.onnxruntime.library import onnxruntime
+from trtnode.bench.environment import describe_environment
+from trtnode.bench.latency.interleaving import Latencies, measure
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.engines.runtime.executor import Executable
 
 ENGINE_LIMIT_US, NATIVE_LIMIT_US = 15.0, 10.0
 SIZES = (16, 1024, 65_536)

@@ -23,15 +23,20 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
-from bench.latency.interleaving import Interleaving, ratio_with_interval
 from benchmarks.engine_coverage.collection import Case, find_cases
-from engines import CompileOptions, EngineError, Worker, compile_model, load_executable
-from engines.build.tolerance import accumulates_quantized
-from engines.diagnostics.alignment import signal_to_noise_db
-from engines.diagnostics.profiling import NATIVE, profile_layers
-from engines.onnxruntime.session import NativeSession
-from partitioner import PartitionError, load_model
+from trtnode.bench.environment import describe_environment
+from trtnode.bench.latency.interleaving import Interleaving, ratio_with_interval
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.tolerance import accumulates_quantized
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.diagnostics.alignment import signal_to_noise_db
+from trtnode.engines.diagnostics.profiling import NATIVE, profile_layers
+from trtnode.engines.errors import EngineError
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model.loading import load_model
 
 COLLECTION = pathlib.Path(__file__).parents[2] / "shared" / "models"
 DEFAULTS, EXACT, FLOATS, COMPILED = "defaults", "native", "float", "compiled"
@@ -53,7 +58,7 @@ def main() -> int:
     ratios = [f"{way} (95 %)" for way in (EXACT, FLOATS, COMPILED)]
     headings = ("model", "defaults, CPU ms", *ratios, "SQNR, dB: defaults, native, compiled", "decisions", "in engines")
     table = Table(*headings, title="compiled: trtnode compile --engine openvino")
-    with tempfile.TemporaryDirectory() as folder, Worker() as worker:
+    with tempfile.TemporaryDirectory() as folder, SubprocessWorker() as worker:
         for case in cases:
             try:
                 table.add_row(case.name, *_measure(case, pathlib.Path(folder), worker))
@@ -82,7 +87,7 @@ def _is_quantized(case: Case) -> bool:
         return False
 
 
-def _measure(case: Case, folder: pathlib.Path, worker: Worker) -> list[str]:
+def _measure(case: Case, folder: pathlib.Path, worker: SubprocessWorker) -> list[str]:
     compiled = folder / "compiled.onnx"
     model = compile_model(case.model, CompileOptions(engine="openvino"), worker=worker)
     model.save(compiled)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment, describe_load
-from bench.server_process import free_port
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.server_process import free_port
 
 ROUNDS = 7
 LIMIT_S = 2.0
@@ -84,7 +84,7 @@ def _start(model: pathlib.Path, folder: pathlib.Path, cache: str, startup: str) 
         f"models: [{{name: m, path: {model}, engine: openvino, measure: false}}]\n"
     )
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         ready_s: float | None = None

@@ -22,16 +22,17 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
-from bench.latency.candidate_process import CandidateProcess, Recipe
-from bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
-from bench.latency.openers import open_compiled, open_onnxruntime, open_openvino
-from bench.networks.pruned import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
 from benchmarks.tune import WIDTH
-from engines import CompileOptions, compile_model
-from engines.onnxruntime.session import with_basic_optimizations
-from engines.sparse.library import instructions, missing_reason
-from engines.sparse.rewriting import with_sparse_layers
+from trtnode.bench.environment import describe_environment
+from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
+from trtnode.bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
+from trtnode.bench.latency.openers import open_compiled, open_onnxruntime, open_openvino
+from trtnode.bench.networks.pruned import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.onnxruntime.session import with_basic_optimizations
+from trtnode.engines.sparse.library import instructions, missing_reason
+from trtnode.engines.sparse.rewriting import with_sparse_layers
 
 DENSE, SPARSE = {"ONNX Runtime": open_onnxruntime, "OpenVINO": open_openvino}, "sparse"
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment, describe_load
-from engines.backends.names import ENGINE_NAMES
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.engines.backends.names import ENGINE_NAMES
 
 ROUNDS = 9
 READY_LIMIT, MISSING_LIMIT_S = 1.5, 0.5
@@ -97,7 +97,7 @@ def _measure(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, l
     subprocess.run([sys.executable, "-c", EXPORT, str(model), str(engine)], check=True)
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the first start writes what later ones read
-    serve = [sys.executable, "-m", "serving.cli", "--log-level", "info", "serve"]
+    serve = [sys.executable, "-m", "trtnode", "--log-level", "info", "serve"]
     options = ["--port", "0", "--http-port", "0", *(["--engine", arguments.engine] if arguments.engine else [])]
     settings: dict[str, Callable[[], Start]] = {
         "imports and engine": lambda: _start([sys.executable, "-c", BARE, str(engine)], environment),

@@ -17,15 +17,15 @@ import onnx_ir as ir
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
-from bench.latency.interleaving import measure
-from engines.artifact.envelope import Device, Envelope
-from engines.cuda.context import CudaDevice
-from engines.cuda.programs import GpuPrograms, Interface
-from engines.cuda.streams import STREAMS, StreamPool
-from engines.tensorrt.engine import TensorRtEngine
-from engines.tensorrt.loaded_engine import LoadedEngine
-from partitioner import TensorSpec
+from trtnode.bench.environment import describe_environment
+from trtnode.bench.latency.interleaving import measure
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.cuda.context import CudaDevice
+from trtnode.engines.cuda.programs import GpuPrograms, Interface
+from trtnode.engines.cuda.streams import STREAMS, StreamPool
+from trtnode.engines.tensorrt.engine import TensorRtEngine
+from trtnode.engines.tensorrt.loaded_engine import LoadedEngine
+from trtnode.partitioner.graph.view import TensorSpec
 
 ONE_ENGINE_LIMIT_US, BOUNDARY_LIMIT_US = 25.0, 15.0
 SHAPE = (1, 1024)

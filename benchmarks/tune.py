@@ -19,16 +19,23 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
-from bench.latency.interleaving import Latencies, measure
 from benchmarks.engine_coverage.collection import DESCRIPTION, Case, find_cases
 from benchmarks.partition import collection
-from engines import CompileOptions, EngineCache, EngineError, Executable, Worker, compile_model, load_executable
-from engines.inputs.samples import find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.runtime.executor import open_executable
-from partitioner import PartitionError, PartitionOptions, load_model
-from serving.cli.run import save_arrays
+from trtnode.bench.environment import describe_environment
+from trtnode.bench.latency.interleaving import Latencies, measure
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model.loading import load_model
+from trtnode.serving.cli.run import save_arrays
 
 LIMIT = 1.05
 CHAIN = "chain of 20"
@@ -69,7 +76,7 @@ def main() -> int:
     headings = ("model", *OTHERS, "tuned", "engines", "chosen", "best", "tuned / best")
     table = Table(*headings, title="p50 in ms; tuned: trtnode compile --tune")
     holds = True
-    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder, Worker() as worker:
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder, SubprocessWorker() as worker:
         for case in _cases(pathlib.Path(folder)):
             name = case.name
             try:
@@ -106,7 +113,7 @@ def _cases(folder: pathlib.Path) -> list[Case]:
     return [Case(name=CHAIN, model=chain), *find_cases(collection.folder() / "models")]
 
 
-def _measure(case: Case, folder: pathlib.Path, worker: Worker) -> TuningRow | None:
+def _measure(case: Case, folder: pathlib.Path, worker: SubprocessWorker) -> TuningRow | None:
     source = case.unpacked(folder)
     samples = None if (request := case.request()) is None else folder / "samples.npz"
     if samples is not None and request is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protos.inference_pb2 import (
+from trtnode.protos.inference_pb2 import (
     DESCRIPTOR,
     CudaSharedMemoryRegisterRequest,
     CudaSharedMemoryRegisterResponse,

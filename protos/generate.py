@@ -49,7 +49,7 @@ def module_text(descriptor: descriptor_pb2.FileDescriptorProto) -> str:
         [
             f'"""Messages of {descriptor.name}. Written by protos/generate.py; do not edit."""',
             "",
-            "from protos import private_pool",
+            "from trtnode.protos import private_pool",
             "",
             "DESCRIPTOR = private_pool.load_file(",
             *[f"    {piece!r}" for piece in pieces[:-1]],

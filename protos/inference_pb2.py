@@ -1,6 +1,6 @@
 """Messages of inference.proto. Written by protos/generate.py; do not edit."""
 
-from protos import private_pool
+from trtnode.protos import private_pool
 
 DESCRIPTOR = private_pool.load_file(
     b'\n\x0finference.proto\x12\tinference"\x13\n\x11ServerLiveRequest"(\n\x12ServerLiveResponse\x12'

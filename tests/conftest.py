@@ -13,10 +13,10 @@ import onnx
 import pytest
 
 import simulated_machine
-from engines import Worker
-from engines.build.options import EVERY_ENGINE
-from serving.threads.grpc_event_engine import read_sockets_directly
 from simulated_tensorrt import Simulation
+from trtnode.engines.build.options import EVERY_ENGINE
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.serving.threads.grpc_event_engine import read_sockets_directly
 
 
 def pytest_configure() -> None:
@@ -56,13 +56,13 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Simulati
 @pytest.fixture
 def simulated_worker(
     simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> Iterator[Callable[[Simulation], Worker]]:
+) -> Iterator[Callable[[Simulation], SubprocessWorker]]:
     """Makes workers whose process has the same simulation as this one."""
-    workers: list[Worker] = []
+    workers: list[SubprocessWorker] = []
 
-    def make(simulation: Simulation) -> Worker:
+    def make(simulation: Simulation) -> SubprocessWorker:
         simulated_machine.install_in_children(monkeypatch, simulation, tmp_path)
-        workers.append(Worker())
+        workers.append(SubprocessWorker())
         return workers[-1]
 
     yield make
@@ -80,18 +80,18 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def worker() -> Iterator[Worker]:
+def worker() -> Iterator[SubprocessWorker]:
     """The child that builds and checks engines for all tests that run in this process."""
-    with Worker() as worker:
+    with SubprocessWorker() as worker:
         yield worker
 
 
 @pytest.fixture(scope="module")
-def one_builder(worker: Worker) -> Iterator[None]:
+def one_builder(worker: SubprocessWorker) -> Iterator[None]:
     """Has commands and servers in this process build engines in ``worker``. Each would start a child of its own."""
     with pytest.MonkeyPatch.context() as patch:
         for module in ("compiler", "partitioning"):
-            patch.setattr(f"engines.compile.{module}.SubprocessWorker", lambda: contextlib.nullcontext(worker))
+            patch.setattr(f"trtnode.engines.compile.{module}.SubprocessWorker", lambda: contextlib.nullcontext(worker))
         yield
 
 
@@ -106,5 +106,5 @@ def brief_tuning() -> Iterator[None]:
     """Tuning measures for moments: for tests about what is measured and told, whatever turns out to be faster."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SEGMENTS_S", "CANDIDATES_S", "CLOSE_S", "WHOLE_S", "PARTS_S", "SUBSET_S"):
-            patch.setattr(f"engines.tuning.tuner.{name}", 0.1)
+            patch.setattr(f"trtnode.engines.tuning.tuner.{name}", 0.1)
         yield

@@ -5,25 +5,28 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import importlib
 import pathlib
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+import trtnode
+
 ROOT = pathlib.Path(__file__).parents[1]
 
-PACKAGES = {
+LINKED = {
     "partitioner": {"partitioner"},
     "engines": {"engines", "partitioner"},
     "protos": {"protos"},
     "serving": {"serving", "engines", "partitioner", "protos"},
-    "trtnode": {"trtnode", "serving", "engines", "partitioner"},
     "bench": {"bench", "serving", "engines", "partitioner", "protos"},
-    "benchmarks": {"benchmarks", "bench", "serving", "engines", "partitioner", "protos"},
 }
-"""The arrows between packages: trtnode to serving to engines to partitioner, serving to protos, the last two to all."""
+"""The arrows between the folders that ``trtnode/`` links to: bench to serving to engines to partitioner, serving to
+protos. Each is imported as ``trtnode.…`` alone."""
+
+PACKAGES = {**LINKED, "trtnode": {"serving", "engines", "partitioner"}, "benchmarks": {"benchmarks", *LINKED}}
+"""Those, and the public functions above them, which bench and benchmarks don't need."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     "partitioner/model": set(),
@@ -105,19 +108,11 @@ VENDOR_LIBRARIES = {
 NOT_AT_THE_TOP = {
     ("bench/latency/openers.py", "openvino"),
     ("benchmarks/overhead.py", "openvino"),
+    ("engines/store/places.py", "fsspec"),
     ("serving/service/inference_service.py", "serving"),
 }
 """Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO; and
-``serving.telemetry.tracing`` needs an extra.
-"""
-
-BESIDE_NAMES = {
-    "partitioner": ["import partitioner.lazy_imports", "import partitioner.lazy_names", "if TYPE_CHECKING"],
-    "engines": ["import partitioner.lazy_names", "if TYPE_CHECKING"],
-    "trtnode": ["import partitioner.lazy_names", "if TYPE_CHECKING"],
-}
-"""Statements of a package besides its public names: those that must come before anything imports ``onnx_ir``, and those
-that import a public name on first use.
+fsspec and ``trtnode.serving.telemetry.tracing`` need extras.
 """
 
 LIBRARIES = {
@@ -148,21 +143,14 @@ LIBRARIES = {
     "yaml",
 }
 
-NAMED_BY_OTHERS = {
-    "serving/ray_serve": [
-        "from __future__ import annotations",
-        "from partitioner.lazy_names import names_on_first_use",
-        "__getattr__, __dir__ = names_on_first_use(__name__, {'app': 'serving.ray_serve.application:app'})",
-    ],
-}
-"""Statements of a folder with a name that configuration files of other programs have: here an import path of Ray's."""
-
 CODE = ("partitioner", "engines", "serving", "protos", "trtnode")
+"""All but bench, which measures libraries beside their engines."""
 
 
 def modules(*packages: str) -> list[str]:
-    """Source files as paths below the root, without generated stubs."""
-    found = (path for package in packages for path in (ROOT / package).rglob("*.py"))
+    """Source files as paths below the root, without generated stubs, and not through the links of ``trtnode/``."""
+    files = {package: (ROOT / package).glob("*.py" if package == "trtnode" else "**/*.py") for package in packages}
+    found = (path for package in packages for path in files[package])
     return sorted(path.relative_to(ROOT).as_posix() for path in found if not path.stem.endswith("_pb2"))
 
 
@@ -172,7 +160,14 @@ def tree(path: str) -> ast.Module:
 
 
 def imported(node: ast.AST) -> Iterator[str]:
-    """Full names of all that is imported in a piece of code: modules, or things out of modules."""
+    """Full names of all that is imported in a piece of code, those of linked folders without ``trtnode`` in front."""
+    for name in written_names(node):
+        first, _, rest = name.partition(".")
+        yield rest if first == "trtnode" and rest.partition(".")[0] in LINKED else name
+
+
+def written_names(node: ast.AST) -> Iterator[str]:
+    """Full names of all that is imported, as they are written: modules, or things out of modules."""
     for child in ast.walk(node):
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
@@ -188,14 +183,6 @@ def is_within(name: str, *libraries: str) -> bool:
     return any(name == library or name.startswith(f"{library}.") for library in libraries)
 
 
-@functools.cache
-def public_names(package: str) -> dict[str, str]:
-    """The module that each public name of a package comes from."""
-    statements = ast.walk(tree(f"{package}/__init__.py"))
-    found = (s for s in statements if isinstance(s, ast.ImportFrom) and s.module not in ("__future__", "typing"))
-    return {alias.asname or alias.name: s.module or "" for s in found for alias in s.names}
-
-
 def file_of(name: str) -> str:
     """The file of a module, or of the module that a full name is in."""
     path = ROOT / name.replace(".", "/")
@@ -206,15 +193,9 @@ def file_of(name: str) -> str:
 
 @functools.cache
 def imported_files(path: str) -> frozenset[str]:
-    """Files of the same package that a file imports; names of the package itself count where they come from."""
+    """Files of the same package that a file imports."""
     package = path.partition("/")[0]
-    found = set()
-    for name in imported(tree(path)):
-        first, _, rest = name.partition(".")
-        if first == package and rest:
-            module = public_names(package).get(rest)
-            found.add(file_of(f"{module}.{rest}" if module else name))
-    return frozenset(found - {path})
+    return frozenset({file_of(name) for name in imported(tree(path)) if name.startswith(f"{package}.")} - {path})
 
 
 def folder_of(path: str) -> str:
@@ -253,7 +234,7 @@ def test_no_circle_of_files(package: str) -> None:
 def test_the_file_that_makes_a_folder_a_package_is_its_description(folder: str) -> None:
     docstring, *code = tree(f"{folder}/__init__.py").body
 
-    assert [ast.unparse(statement) for statement in code] == NAMED_BY_OTHERS.get(folder, [])
+    assert code == []
     assert isinstance(docstring, ast.Expr)
     assert len(ast.unparse(docstring).splitlines()) <= 15
 
@@ -267,7 +248,7 @@ def test_a_folder_holds_few_files(folder: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_point_one_way(package: str) -> None:
-    others = set(PACKAGES) - PACKAGES[package]
+    others = set(PACKAGES) - PACKAGES[package] - {package}
 
     wrong = [(path, name) for path in modules(package) for name in imported(tree(path)) if is_within(name, *others)]
 
@@ -327,11 +308,14 @@ def test_modules_are_loaded_by_name_for_engine_libraries_and_public_names_alone(
         for path in modules(*CODE)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Attribute | ast.Name)
-        and getattr(node, "attr", getattr(node, "id", "")) in ("import_module", "__import__")
+        and getattr(node, "attr", getattr(node, "id", "")) in ("import_module", "__import__", "resolve_name")
     }
 
-    late = {"engines/backends/registry.py", "engines/tensorrt/library.py", "partitioner/lazy_imports.py"}
-    assert loading == {*late, "partitioner/lazy_names.py"}
+    # The last two take functions of the user by name.
+    assert loading == {
+        *{"engines/backends/registry.py", "engines/tensorrt/library.py", "serving/cli/command.py"},
+        *{"trtnode/__init__.py", "engines/quantization/dataset.py", "engines/precision/accuracy_budget.py"},
+    }
 
 
 def test_no_module_is_named_utils_or_like_a_library() -> None:
@@ -340,39 +324,39 @@ def test_no_module_is_named_utils_or_like_a_library() -> None:
     assert [path for path in modules(*PACKAGES) if pathlib.PurePath(path).stem in forbidden] == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_only_hands_out_names(package: str) -> None:
-    docstring, *statements = tree(f"{package}/__init__.py").body
+@pytest.mark.parametrize("package", ["partitioner", "engines", "serving", "bench", "benchmarks"])
+def test_a_package_is_its_description(package: str) -> None:
+    (docstring,) = tree(f"{package}/__init__.py").body
 
-    code = [s for s in statements if not (isinstance(s, ast.ImportFrom | ast.Assign) or is_docstring(s))]
-    typed = [s for s in code if isinstance(s, ast.If)]
-    assert isinstance(docstring, ast.Expr)
-    assert [ast.unparse(s).split(":")[0].split("(")[0] for s in code] == BESIDE_NAMES.get(package, [])
-    assert all(isinstance(child, ast.ImportFrom) for s in typed for child in s.body)
+    assert is_docstring(docstring)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_public_names_are_sorted_and_exist(package: str) -> None:
-    module = importlib.import_module(package)
-    names = getattr(module, "__all__", [])
+def test_public_names_are_sorted_and_come_from_where_types_are_checked() -> None:
+    statements = ast.walk(tree("trtnode/__init__.py"))
+    typed = [s for s in statements if isinstance(s, ast.ImportFrom) and (s.module or "").startswith("trtnode.")]
+
+    homes = {alias.name: (s.module or "").removeprefix("trtnode.") for s in typed for alias in s.names}
 
     # Constants, then classes, then functions, each by the alphabet: the order of the linter.
-    assert names == sorted(set(names), key=lambda name: (not name.isupper(), not name[0].isupper(), name))
-    assert [name for name in names if not hasattr(module, name)] == []
+    order = sorted(homes, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert trtnode.__all__ == order
+    assert homes == trtnode._HOMES
+    assert [name for name in order if not hasattr(trtnode, name)] == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_what_a_package_imports_is_public(package: str) -> None:
-    assert sorted(public_names(package)) == sorted(getattr(importlib.import_module(package), "__all__", []))
+def test_a_folder_is_imported_by_its_one_name() -> None:
+    """By its bare name it would be a second copy of the same module in a checkout, and another's in site-packages."""
+    everything = [*modules(*PACKAGES), *modules("tests", "examples", "scripts")]
+
+    bare = [(path, name) for path in everything for name in written_names(tree(path)) if is_within(name, *LINKED)]
+
+    assert bare == []
 
 
-@pytest.mark.parametrize("package", BESIDE_NAMES)
-def test_names_come_from_where_types_are_checked(package: str) -> None:
-    module = importlib.import_module(package)
+def test_links_lead_to_the_folders_beside_the_package() -> None:
+    links = {path.name: str(path.readlink()) for path in (ROOT / "trtnode").iterdir() if path.is_symlink()}
 
-    homes = {name: home.partition(":")[0] for name, home in module._HOMES.items()}
-
-    assert homes == public_names(package)
+    assert links == {name: f"../{name}" for name in LINKED}
 
 
 def test_times_are_measured_by_clocks_that_never_jump() -> None:

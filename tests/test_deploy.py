@@ -23,8 +23,8 @@ import yaml
 from packaging.requirements import Requirement
 
 import trtnode
-from serving.config.load import load_config
-from serving.schema.server import ServableConfig
+from trtnode.serving.config.load import load_config
+from trtnode.serving.schema.server import ServableConfig
 from unprivileged import become
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from engines.build.options import EVERY_ENGINE
-from serving.schema.server import ServableConfig
+from trtnode.engines.build.options import EVERY_ENGINE
+from trtnode.serving.schema.server import ServableConfig
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [
@@ -34,8 +34,8 @@ LINE_LIMITS = {"README.md": 150, "ARCHITECTURE.md": 250}
 LANGUAGES = {"sh", "python", "yaml", "text", "json"}
 LIMIT_S = 280
 SHIM = """#!/bin/sh
-if [ "$1" = serve ]; then exec {python} -m serving.cli "$@" --port {grpc} --http-port {http}; fi
-exec {python} -m serving.cli "$@"
+if [ "$1" = serve ]; then exec {python} -m trtnode.serving.cli "$@" --port {grpc} --http-port {http}; fi
+exec {python} -m trtnode.serving.cli "$@"
 """
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from engines.cuda.devices import Gpu
 from simulated_cuda import SimulatedGpu
 from simulated_tensorrt import Simulation
+from trtnode.engines.cuda.devices import Gpu
 
 SCRIPT = pathlib.Path(__file__).parents[1] / "scripts" / "gpu_check"
 

@@ -5,25 +5,81 @@ A name is imported on first use, so that ``import trtnode`` costs no library.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import partitioner.lazy_names
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trtnode.engines.artifact.cache import EngineCache
+    from trtnode.engines.artifact.compiled_model import CompiledModel
+    from trtnode.engines.artifact.trust import Trust
+    from trtnode.engines.backends.build_options import BuildOptions
+    from trtnode.engines.build.options import CompileOptions
+    from trtnode.engines.errors import EngineError
+    from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+    from trtnode.engines.precision.options import Calibration, PrecisionOptions
+    from trtnode.engines.runtime.executor import Executable
     from trtnode.models import compile, explain, load  # noqa: A004
+    from trtnode.partitioner.cut.labels import PartitionOptions
+    from trtnode.partitioner.cut.report import Report
+    from trtnode.partitioner.errors import PartitionError
     from trtnode.server import RunningServer, serve
+    from trtnode.serving.errors import ServingError
     from trtnode.version import __version__
 
-__all__ = ["RunningServer", "__version__", "compile", "explain", "load", "serve"]
-
 _HOMES = {
-    "RunningServer": "trtnode.server:RunningServer",
-    "__version__": "trtnode.version:__version__",
-    "compile": "trtnode.models:compile",
-    "explain": "trtnode.models:explain",
-    "load": "trtnode.models:load",
-    "serve": "trtnode.server:serve",
+    "AccuracyBudget": "engines.precision.accuracy_budget",
+    "BuildOptions": "engines.backends.build_options",
+    "Calibration": "engines.precision.options",
+    "CompileOptions": "engines.build.options",
+    "CompiledModel": "engines.artifact.compiled_model",
+    "EngineCache": "engines.artifact.cache",
+    "EngineError": "engines.errors",
+    "Executable": "engines.runtime.executor",
+    "PartitionError": "partitioner.errors",
+    "PartitionOptions": "partitioner.cut.labels",
+    "PrecisionOptions": "engines.precision.options",
+    "Report": "partitioner.cut.report",
+    "RunningServer": "server",
+    "ServingError": "serving.errors",
+    "Trust": "engines.artifact.trust",
+    "__version__": "version",
+    "compile": "models",
+    "explain": "models",
+    "load": "models",
+    "serve": "server",
 }
-"""The module and the name there of each public name."""
+"""The module of each public name."""
 
-__getattr__, __dir__ = partitioner.lazy_names.names_on_first_use(__name__, _HOMES)
+__all__ = [
+    "AccuracyBudget",
+    "BuildOptions",
+    "Calibration",
+    "CompileOptions",
+    "CompiledModel",
+    "EngineCache",
+    "EngineError",
+    "Executable",
+    "PartitionError",
+    "PartitionOptions",
+    "PrecisionOptions",
+    "Report",
+    "RunningServer",
+    "ServingError",
+    "Trust",
+    "__version__",
+    "compile",
+    "explain",
+    "load",
+    "serve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

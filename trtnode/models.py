@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import pathlib
 
-from engines import (
-    Calibration,
-    CompiledModel,
-    CompileOptions,
-    EngineCache,
-    Executable,
-    PrecisionOptions,
-    Trust,
-    compile_model,
-    load_executable,
-    partition_model,
-)
-from engines.artifact.cache_folder import default_cache_folder
-from partitioner import Report
-from serving.cli.option_values import CACHE_BYTES
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.cache_folder import default_cache_folder
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.report import Report
+from trtnode.serving.cli.option_values import CACHE_BYTES
 
 Path = str | os.PathLike[str]
 

@@ -8,11 +8,11 @@ import pathlib
 from types import TracebackType
 from typing import Self
 
-from serving.config.command_line import config_from
-from serving.errors import ServingError
-from serving.models.loader import engine_loader
-from serving.process.single_process import Server
-from serving.schema.server import ServableConfig
+from trtnode.serving.config.command_line import config_from
+from trtnode.serving.errors import ServingError
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.single_process import Server
+from trtnode.serving.schema.server import ServableConfig
 
 CONFIG_SUFFIXES = (".yaml", ".yml")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from engines.artifact.cache_folder import default_cache_folder
-from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
-from serving.cli.arguments import add_nan_option
-from serving.cli.command import Command, add_optimize_option, lazy, positive
+from trtnode.engines.artifact.cache_folder import default_cache_folder
+from trtnode.engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
+from trtnode.serving.cli.arguments import add_nan_option
+from trtnode.serving.cli.command import Command, add_optimize_option, lazy, positive
 
 VIAS = ("process", "grpc")
 
@@ -90,12 +90,12 @@ NETWORKS = Command(
     name="networks",
     help="measure nine well-known networks: ONNX Runtime against this project and other systems",
     configure=_configure_networks,
-    run=lazy("bench.latency.command:bench_networks"),
+    run=lazy("trtnode.bench.latency.command:bench_networks"),
 )
 
 MODEL = Command(
     name="model",
     help="measure your own models the same way",
     configure=_configure_model,
-    run=lazy("bench.latency.command:bench_models"),
+    run=lazy("trtnode.bench.latency.command:bench_models"),
 )

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.latency.interleaving import time_calls
-from bench.latency.openers import Opener, RunModel
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.inputs.samples import Feeds
+from trtnode.bench.latency.interleaving import time_calls
+from trtnode.bench.latency.openers import Opener, RunModel
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.inputs.samples import Feeds
 
 TIMEOUT_S = 1800.0
 

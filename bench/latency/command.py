@@ -10,23 +10,23 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.environment import describe_environment, describe_load
-from bench.latency.measurement import Measurement
-from bench.latency.plan import Plan
-from bench.latency.settings import installed_peers
-from bench.latency.subjects import LatencySubject, model_subjects, network_subjects
-from bench.latency_report.layers import print_layers
-from bench.latency_report.page import render_page
-from bench.latency_report.regression import compare_results
-from bench.latency_report.results import LatencyResult, read_result
-from bench.latency_report.tables import print_comparison, print_result
-from bench.networks.catalogue import NETWORKS
-from engines import BuildOptions
-from engines.artifact.files import check_output, write_atomically
-from engines.backends.names import left_out
-from engines.backends.registry import only_builds_reason, resolve_engine
-from engines.errors import NotRunHereError
-from serving.errors import InvalidOptionError
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.latency.measurement import Measurement
+from trtnode.bench.latency.plan import Plan
+from trtnode.bench.latency.settings import installed_peers
+from trtnode.bench.latency.subjects import LatencySubject, model_subjects, network_subjects
+from trtnode.bench.latency_report.layers import print_layers
+from trtnode.bench.latency_report.page import render_page
+from trtnode.bench.latency_report.regression import compare_results
+from trtnode.bench.latency_report.results import LatencyResult, read_result
+from trtnode.bench.latency_report.tables import print_comparison, print_result
+from trtnode.bench.networks.catalogue import NETWORKS
+from trtnode.engines.artifact.files import check_output, write_atomically
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.names import left_out
+from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
+from trtnode.engines.errors import NotRunHereError
+from trtnode.serving.errors import InvalidOptionError
 
 logger = logging.getLogger(__name__)
 

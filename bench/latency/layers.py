@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bench.latency.candidate_process import TIMEOUT_S, Recipe
-from bench.latency.subjects import LatencySubject
-from bench.latency_report.results import LayerRow
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.diagnostics.profiling import profile_layers
+from trtnode.bench.latency.candidate_process import TIMEOUT_S, Recipe
+from trtnode.bench.latency.subjects import LatencySubject
+from trtnode.bench.latency_report.results import LayerRow
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.diagnostics.profiling import profile_layers
 
 
 def time_layers(subject: LatencySubject, recipe: Recipe) -> list[LayerRow]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.latency.agreement import Agreement, compare_answers
-from bench.latency.candidate_process import CandidateProcess, Recipe
-from bench.latency.interleaving import (
+from trtnode.bench.latency.agreement import Agreement, compare_answers
+from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
+from trtnode.bench.latency.interleaving import (
     Interleaving,
     Latencies,
     Turn,
@@ -22,14 +22,14 @@ from bench.latency.interleaving import (
     ratio_with_interval,
     time_calls,
 )
-from bench.latency.layers import time_layers
-from bench.latency.plan import Plan
-from bench.latency.recipes import compile_recipes, native_recipe, peer_recipes
-from bench.latency.subjects import LatencySubject, write_at_batch
-from bench.latency_report.results import NATIVE, LatencyResult, LatencyRow, LeftOut
-from bench.server_process import ServedFile, inference_call, running_server
-from engines import EngineError
-from serving.cli.run import save_arrays
+from trtnode.bench.latency.layers import time_layers
+from trtnode.bench.latency.plan import Plan
+from trtnode.bench.latency.recipes import compile_recipes, native_recipe, peer_recipes
+from trtnode.bench.latency.subjects import LatencySubject, write_at_batch
+from trtnode.bench.latency_report.results import NATIVE, LatencyResult, LatencyRow, LeftOut
+from trtnode.bench.server_process import ServedFile, inference_call, running_server
+from trtnode.engines.errors import EngineError
+from trtnode.serving.cli.run import save_arrays
 
 QUANTILES = np.arange(0, 102.5, 2.5)
 """Quantiles of the distributions, in %."""

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from engines import BuildOptions, EngineError, Trust, load_executable
-from engines.backends.names import LIBRARY_NAMES
-from engines.backends.registry import get_backend
-from engines.inputs.samples import Feeds
-from engines.onnxruntime.library import onnxruntime
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.names import LIBRARY_NAMES
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.engines.onnxruntime.library import onnxruntime
 
 RunModel = Callable[[Feeds], Collection[Any]]
 """Runs a request; returns arrays in the order of the model's outputs, or by name in that order."""

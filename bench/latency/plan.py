@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from engines.backends.names import NanAnswer
+from trtnode.engines.backends.names import NanAnswer
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

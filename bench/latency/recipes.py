@@ -7,15 +7,17 @@ import pathlib
 import time
 from collections.abc import Callable
 
-from bench.latency.candidate_process import Recipe
-from bench.latency.openers import open_compiled, open_onnxruntime
-from bench.latency.plan import Plan
-from bench.latency.settings import PEERS, PRECISIONS
-from bench.latency_report.results import NATIVE
-from engines import BuildOptions, EngineCache, Worker, compile_model
-from engines.backends.build_options import TensorRtOptions
-from engines.precision.options import Calibration
-from serving.cli.terminal.report import sentences
+from trtnode.bench.latency.candidate_process import Recipe
+from trtnode.bench.latency.openers import open_compiled, open_onnxruntime
+from trtnode.bench.latency.plan import Plan
+from trtnode.bench.latency.settings import PEERS, PRECISIONS
+from trtnode.bench.latency_report.results import NATIVE
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.precision.options import Calibration
+from trtnode.serving.cli.terminal.report import sentences
 
 CACHE_BYTES = 10**11
 """Size of the cache, enough for one model's engines."""
@@ -52,7 +54,7 @@ def compile_recipes(
     """
     cache = EngineCache(source.with_name("cache"), CACHE_BYTES)
     recipes = []
-    with Worker() as worker:
+    with SubprocessWorker() as worker:
         for name in plan.precisions:
             step(name)
             preset = PRECISIONS[name]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.latency.openers import OPENVINO_PROVIDER, Opener, open_openvino, open_provider
-from engines import CompileOptions
-from engines.backends.names import PRECISION_NAMES
-from engines.onnxruntime.library import onnxruntime
-from engines.precision.accuracy_budget import AccuracyBudget
-from engines.precision.options import PrecisionOptions
+from trtnode.bench.latency.openers import OPENVINO_PROVIDER, Opener, open_openvino, open_provider
+from trtnode.engines.backends.names import PRECISION_NAMES
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+from trtnode.engines.precision.options import PrecisionOptions
 
 WITHOUT_BUDGET = AccuracyBudget(min_cosine=None)
 

@@ -9,18 +9,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx
 
-from bench.latency.errors import InputFileError, UnmeasurableModelError
-from bench.networks.catalogue import find_network, network_file, sample_inputs
-from engines import Executable, InvalidInputError, load_executable
-from engines.artifact.files import write_model
-from engines.errors import AlreadyCompiledError
-from engines.inputs.samples import Feeds, find_samples, load_samples
-from engines.inputs.signature import Signature
-from engines.onnxruntime.session import NativeSession
-from partitioner import TensorSpec, is_compiled, load_model
-from partitioner.model import protobuf_walk
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto
+from trtnode.bench.latency.errors import InputFileError, UnmeasurableModelError
+from trtnode.bench.networks.catalogue import find_network, network_file, sample_inputs
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import AlreadyCompiledError, InvalidInputError
+from trtnode.engines.inputs.samples import Feeds, find_samples, load_samples
+from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.compiled.trtnode import is_compiled
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import load_model, read_proto
 
 HELD_OUT = 8
 """Largest number of samples that measure accuracy."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from bench.latency_report.results import NATIVE, LatencyRow
+from trtnode.bench.latency_report.results import NATIVE, LatencyRow
 
 BAR_HEIGHT, BAR_STEP, GROUP_GAP = 14, 19, 12
 BARS_WIDTH = 560

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from bench.errors import BenchmarkError
+from trtnode.bench.errors import BenchmarkError
 
 
 class ResultFileError(BenchmarkError):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.latency_report.results import LayerRow
+from trtnode.bench.latency_report.results import LayerRow
 
 LISTED = 40
 """Largest number of layers in a table; the JSON has all."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import jinja2
 
-from bench.latency_report.charts import BAR_HEIGHT, BARS_WIDTH, PANEL_HEIGHT, PANEL_WIDTH, draw_bars, draw_panels
-from bench.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means
+from trtnode.bench.latency_report.charts import (
+    BAR_HEIGHT,
+    BARS_WIDTH,
+    PANEL_HEIGHT,
+    PANEL_WIDTH,
+    draw_bars,
+    draw_panels,
+)
+from trtnode.bench.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means
 
 _TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("bench.latency_report"),
+    loader=jinja2.PackageLoader("trtnode.bench.latency_report"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,

@@ -1,4 +1,4 @@
-"""Writes benchmarks/RESULTS.md and the README's table: ``python -m bench.latency_report.publish RUN.json``.
+"""Writes benchmarks/RESULTS.md and the README's table: ``python -m trtnode.bench.latency_report.publish RUN.json``.
 
 ``make results`` measures and then calls this.
 """
@@ -10,10 +10,10 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from bench.errors import BenchmarkError
-from bench.latency_report.charts import group_rows
-from bench.latency_report.errors import MarkerError, ResultFileError
-from bench.latency_report.results import (
+from trtnode.bench.errors import BenchmarkError
+from trtnode.bench.latency_report.charts import group_rows
+from trtnode.bench.latency_report.errors import MarkerError, ResultFileError
+from trtnode.bench.latency_report.results import (
     NATIVE,
     LatencyResult,
     LatencyRow,
@@ -22,9 +22,9 @@ from bench.latency_report.results import (
     interval_text,
     read_result,
 )
-from bench.latency_report.targets import check_targets, missing_conditions
-from engines.artifact.files import write_atomically
-from engines.errors import EngineError
+from trtnode.bench.latency_report.targets import check_targets, missing_conditions
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.errors import EngineError
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXPLANATION = """\
@@ -45,7 +45,9 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 def main(argv: Sequence[str] | None = None, root: pathlib.Path = ROOT) -> int:
     """Write both files below ``root``; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m bench.latency_report.publish", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m trtnode.bench.latency_report.publish", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("run", type=pathlib.Path, help="what `trtnode bench networks --json` has written")
     try:
         publish(parser.parse_args(argv).run, root)

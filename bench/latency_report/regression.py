@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from bench.latency_report.results import LatencyResult, LatencyRow
+from trtnode.bench.latency_report.results import LatencyResult, LatencyRow
 
 TOLERANCE = 0.03
 """Share of a ratio that may be lost, because tuning ignores smaller differences."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 
-from bench.latency_report.errors import ResultFileError
+from trtnode.bench.latency_report.errors import ResultFileError
 
 NATIVE = "native"
 """Setting of the baseline: ONNX Runtime alone, in float32."""

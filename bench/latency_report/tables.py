@@ -11,9 +11,9 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from bench.latency_report.charts import group_rows
-from bench.latency_report.regression import RunComparison
-from bench.latency_report.results import (
+from trtnode.bench.latency_report.charts import group_rows
+from trtnode.bench.latency_report.regression import RunComparison
+from trtnode.bench.latency_report.results import (
     NATIVE,
     LatencyResult,
     LatencyRow,

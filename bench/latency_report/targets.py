@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.latency_report.results import NATIVE, LatencyResult, LatencyRow, geometric_means, interval_text
+from trtnode.bench.latency_report.results import NATIVE, LatencyResult, LatencyRow, geometric_means, interval_text
 
 NEEDED_FEATURES = ("avx512_bf16", "avx512_vnni")
 THREADS = 2

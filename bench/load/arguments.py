@@ -6,7 +6,7 @@ import argparse
 import math
 import pathlib
 
-from serving.cli.command import Command, lazy, positive
+from trtnode.serving.cli.command import Command, lazy, positive
 
 
 def _address(text: str) -> str:
@@ -91,5 +91,5 @@ SERVER = Command(
     name="server",
     help="put load on a KServe V2 server",
     configure=_configure,
-    run=lazy("bench.load.command:bench"),
+    run=lazy("trtnode.bench.load.command:bench"),
 )

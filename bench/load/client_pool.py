@@ -15,11 +15,11 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
-from bench.load.client_process import RepeatedRequest, serve
-from bench.load.errors import ClientError
-from bench.load.load_level import Level
-from bench.load.samples import Samples
-from serving.threads.grpc_event_engine import read_directly_by_children
+from trtnode.bench.load.client_process import RepeatedRequest, serve
+from trtnode.bench.load.errors import ClientError
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.samples import Samples
+from trtnode.serving.threads.grpc_event_engine import read_directly_by_children
 
 SPAWN = multiprocessing.get_context("spawn")
 

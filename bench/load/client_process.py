@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 
 import grpc
 
-from bench.load.load_level import Level
-from bench.load.loops import Done, MonotonicClock, Send, Traffic, closed_loop, open_loop
-from bench.load.samples import Samples
-from engines.process_memory import keep_free_memory
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.loops import Done, MonotonicClock, Send, Traffic, closed_loop, open_loop
+from trtnode.bench.load.samples import Samples
+from trtnode.engines.process_memory import keep_free_memory
 
 UNLIMITED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 

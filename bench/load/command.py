@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 
-from bench.environment import describe_environment, describe_load
-from bench.load.client_pool import ClientProcessPool
-from bench.load.client_process import RepeatedRequest, connect
-from bench.load.inputs import Wanted, first_request
-from bench.load.load_level import Level
-from bench.load.report import WIDTH, LoadRow, print_table, warnings, write_json
-from bench.load.samples import Samples
-from bench.load.shared_memory import in_shared_memory
-from bench.load.target import INFER_METHOD, find_target
-from engines.artifact.files import check_output
-from protos import ModelInferRequest
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.load.client_pool import ClientProcessPool
+from trtnode.bench.load.client_process import RepeatedRequest, connect
+from trtnode.bench.load.inputs import Wanted, first_request
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.report import WIDTH, LoadRow, print_table, warnings, write_json
+from trtnode.bench.load.samples import Samples
+from trtnode.bench.load.shared_memory import in_shared_memory
+from trtnode.bench.load.target import INFER_METHOD, find_target
+from trtnode.engines.artifact.files import check_output
+from trtnode.protos import ModelInferRequest
 
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
 """Cores per client process, and the most processes, unless the user gives a number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.errors import BenchmarkError
+from trtnode.bench.errors import BenchmarkError
 
 
 class TargetError(BenchmarkError):

@@ -10,15 +10,15 @@ from typing import Any
 import grpc
 import numpy as np
 
-from bench.load.errors import InputError, NoAnswerError, RefusedError
-from bench.load.target import NO_ANSWER, Target
-from engines import EngineError, ExecutionError
-from engines.inputs.samples import find_samples, load_samples
-from partitioner import TensorSpec
-from protos import ModelInferRequest, ModelInferResponse
-from serving.errors import InvalidRequestError
-from serving.protocol.tensors import to_raw
-from serving.protocol.wire_signature import BYTES, DATATYPES, WireTensor
+from trtnode.bench.load.errors import InputError, NoAnswerError, RefusedError
+from trtnode.bench.load.target import NO_ANSWER, Target
+from trtnode.engines.errors import EngineError, ExecutionError
+from trtnode.engines.inputs.samples import find_samples, load_samples
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.protocol.tensors import to_raw
+from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, WireTensor
 
 Shape = tuple[int, ...]
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 
-from bench.load.arrivals import poisson_arrivals
+from trtnode.bench.load.arrivals import poisson_arrivals
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.load.load_level import Level
-from bench.load.samples import Samples, percentile
-from engines.artifact.files import write_atomically
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.samples import Samples, percentile
+from trtnode.engines.artifact.files import write_atomically
 
 LoadRow = dict[str, object]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bench.load.loops import OK, Record
+from trtnode.bench.load.loops import OK, Record
 
 PERCENTILES = (50, 90, 95, 99)
 

@@ -12,9 +12,9 @@ from multiprocessing.shared_memory import SharedMemory
 
 import grpc
 
-from bench.load.errors import NoSharedMemoryError
-from bench.load.target import Target
-from protos import (
+from trtnode.bench.load.errors import NoSharedMemoryError
+from trtnode.bench.load.target import Target
+from trtnode.protos import (
     ModelInferRequest,
     ModelInferResponse,
     SystemSharedMemoryRegisterRequest,

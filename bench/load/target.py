@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 
-import protos
-from bench.load.errors import ModelNotReadyError, UnknownModelError, UnreachableError, WrongProtocolError
-from protos import ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ServerLiveRequest
+from trtnode import protos
+from trtnode.bench.load.errors import ModelNotReadyError, UnknownModelError, UnreachableError, WrongProtocolError
+from trtnode.protos import ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ServerLiveRequest
 
 SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 INFER_METHOD = f"/{SERVICE}/ModelInfer"

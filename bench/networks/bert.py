@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bench.networks.builder import NetworkBuilder
+from trtnode.bench.networks.builder import NetworkBuilder
 
 SEQUENCE = 128
 VOCABULARY, POSITIONS, KINDS = 30_522, 512, 2

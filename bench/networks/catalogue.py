@@ -11,13 +11,13 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from bench.errors import BenchmarkError
-from bench.networks import bert, classic, inception, mobilenet, reparameterized, resnet, samples, wide_deep
-from bench.networks.fragmentation import fragment
-from bench.networks.normalization import set_statistics
-from engines.artifact.files import write_model
-from engines.errors import OutputFileError
-from engines.inputs.samples import Feeds
+from trtnode.bench.errors import BenchmarkError
+from trtnode.bench.networks import bert, classic, inception, mobilenet, reparameterized, resnet, samples, wide_deep
+from trtnode.bench.networks.fragmentation import fragment
+from trtnode.bench.networks.normalization import set_statistics
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.errors import OutputFileError
+from trtnode.engines.inputs.samples import Feeds
 
 VERSION = 1
 """Version of the files. Raise it with any change of a network's nodes or weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bench.networks.builder import NetworkBuilder
+from trtnode.bench.networks.builder import NetworkBuilder
 
 
 def lenet5() -> ir.Model:

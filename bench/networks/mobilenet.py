@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from bench.networks.builder import NetworkBuilder
+from trtnode.bench.networks.builder import NetworkBuilder
 
 RELU6, HARD_SWISH, RELU = "Clip", "HardSwish", "Relu"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from engines.inputs.samples import Feeds
-from engines.onnxruntime.session import NativeSession
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.engines.onnxruntime.session import NativeSession
 
 NORMALIZATION = "BatchNormalization"
 

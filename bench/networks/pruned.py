@@ -7,9 +7,9 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from bench.networks.builder import IR_VERSION, OPSET
-from bench.networks.mobilenet import V1_LAYERS, mobilenetv1
-from engines.sparse.pruning import prune_model
+from trtnode.bench.networks.builder import IR_VERSION, OPSET
+from trtnode.bench.networks.mobilenet import V1_LAYERS, mobilenetv1
+from trtnode.engines.sparse.pruning import prune_model
 
 FIRST_CHANNELS, FIRST_SIDE = 32, 112
 """Shape of the input of MobileNetV1's first depthwise convolution."""

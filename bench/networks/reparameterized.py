@@ -6,7 +6,7 @@ import functools
 
 import onnx_ir as ir
 
-from bench.networks.builder import NetworkBuilder
+from trtnode.bench.networks.builder import NetworkBuilder
 
 REPVGG_A0 = ((48, 2), (96, 4), (192, 14), (1280, 1))
 """Ding et al., RepVGG: Making VGG-style ConvNets Great Again, 2021, tables 2 and 3: channels and blocks of the stages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engines.inputs.samples import Feeds
+from trtnode.engines.inputs.samples import Feeds
 
 PAD, CLS, SEP, FIRST_WORD = 0, 101, 102, 1000
 """Ids of BERT's uncased vocabulary; words begin about there."""

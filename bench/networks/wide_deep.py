@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bench.networks.builder import NetworkBuilder
+from trtnode.bench.networks.builder import NetworkBuilder
 
 VOCABULARY, FIELDS, EMBEDDING = 184_965, 39, 80
 LAYERS = (1024, 512, 256, 128)

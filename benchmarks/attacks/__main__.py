@@ -15,14 +15,14 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from bench.load.arguments import amount
 from benchmarks.attacks.grpc_attacks import GRPC_ATTACKS
 from benchmarks.attacks.http_attacks import HTTP_ATTACKS, nothing
 from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.attacks.sockets import Address
 from benchmarks.soak.process_stats import StatsSampler, read_stats
-from serving.cli.command import positive
+from trtnode.bench.load.arguments import amount
+from trtnode.serving.cli.command import positive
 
 MOST_MB = 100.0
 MOST_S = 1.0

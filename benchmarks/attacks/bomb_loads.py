@@ -24,13 +24,13 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from bench.load.arguments import amount
-from bench.server_process import SERVICE, UNLIMITED, inference_call
 from benchmarks.attacks.bombs import BOMBS
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import StatsSampler, read_stats
-from protos import RepositoryModelLoadRequest, RepositoryModelLoadResponse
-from serving.cli.command import positive
+from trtnode.bench.load.arguments import amount
+from trtnode.bench.server_process import SERVICE, UNLIMITED, inference_call
+from trtnode.protos import RepositoryModelLoadRequest, RepositoryModelLoadResponse
+from trtnode.serving.cli.command import positive
 
 MOST_MB = 300.0
 MOST_REFUSAL_S = 10.0

@@ -10,7 +10,7 @@ import sys
 
 import grpc
 
-from bench.server_process import free_port, wait_until_ready
+from trtnode.bench.server_process import free_port, wait_until_ready
 
 MODEL = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -41,7 +41,7 @@ class AttackedServer:
         self._log = folder / "server.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)],
+                [sys.executable, "-m", "trtnode", "serve", "--config", str(config)],
                 stderr=log,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
             )

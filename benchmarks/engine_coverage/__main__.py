@@ -14,16 +14,16 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from bench.environment import describe_environment
 from benchmarks.engine_coverage.collection import find_cases
 from benchmarks.engine_coverage.measure import ENGINE, CoverageRow, measure_apart
 from benchmarks.engine_coverage.tables import print_models, print_reasons, print_targets
 from benchmarks.engine_coverage.targets import CoverageTarget, check_targets
 from benchmarks.partition import collection
-from engines.artifact.files import write_atomically
-from engines.backends.names import ALLOWANCES
-from engines.backends.registry import get_backend
-from partitioner import Allowance, PartitionOptions
+from trtnode.bench.environment import describe_environment
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.backends.names import ALLOWANCES
+from trtnode.engines.backends.registry import get_backend
+from trtnode.partitioner.cut.labels import Allowance, PartitionOptions
 
 WIDTH = 170
 """Columns of the tables where the output is no terminal."""

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from engines.backends.shape_range import Profile, ShapeRange
-from engines.inputs.samples import Feeds
-from engines.inputs.shape_profiles import holds_sizes
-from partitioner import TensorSpec, load_model
+from trtnode.engines.backends.shape_range import Profile, ShapeRange
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.engines.inputs.shape_profiles import holds_sizes
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.loading import load_model
 
 DESCRIPTION = "case.json"
 """The file beside a model that maps its inputs to stored arrays."""

@@ -7,11 +7,11 @@ import pathlib
 import time
 from typing import Any
 
-from engines.backends.shape_range import Profile
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.errors import WorkerError
-from engines.tensorrt.labelling.parser import first_line, make_logger, new_builder, new_network
-from engines.tensorrt.library import TENSORRT_RTX
+from trtnode.engines.backends.shape_range import Profile
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import WorkerError
+from trtnode.engines.tensorrt.labelling.parser import first_line, make_logger, new_builder, new_network
+from trtnode.engines.tensorrt.library import TENSORRT_RTX
 
 TIMEOUT_S = 600.0
 

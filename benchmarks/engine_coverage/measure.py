@@ -16,11 +16,17 @@ from benchmarks.engine_coverage.library_alone import TIMEOUT_S, WholeBuild, buil
 from benchmarks.partition.labelled_graph import LabelledGraph
 from benchmarks.partition.measure import GIVEN_UP
 from benchmarks.partition.peer_ort import prepare
-from engines import CompileOptions, EngineCache, EngineError, compile_model, partition_model
-from engines.build import jobs
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.errors import BuildError, WorkerError
-from partitioner import Partition, PartitionError, PartitionOptions, Report
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build import jobs
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.errors import BuildError, EngineError, WorkerError
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.errors import PartitionError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -22,13 +22,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from bench.environment import describe_environment, describe_load
 from benchmarks.optimize.measure import measure
 from benchmarks.optimize.prepare import PARTS, Given, prepare
 from benchmarks.optimize.subject import Subject, keep_figures, kept_figures, kept_subjects
 from benchmarks.optimize.tables import print_table, problems
 from benchmarks.partition import collection
-from engines import EngineError
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.engines.errors import EngineError
 
 WIDTH = 150
 

@@ -22,13 +22,13 @@ from onnx.reference import ReferenceEvaluator
 from rich.console import Console
 from rich.table import Table
 
-from bench.latency.openers import open_onnxruntime, open_openvino
-from bench.networks.catalogue import TRAINING_FORMS, network_file, sample_inputs
-from bench.networks.normalization import NORMALIZATION
-from engines.backends.names import NATIVE
-from engines.inputs.samples import Feeds
-from partitioner import clean_up
-from partitioner.passes.rewrites.apply import Wishes, rewrite_model
+from trtnode.bench.latency.openers import open_onnxruntime, open_openvino
+from trtnode.bench.networks.catalogue import TRAINING_FORMS, network_file, sample_inputs
+from trtnode.bench.networks.normalization import NORMALIZATION
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
 
 MIDDLES = (1.0, 0.0, 0.0, 1.0)
 """Of scales, biases, means and variances that are drawn."""

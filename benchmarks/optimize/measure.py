@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bench.latency.candidate_process import CandidateProcess, Recipe
-from bench.latency.interleaving import Interleaving, ratio_with_interval
-from bench.latency.openers import Opener, open_compiled, open_onnxruntime, open_openvino
 from benchmarks.optimize.subject import PLAIN_LIBRARIES, WITH, WITHOUT, Figures, Subject, request_of
-from engines.backends.names import NATIVE
+from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
+from trtnode.bench.latency.interleaving import Interleaving, ratio_with_interval
+from trtnode.bench.latency.openers import Opener, open_compiled, open_onnxruntime, open_openvino
+from trtnode.engines.backends.names import NATIVE
 
 SETTLE_S = 0.08
 """Pause between turns, in which threads of the last one stop spinning."""

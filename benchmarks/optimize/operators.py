@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from partitioner import clean_up
-from partitioner.passes.rewrites.apply import SETTLING
-from partitioner.passes.rewrites.rules import RULES
+from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.partitioner.passes.rewrites.apply import SETTLING
+from trtnode.partitioner.passes.rewrites.rules import RULES
 
 TOKENS, IMAGE = (1, 256, 768), (1, 64, 56, 56)
 CUBIC = "c = Mul(cube, small) a = Add(x, c) u = Mul(a, root) t = Tanh(u) g = Add(t, one) h = Mul(x, half) y = Mul(h, g)"

@@ -11,18 +11,22 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import onnx
 
-from bench.networks.catalogue import NETWORKS, TRAINING_FORMS, network_file, sample_inputs
 from benchmarks.engine_coverage.collection import find_cases
 from benchmarks.optimize.operators import operator_models
 from benchmarks.optimize.subject import DESCRIPTION, PLAIN_LIBRARIES, WITH, WITHOUT, Subject, keep_subject
-from engines import CompileOptions, EngineError, compile_model
-from engines.backends.cpu_features import has_wide_vectors
-from engines.backends.names import REWRITE_NAMES
-from engines.inputs.samples import Feeds, find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.runtime.plan_loading import signature_of
-from partitioner import Graph, PartitionError, load_model
-from partitioner.passes.rewrites.rules import RULES
+from trtnode.bench.networks.catalogue import NETWORKS, TRAINING_FORMS, network_file, sample_inputs
+from trtnode.engines.backends.cpu_features import has_wide_vectors
+from trtnode.engines.backends.names import REWRITE_NAMES
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import Feeds, find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.runtime.plan_loading import signature_of
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.rewrites.rules import RULES
 
 SOURCES = "sources"
 """Folder of the models that are built or unpacked."""

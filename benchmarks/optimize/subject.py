@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engines.artifact.files import write_atomically
-from engines.backends.names import NATIVE
-from engines.inputs.samples import Feeds
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.inputs.samples import Feeds
 
 OPENVINO = "openvino"
 PLAIN_LIBRARIES: Mapping[str, str] = {NATIVE: "onnxruntime", OPENVINO: "OpenVINO"}

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from bench.environment import describe_environment
 from benchmarks.partition import collection
 from benchmarks.partition.graphs import FAMILIES, generate, supports
 from benchmarks.partition.measure import CutRow, measure
@@ -23,6 +22,7 @@ from benchmarks.partition.tables import print_collection, print_commands, print_
 from benchmarks.partition.targets import check_commands, check_targets
 from benchmarks.partition.whole_command import SIZES as COMMAND_SIZES
 from benchmarks.partition.whole_command import CommandRow, measure_commands
+from trtnode.bench.environment import describe_environment
 
 SIZES = (250, 1_000, 10_000, 100_000)
 SHARES = (0.01, 0.1, 0.3)

@@ -9,17 +9,11 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from partitioner import (
-    SUPPORTED,
-    Graph,
-    Node,
-    PartitionError,
-    Predicate,
-    ReasonCode,
-    Verdict,
-    clean_up,
-    load_model,
-)
+from trtnode.partitioner.cut.labels import SUPPORTED, Predicate, ReasonCode, Verdict
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 BESIDE_THE_PROJECT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 

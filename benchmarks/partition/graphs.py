@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner import SUPPORTED, Graph, Node, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Graph, Node
 
 NATIVE_OPS = frozenset({"Neg", "Sub"})
 """Operators that the imagined engine refuses; it takes Add, ReduceSum and Relu."""

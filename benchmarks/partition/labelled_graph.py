@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
-from partitioner import Graph, TensorSpec
+from trtnode.partitioner.graph.view import Graph, TensorSpec
 
 Groups = tuple[tuple[str, ...], ...]
 """Node names of each segment."""

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 
 from benchmarks.partition.labelled_graph import Groups, LabelledGraph
-from engines.backends.registry import get_backend
+from trtnode.engines.backends.registry import get_backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from bench.errors import BenchmarkError
 from benchmarks.partition.graphs import NATIVE_OPS, generate
+from trtnode.bench.errors import BenchmarkError
 
 SIZES = (20_000, 100_000)
 """Nodes of the graphs."""
@@ -63,7 +63,7 @@ def measure_commands(families: Sequence[str], sizes: Sequence[int] = SIZES, turn
 def _measure(folder: pathlib.Path, family: str, size: int, turns: int) -> list[CommandRow]:
     file, page = folder / "model.onnx", folder / "page.html"
     ir.save(generate(family, size=size, native_share=NATIVE_SHARE).model, file)
-    explain = (sys.executable, "-m", "serving.cli", "explain", str(file), "--native-ops", ",".join(sorted(NATIVE_OPS)))
+    explain = (sys.executable, "-m", "trtnode", "explain", str(file), "--native-ops", ",".join(sorted(NATIVE_OPS)))
     commands = {
         EXPLAIN: explain,
         PAGE: (*explain, "--html", str(page), "--json"),

@@ -13,8 +13,8 @@ from types import TracebackType
 import grpc
 import numpy as np
 
-from bench.server_process import SERVICE, inference_request
-from protos import ModelInferRequest, ModelInferResponse
+from trtnode.bench.server_process import SERVICE, inference_request
+from trtnode.protos import ModelInferRequest, ModelInferResponse
 
 TIMEOUT_S = 60.0
 """As long as a client waits for an answer."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from serving.ray_serve.program import SETTINGS
+from trtnode.serving.ray_serve.program import SETTINGS
 
 WORKER_CPUS = 2
 """Cores that each raylet claims to have; what they share is this machine."""

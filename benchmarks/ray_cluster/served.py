@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.server_process import free_port
+from trtnode.bench.server_process import free_port
 
 READY_S = 240.0
 STOP_S = 120.0
@@ -61,7 +61,7 @@ class ServedOnRay:
             "models": models,
         }
         config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
-        command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config), "--on", "ray"]
+        command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config), "--on", "ray"]
         with self.log.open("ab") as log:
             self._started.append(subprocess.Popen(command, stdout=log, stderr=log, env=self._environment))
         return self._started[-1]

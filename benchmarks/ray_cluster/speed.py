@@ -17,18 +17,19 @@ from typing import Any
 import grpc
 import numpy as np
 
-from bench.load.arrivals import poisson_arrivals
-from bench.networks.catalogue import network_file, sample_inputs
-from bench.server_process import SERVICE, UNLIMITED, ServedFile, free_port, inference_request, running_server
 from benchmarks.ray_cluster.echo import ECHO, deploy_echo
 from benchmarks.ray_cluster.losses import EXAMPLE, FEEDS
 from benchmarks.ray_cluster.queueing import waiting_s
 from benchmarks.ray_cluster.raylets import Raylets, processes
 from benchmarks.ray_cluster.served import ServedOnRay
 from benchmarks.serving.models import IMAGE_SHAPE, write_image_model
-from engines import CompileOptions, compile_model
-from engines.artifact.cache_folder import default_cache_folder
-from protos import ModelInferRequest
+from trtnode.bench.load.arrivals import poisson_arrivals
+from trtnode.bench.networks.catalogue import network_file, sample_inputs
+from trtnode.bench.server_process import SERVICE, UNLIMITED, ServedFile, free_port, inference_request, running_server
+from trtnode.engines.artifact.cache_folder import default_cache_folder
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.protos import ModelInferRequest
 
 CALLERS = 8
 ON_RAY, ON_ECHO = (("application", "trtnode"),), (("application", ECHO),)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import grpc
 
-from bench.server_process import ServedFile, inference_request, running_server
 from benchmarks.ray_cluster.served import ServedOnRay
 from benchmarks.ray_cluster.speed import (
     CALLERS,
@@ -22,6 +21,7 @@ from benchmarks.ray_cluster.speed import (
     section,
     write_two_models,
 )
+from trtnode.bench.server_process import ServedFile, inference_request, running_server
 
 DIRECT = "RAY_SERVE_ENABLE_DIRECT_INGRESS"
 DIRECT_GRPC, DIRECT_HTTP = 40_000, 30_000

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from bench.environment import describe_environment, describe_load
-from bench.errors import BenchmarkError
 from benchmarks.serving.load_generators import PythonClient, find_perf_analyzer
 from benchmarks.serving.peers import PEERS, PeerServer
 from benchmarks.serving.scenarios import SCENARIOS, RunPlan, ScenarioResult, run_scenario
 from benchmarks.serving.tables import print_scenario, print_targets
-from engines.artifact.files import check_output, write_atomically
-from engines.errors import EngineError
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.errors import BenchmarkError
+from trtnode.engines.artifact.files import check_output, write_atomically
+from trtnode.engines.errors import EngineError
 
 STARTS, ROUNDS, SECONDS = 4, 2, 1.2
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.6

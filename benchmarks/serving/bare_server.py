@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from protos import (
+from trtnode.protos import (
     InferStatistics,
     ModelInferRequest,
     ModelInferResponse,
@@ -29,21 +29,21 @@ from protos import (
     ModelStatisticsResponse,
     StatisticDuration,
 )
-from serving.config.load import load_config
-from serving.executables.interface import ServedExecutable
-from serving.grpc.codec import parser_of
-from serving.grpc.server import channel_options
-from serving.models.loader import engine_loader
-from serving.models.repository import ModelRepository
-from serving.protocol.wire_signature import DATATYPES
-from serving.schema.server import ServableConfig
-from serving.service.inference_service import InferenceService
-from serving.service.rpc_handler import Handler
-from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, messages_of
-from serving.service.unary_rpcs import Method, UnaryRpcs
-from serving.telemetry.metrics import Metrics
-from serving.threads.cpu_affinity import PortCores, placed
-from serving.threads.request_pool import RequestPool, inference_threads
+from trtnode.serving.config.load import load_config
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.grpc.server import channel_options
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.models.repository import ModelRepository
+from trtnode.serving.protocol.wire_signature import DATATYPES
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.service.rpc_handler import Handler
+from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, messages_of
+from trtnode.serving.service.unary_rpcs import Method, UnaryRpcs
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.threads.cpu_affinity import PortCores, placed
+from trtnode.serving.threads.request_pool import RequestPool, inference_threads
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from bench.latency.interleaving import median_with_interval
 from benchmarks.serving.load_generators import LoadFigures
+from trtnode.bench.latency.interleaving import median_with_interval
 
 Measure = Literal["throughput_per_s", "p50_ms", "cpu_us"]
 

@@ -16,15 +16,15 @@ from typing import Protocol
 import grpc
 import numpy as np
 
-from bench.errors import BenchmarkError
-from bench.load.client_pool import ClientProcessPool
-from bench.load.client_process import RepeatedRequest, connect
-from bench.load.load_level import Level
-from bench.load.shared_memory import in_shared_memory
-from bench.load.target import INFER_METHOD, call, find_target
-from bench.server_process import inference_request
 from benchmarks.serving.servers import Endpoint, cpu_seconds
-from protos import ModelInferRequest, ModelStatisticsRequest
+from trtnode.bench.errors import BenchmarkError
+from trtnode.bench.load.client_pool import ClientProcessPool
+from trtnode.bench.load.client_process import RepeatedRequest, connect
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.shared_memory import in_shared_memory
+from trtnode.bench.load.target import INFER_METHOD, call, find_target
+from trtnode.bench.server_process import inference_request
+from trtnode.protos import ModelInferRequest, ModelStatisticsRequest
 
 TIMEOUT_S = 60.0
 WINDOWS = 3

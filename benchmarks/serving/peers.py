@@ -11,8 +11,8 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 
-from bench.server_process import free_port
 from benchmarks.serving.servers import HOST, BenchmarkModel, Endpoint, free_address, process
+from trtnode.bench.server_process import free_port
 
 MODELS = pathlib.Path(__file__).parent / "peer_models"
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bench.errors import BenchmarkError
-from bench.networks.catalogue import network_file
 from benchmarks.serving.interleaving import take_turns
 from benchmarks.serving.load_generators import Load, LoadFigures, LoadTurn, PerfAnalyzer, PythonClient
 from benchmarks.serving.models import IMAGE_SHAPE, MLP_SIZES, write_image_model, write_mlp
@@ -32,8 +30,10 @@ from benchmarks.serving.targets import (
     TargetRow,
     check_targets,
 )
-from serving.errors import ConfigError
-from serving.executables.interface import ServedExecutable
+from trtnode.bench.errors import BenchmarkError
+from trtnode.bench.networks.catalogue import network_file
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.executables.interface import ServedExecutable
 
 NATIVE = {"engine": "native", "threads": 1}
 """Settings of small models: ONNX Runtime on one thread, as in the peers, so that servers are compared, not engines."""

@@ -15,14 +15,14 @@ from typing import Any
 
 import grpc
 
-from bench.errors import BenchmarkError
-from bench.load.client_process import UNLIMITED
-from bench.server_process import free_port, wait_until_ready
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.executables.interface import ServedExecutable
-from serving.models.loader import engine_loader
-from serving.threads.grpc_event_engine import read_directly_by_children
+from trtnode.bench.errors import BenchmarkError
+from trtnode.bench.load.client_process import UNLIMITED
+from trtnode.bench.server_process import free_port, wait_until_ready
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.threads.grpc_event_engine import read_directly_by_children
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
@@ -100,7 +100,7 @@ def our_server(model: BenchmarkModel, folder: pathlib.Path, **port: int) -> Iter
     """
     config, address = _write_config(model, folder, **port)
     load_config(config)
-    command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config)]
     with process("trtnode", command, address, folder) as number:
         endpoint = Endpoint(address=address, model=model.name, shape=model.shape, input=model.input, process=number)
         yield dataclasses.replace(endpoint, batched="batching" in model.settings)

@@ -10,10 +10,10 @@ import tempfile
 
 from rich.console import Console
 
-from bench.load.arguments import amount
 from benchmarks.soak.report import print_results, write_results
 from benchmarks.soak.scenario import SoakPlan, soak
-from serving.cli.command import positive
+from trtnode.bench.load.arguments import amount
+from trtnode.serving.cli.command import positive
 
 WIDTH = 120
 """Columns of the tables where the output is no terminal."""

@@ -15,12 +15,12 @@ from typing import Any
 
 import grpc
 
-import protos
-from bench.load.target import INFER_METHOD, SERVICE, call
 from benchmarks.soak.expected_answers import CheckedRequest, SoakModel, as_array
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, outcome_of
-from protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from trtnode import protos
+from trtnode.bench.load.target import INFER_METHOD, SERVICE, call
+from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 
 ANSWER_S = 60.0
 """Time limit of an answer; a later one counts as lost."""

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.server_process import inference_request
-from engines.onnxruntime.library import onnxruntime
-from protos import ModelInferRequest, ModelInferResponse
-from serving.protocol.wire_signature import BYTES, DATATYPES
+from trtnode.bench.server_process import inference_request
+from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES
 
 REQUESTS_A_MODEL = 12
 SIDE = 96

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import grpc
 
-from bench.load.target import INFER_METHOD
 from benchmarks.soak.clients import ANSWER_S, STREAM_METHOD, ClientContext
 from benchmarks.soak.outcomes import Outcome, is_message, outcome_of_mutated, outcome_of_mutated_stream
+from trtnode.bench.load.target import INFER_METHOD
 
 AT_ONCE = 16
 """Number of concurrent requests."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import grpc
 from google.protobuf.message import DecodeError
 
-from protos import ModelInferRequest
+from trtnode.protos import ModelInferRequest
 
 MOST_EXAMPLES = 20
 """Number of faults that are kept with their text; all are counted."""

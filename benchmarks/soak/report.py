@@ -10,10 +10,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_environment
 from benchmarks.soak.checks import Results
 from benchmarks.soak.scenario import SoakPlan
-from engines.artifact.files import write_atomically
+from trtnode.bench.environment import describe_environment
+from trtnode.engines.artifact.files import write_atomically
 
 MOST_LINES = 20
 """Number of lines of the log that are printed."""

@@ -17,7 +17,6 @@ from multiprocessing.shared_memory import SharedMemory
 import grpc
 import numpy as np
 
-from bench.load.target import call
 from benchmarks.soak.checks import Results, Stop
 from benchmarks.soak.client_pool import ALL_CLIENTS, ANSWERED_CLIENTS, FUZZ_CLIENTS, ClientGroup, ClientPool
 from benchmarks.soak.clients import ANSWER_S, ClientContext, in_memory, register
@@ -26,7 +25,8 @@ from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, Tally, outcome_of
 from benchmarks.soak.process_stats import ProcessStats, StatsSampler, growth, wait_until_settled
 from benchmarks.soak.server import ServerProcess
-from protos import LogSettingsRequest, ModelInferRequest, RepositoryModelLoadRequest
+from trtnode.bench.load.target import call
+from trtnode.protos import LogSettingsRequest, ModelInferRequest, RepositoryModelLoadRequest
 
 WARM_UP, STEADY = 0.25, 0.75
 """Shares of the time. Fuzzing and reloads may take longer."""

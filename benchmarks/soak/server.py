@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import grpc
 
-from bench.server_process import free_port, wait_until_ready
 from benchmarks.soak.expected_answers import SoakModel
-from engines.build.options import EVERY_ENGINE
+from trtnode.bench.server_process import free_port, wait_until_ready
+from trtnode.engines.build.options import EVERY_ENGINE
 
 GRACE_S = 30.0
 
@@ -43,7 +43,7 @@ class ServerProcess:
         config.write_text(_config(models, folder, port, http_port), encoding="utf-8")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)],
+                [sys.executable, "-m", "trtnode", "serve", "--config", str(config)],
                 stderr=log,
                 env={**os.environ, EVERY_ENGINE: "1"},  # its models are small, so engines would go
             )

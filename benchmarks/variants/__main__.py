@@ -22,13 +22,13 @@ import grpc
 from rich.console import Console
 from rich.table import Table
 
-from bench.environment import describe_load
-from bench.load.target import call
-from bench.server_process import free_port, inference_request, wait_until_ready
 from benchmarks.variants.chart import Run, draw
 from benchmarks.variants.networks import QUALITIES, sample_image, write_variants
 from benchmarks.variants.ramp import Answer, rising_and_falling, run_load
-from protos import ModelConfigRequest
+from trtnode.bench.environment import describe_load
+from trtnode.bench.load.target import call
+from trtnode.bench.server_process import free_port, inference_request, wait_until_ready
+from trtnode.protos import ModelConfigRequest
 
 MODEL = "classifier"
 TARGET = 5.0
@@ -85,7 +85,7 @@ def _serving(folder: pathlib.Path, threads: int, target_ms: float, *, step_down:
     server = {"grpc": {"port": port}, "http": {"port": free_port()}, "log": {"level": "warning"}}
     content = {"server": server, "cache": {"dir": "cache"}, "models": [model]}
     config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
-    process = subprocess.Popen([sys.executable, "-m", "serving.cli", "serve", "--config", str(config)])
+    process = subprocess.Popen([sys.executable, "-m", "trtnode", "serve", "--config", str(config)])
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             wait_until_ready(channel, process)

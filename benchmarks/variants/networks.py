@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 import onnx_ir as ir
 
-from bench.networks.builder import NetworkBuilder
-from engines.artifact.files import write_model
+from trtnode.bench.networks.builder import NetworkBuilder
+from trtnode.engines.artifact.files import write_model
 
 QUALITIES = {"deep": 0.78, "middle": 0.74, "shallow": 0.66}
 """Stand-ins for accuracies."""

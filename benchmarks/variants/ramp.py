@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import grpc
 
-from bench.load.arrivals import poisson_arrivals
-from bench.load.loops import OK, Done, MonotonicClock, Traffic, open_loop
-from bench.load.target import INFER_METHOD
-from protos import ModelInferRequest, ModelInferResponse
+from trtnode.bench.load.arrivals import poisson_arrivals
+from trtnode.bench.load.loops import OK, Done, MonotonicClock, Traffic, open_loop
+from trtnode.bench.load.target import INFER_METHOD
+from trtnode.protos import ModelInferRequest, ModelInferResponse
 
 VARIANT = "trtnode_variant"
 

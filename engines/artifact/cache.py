@@ -14,14 +14,14 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from engines.artifact.cache_folder import folder_problem
-from engines.artifact.envelope import Envelope
-from engines.artifact.files import write_atomically
-from engines.artifact.refusal import Refusal
-from engines.artifact.second_tier import Entry, SecondTier
-from engines.artifact.trust import MARKED, Trust
-from engines.errors import EngineError, OutputFileError
-from partitioner import ReasonCode
+from trtnode.engines.artifact.cache_folder import folder_problem
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.artifact.second_tier import Entry, SecondTier
+from trtnode.engines.artifact.trust import MARKED, Trust
+from trtnode.engines.errors import EngineError, OutputFileError
+from trtnode.partitioner.cut.labels import ReasonCode
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import onnx
 from google.protobuf.message import Message
 
-from partitioner import ModelFileError
-from partitioner.graph.view import TRTNODE_DOMAIN
-from partitioner.model.external_data import read_external_data
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
+from trtnode.partitioner.model.external_data import read_external_data
 
 logger = logging.getLogger(__name__)
 

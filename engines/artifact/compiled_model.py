@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx_ir as ir
 
-from engines.artifact.checksum import stamp_checksum
-from engines.artifact.files import write_model
-from engines.errors import EngineError
-from partitioner.compiled.stripping import strip_fallback
+from trtnode.engines.artifact.checksum import stamp_checksum
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.errors import EngineError
+from trtnode.partitioner.compiled.stripping import strip_fallback
 
 if TYPE_CHECKING:
-    from partitioner import Report  # which imports the whole partitioner, and who opens a compiled file needs none
+    from trtnode.partitioner.cut.report import (
+        Report,  # which imports the whole partitioner, and who opens a compiled file needs none
+    )
 
 SHAPES = "trtnode.shapes"
 """Property of a file whose engines nobody has run: the shapes to run them on, as a list of profiles in JSON."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.errors import EngineRejectedError
-from partitioner import TensorSpec
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.partitioner.graph.view import TensorSpec
 
 FORMAT_VERSION = 1
 
@@ -71,7 +71,8 @@ class Envelope:
         node_precisions: The precision asked of each node, by node identity; none where all are float32.
         profiles: Shape profiles; none for engines that take any shape their inputs declare.
         format_version: Of the envelope itself.
-        signature: Over ``signed_bytes``, see ``engines.artifact.trust``; None for engines that nobody has signed.
+        signature: Over ``signed_bytes``, see ``trtnode.engines.artifact.trust``; None for engines that nobody has
+            signed.
     """
 
     backend: str

@@ -10,9 +10,9 @@ import uuid
 
 import onnx
 
-from engines.errors import OutputFileError, OverwriteError
-from partitioner.model import protobuf_walk
-from partitioner.model.loading import read_proto
+from trtnode.engines.errors import OutputFileError, OverwriteError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.loading import read_proto
 
 INLINE_LIMIT_BYTES = 3 * 2**29
 """1.5 GiB. protobuf's own limit is 2 GiB; beyond this, engines and weights go to files beside the model."""

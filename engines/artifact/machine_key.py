@@ -11,7 +11,7 @@ import pathlib
 import secrets
 import stat
 
-from engines.errors import KeyFileError
+from trtnode.engines.errors import KeyFileError
 
 logger = logging.getLogger(__name__)
 

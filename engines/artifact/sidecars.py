@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pathlib
 
-from engines.errors import EngineRejectedError
-from partitioner import EmbeddedEngine
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine
 
 
 def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:

@@ -8,16 +8,16 @@ import pathlib
 import onnx
 import onnx_ir as ir
 
-from engines.artifact.checksum import check_checksum, stamp_checksum
-from engines.artifact.envelope import Envelope
-from engines.artifact.files import write_atomically
-from engines.artifact.keys import read_private_key
-from engines.artifact.sidecars import engine_bytes
-from engines.artifact.trust import sign
-from engines.errors import EngineError, SigningError
-from partitioner import embedded_engine, is_trtnode, load_model, replaced_hash
-from partitioner.model import protobuf_walk
-from partitioner.model.loading import read_proto
+from trtnode.engines.artifact.checksum import check_checksum, stamp_checksum
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.artifact.keys import read_private_key
+from trtnode.engines.artifact.sidecars import engine_bytes
+from trtnode.engines.artifact.trust import sign
+from trtnode.engines.errors import EngineError, SigningError
+from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode, replaced_hash
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.loading import load_model, read_proto
 
 
 def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) -> int:

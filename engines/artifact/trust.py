@@ -2,7 +2,7 @@
 
 A signature stands in the envelope. The envelope has the hashes of the engine bytes and of the nodes which they replace,
 so a signature covers all three. It is either ``ed25519:`` and the signature of a key pair's owner in base64, or
-``machine:`` and the mark of the machine that built the engine (``engines.artifact.machine_key``).
+``machine:`` and the mark of the machine that built the engine (``trtnode.engines.artifact.machine_key``).
 """
 
 from __future__ import annotations
@@ -12,20 +12,13 @@ import binascii
 import dataclasses
 import pathlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from engines.artifact.envelope import Envelope
-from engines.artifact.machine_key import MachineKey
-from engines.errors import EngineRejectedError
-from partitioner.lazy_names import on_first_call
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from engines.artifact.keys import has_signed, read_public_key
-else:
-    has_signed = on_first_call("engines.artifact.keys:has_signed")
-    read_public_key = on_first_call("engines.artifact.keys:read_public_key")
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.keys import has_signed, read_public_key
+from trtnode.engines.artifact.machine_key import MachineKey
+from trtnode.engines.errors import EngineRejectedError
 
 SIGNED, MARKED = "ed25519:", "machine:"
 MACHINE_KEY_FILE = "machine.key"

@@ -7,11 +7,11 @@ import importlib.metadata
 import os
 import pathlib
 
-from engines.artifact.cache import builder_version
-from engines.artifact.envelope import current_platform
-from engines.backends.build_options import BuildOptions
-from engines.backends.cpu_features import processor_name, usable_flags
-from engines.backends.protocols import Backend
+from trtnode.engines.artifact.cache import builder_version
+from trtnode.engines.artifact.envelope import current_platform
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.cpu_features import processor_name, usable_flags
+from trtnode.engines.backends.protocols import Backend
 
 PACKAGES = (
     *("onnxruntime", "onnxruntime-gpu", "openvino", "pycuda"),

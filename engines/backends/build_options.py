@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from engines.backends.shape_range import Profile
+from trtnode.engines.backends.shape_range import Profile
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class TensorRtOptions:
     strip_plan: bool = False
     """Build engines without weights. They get those of the nodes that they replace when they are loaded."""
     targets: tuple[str, ...] = ()
-    """GPUs to build for, by name (``engines.backends.names.TARGET_NAMES``); none for every one from Ampere on."""
+    """GPUs to build for, by name (``TARGET_NAMES``); none for every one from Ampere on."""
 
     def chosen(self) -> list[str]:
         """Return the names of the options that differ from their defaults, except ``details``, which no user gives."""

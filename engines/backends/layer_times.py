@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from engines.backends.protocols import Engine
+from trtnode.engines.backends.protocols import Engine
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

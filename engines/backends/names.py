@@ -60,7 +60,7 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 """GPUs that engines are built for where the library can choose, by compute capability: sm86 is 8.6."""
 
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
-"""Rules of ``partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
+"""Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
 ALL_REWRITES = "all"
 """Stands for all of them where a user leaves them out."""

@@ -10,9 +10,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import onnx
 
-from engines.artifact.envelope import Device, Envelope
-from engines.backends.build_options import BuildOptions
-from partitioner import Allowance, Node, TensorSpec, Verdict
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.partitioner.cut.labels import Allowance, Verdict
+from trtnode.partitioner.graph.view import Node, TensorSpec
 
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
@@ -117,7 +118,7 @@ class Backend(Protocol):
         on_cpu: True if engines compute on the processor, whose times the report estimates.
         build_options: Names of the ``TensorRtOptions`` that its builder takes.
         profiling_options: An engine that is loaded with these options in its envelope reports the times of its layers,
-            if the library has them (``engines.backends.layer_times``).
+            if the library has them (``trtnode.engines.backends.layer_times``).
     """
 
     name: str

@@ -9,22 +9,18 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
 
-from engines.artifact.envelope import Device, Envelope
-from engines.backends.build_options import BuildOptions
-from engines.backends.protocols import Buffer, Origin, PrecisionSupport
-from engines.errors import BuildError, EngineRejectedError, ExecutionError
-from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
-from partitioner.lazy_names import on_first_call
-
-if TYPE_CHECKING:
-    from onnx.reference import ReferenceEvaluator
-else:
-    ReferenceEvaluator = on_first_call("onnx.reference:ReferenceEvaluator")
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import Buffer, Origin, PrecisionSupport
+from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
+from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Node, TensorSpec
 
 Evaluator = Callable[[Mapping[str, np.ndarray]], Sequence[Any]]
 """Computes a model's outputs, in its order, from arrays by input name. Several threads may call it."""

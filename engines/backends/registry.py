@@ -8,22 +8,25 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from engines.backends.build_options import BuildOptions
-from engines.backends.names import AUTO, ENGINE_NAMES, LIBRARY_NAMES, NATIVE
-from engines.backends.protocols import Backend
-from engines.errors import BackendMissingError, UnknownBackendError
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.names import AUTO, ENGINE_NAMES, LIBRARY_NAMES, NATIVE
+from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.errors import BackendMissingError, UnknownBackendError
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
 BACKENDS: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("engines.onnxruntime.backend:OnnxRuntimeBackend",),
-    "openvino": ("engines.openvino.backend:OpenVinoBackend",),
-    "reference": ("engines.backends.reference:ReferenceBackend",),
-    "sparse": ("engines.sparse.backend:SparseBackend",),
-    "tensorrt": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT"),
-    "tensorrt-rtx": ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:TENSORRT_RTX"),
+    "onnxruntime": ("trtnode.engines.onnxruntime.backend:OnnxRuntimeBackend",),
+    "openvino": ("trtnode.engines.openvino.backend:OpenVinoBackend",),
+    "reference": ("trtnode.engines.backends.reference:ReferenceBackend",),
+    "sparse": ("trtnode.engines.sparse.backend:SparseBackend",),
+    "tensorrt": ("trtnode.engines.tensorrt.backend:TensorRtBackend", "trtnode.engines.tensorrt.library:TENSORRT"),
+    "tensorrt-rtx": (
+        "trtnode.engines.tensorrt.backend:TensorRtBackend",
+        "trtnode.engines.tensorrt.library:TENSORRT_RTX",
+    ),
 }
 """The class of each backend, by name, and what it is made with; each as module and attribute."""
 
@@ -78,7 +81,7 @@ def _next_engine(asked: str, engine: str, options: BuildOptions | None) -> str |
 
 
 def _runs_here(name: str, options: BuildOptions | None) -> bool:
-    if name in ON_GPU and _imported("engines.cuda.devices:find_gpu")() is None:
+    if name in ON_GPU and _imported("trtnode.engines.cuda.devices:find_gpu")() is None:
         return False  # without importing the backend, which takes longer than the others
     backend = get_backend(name)
     return backend.cannot_run_reason(options or BuildOptions()) is None and backend.unavailable_reason() is None

@@ -10,9 +10,9 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from engines.artifact.refusal import Refusal
-from partitioner import Graph, Segment
-from partitioner.cut.segments import values_leaving, values_read
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.partitioner.cut.segments import Segment, values_leaving, values_read
+from trtnode.partitioner.graph.view import Graph
 
 Trial = Callable[[Segment, float], Refusal | None]
 """Tries a slice within some seconds. Gives None where it is accepted, else the refusal."""

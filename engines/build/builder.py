@@ -8,21 +8,22 @@ import logging
 import pathlib
 from collections.abc import Iterable
 
-from engines.artifact.cache import CachedEngine
-from engines.artifact.files import write_model
-from engines.artifact.refusal import Refusal
-from engines.backends.registry import get_backend
-from engines.build import jobs
-from engines.build.checker import EngineFile, fits
-from engines.build.context import CompileContext
-from engines.build.order import BuildOrder, BuildOrders
-from engines.errors import BuildError, UnknownShapeError, WorkerError
-from engines.precision.bfloat16 import with_float32_kernels
-from engines.precision.rewriting import FLOAT32, Setting, Transformed
-from engines.runtime.engine_loading import ORIGIN_SUFFIX
-from partitioner import Graph, ReasonCode, Segment
-from partitioner.cut.segments import nodes_behind
-from partitioner.wording import counted
+from trtnode.engines.artifact.cache import CachedEngine
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build import jobs
+from trtnode.engines.build.checker import EngineFile, fits
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.build.order import BuildOrder, BuildOrders
+from trtnode.engines.errors import BuildError, UnknownShapeError, WorkerError
+from trtnode.engines.precision.bfloat16 import with_float32_kernels
+from trtnode.engines.precision.rewriting import FLOAT32, Setting, Transformed
+from trtnode.engines.runtime.engine_loading import ORIGIN_SUFFIX
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.segments import Segment, nodes_behind
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 

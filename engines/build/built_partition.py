@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import onnx
 
-from engines.build.builder import BuiltEngine
-from partitioner import EmbeddedEngine, Partition, embed_engines
+from trtnode.engines.build.builder import BuiltEngine
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embed_engines
+from trtnode.partitioner.cut.partition import Partition
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

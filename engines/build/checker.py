@@ -7,19 +7,22 @@ import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from engines.artifact.cache import CachedEngine
-from engines.artifact.envelope import Envelope
-from engines.artifact.files import write_model
-from engines.artifact.refusal import Refusal
-from engines.artifact.trust import Trust
-from engines.backends.registry import get_backend
-from engines.build import jobs
-from engines.build.context import TIMEOUT_S, CompileContext
-from engines.build.order import BuildOrder
-from engines.build.tolerance import accumulates_quantized
-from engines.errors import EngineError, ModelLoadError, WorkerError
-from partitioner import Graph, ReasonCode, Segment, extract_model
-from partitioner.graph.qdq import DEQUANTIZE
+from trtnode.engines.artifact.cache import CachedEngine
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build import jobs
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.order import BuildOrder
+from trtnode.engines.build.tolerance import accumulates_quantized
+from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.qdq import DEQUANTIZE
+from trtnode.partitioner.graph.view import Graph
 
 logger = logging.getLogger(__name__)
 

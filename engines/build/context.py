@@ -7,24 +7,25 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from engines.artifact.cache import EngineCache, engine_key
-from engines.artifact.files import sha256_of_file, write_model
-from engines.artifact.second_tier import Claim
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.build_environment import build_environment
-from engines.backends.cpu_features import has_wide_vectors
-from engines.backends.names import NATIVE
-from engines.backends.protocols import Backend
-from engines.backends.registry import get_backend, only_builds_reason
-from engines.build.options import CompileOptions
-from engines.build.subprocess_worker import SubprocessWorker, jobs
-from engines.inputs.shape_profiles import sampled, sampled_at_points
-from engines.inputs.source import SourceModel
-from engines.onnxruntime.type_inference import shapes_by
-from partitioner import Graph, Partition, TensorSpec, embed_engines
-from partitioner.graph.view import specs
-from partitioner.passes.rewrites.apply import Rewritten, Wishes, rewrites_inside
-from partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
+from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.artifact.files import sha256_of_file, write_model
+from trtnode.engines.artifact.second_tier import Claim
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.build_environment import build_environment
+from trtnode.engines.backends.cpu_features import has_wide_vectors
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.backends.registry import get_backend, only_builds_reason
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.inputs.shape_profiles import sampled, sampled_at_points
+from trtnode.engines.inputs.source import SourceModel
+from trtnode.engines.onnxruntime.type_inference import shapes_by
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
+from trtnode.partitioner.passes.rewrites.apply import Rewritten, Wishes, rewrites_inside
+from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 NOBODY = "nobody"
 """The judge of engines that are built and not run."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-from engines.errors import ProcessStartError
+from trtnode.engines.errors import ProcessStartError
 
 
 def start_interpreter(

@@ -14,22 +14,25 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.backends.build_options import BuildOptions
-from engines.backends.protocols import ModelReader, ModelReading
-from engines.backends.reference import ReferenceSession
-from engines.backends.registry import get_backend
-from engines.build.tolerance import accumulates_quantized, find_difference, find_excess
-from engines.errors import EMPTY_TENSOR, BuildError, EngineError, ModelLoadError
-from engines.inputs import shape_probe
-from engines.inputs.samples import Feeds, Runner, find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.onnxruntime.type_inference import inferred_types
-from engines.runtime.buffers import input_buffer
-from engines.runtime.engine_loading import load_engine_file
-from engines.runtime.executor import Executable, open_executable
-from engines.runtime.reference_nodes import evaluate_here, find_reference_nodes
-from engines.runtime.whole_model import open_refused
-from partitioner import TensorSpec, Verdict, clean_up, load_model
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import ModelReader, ModelReading
+from trtnode.engines.backends.reference import ReferenceSession
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.tolerance import accumulates_quantized, find_difference, find_excess
+from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ModelLoadError
+from trtnode.engines.inputs import shape_probe
+from trtnode.engines.inputs.samples import Feeds, Runner, find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.onnxruntime.type_inference import inferred_types
+from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.engine_loading import load_engine_file
+from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.engines.runtime.reference_nodes import evaluate_here, find_reference_nodes
+from trtnode.engines.runtime.whole_model import open_refused
+from trtnode.partitioner.cut.labels import Verdict
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 logger = logging.getLogger(__name__)
 

@@ -12,20 +12,20 @@ import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
-from engines.artifact.cache import EngineCache, engine_key
-from engines.artifact.files import write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.build_environment import build_environment
-from engines.backends.protocols import Backend
-from engines.build.subprocess_worker import SubprocessWorker, jobs
-from engines.build.whole_model import Reading
-from engines.errors import WorkerError
-from partitioner import Graph, Node, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
-from partitioner.cut.labels import engine_nodes
-from partitioner.graph.extraction import sampler_model
-from partitioner.graph.node_keys import NodeKey
-from partitioner.model.values import has_subgraphs
-from partitioner.wording import counted
+from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.build_environment import build_environment
+from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.build.whole_model import Reading
+from trtnode.engines.errors import WorkerError
+from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
+from trtnode.partitioner.graph.extraction import sampler_model
+from trtnode.partitioner.graph.node_keys import NodeKey
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.values import has_subgraphs
+from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import enum
 import os
 import pathlib
 
-from engines.backends.build_options import BuildOptions
-from engines.backends.shape_range import Profile
-from engines.precision.options import PrecisionOptions
-from partitioner import PartitionOptions
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.shape_range import Profile
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 EVERY_ENGINE = "TRTNODE_ALL_ENGINES"
 """Environment variable that keeps all engines wherever options leave the choice open."""
@@ -57,7 +57,7 @@ class CompileOptions:
     shares_cores: bool = False
     """True measures as beside other models: native threads sleep between runs, so they wake later."""
     without_rewrites: tuple[str, ...] = ()
-    """Names of equal rewrites (``engines.backends.names.REWRITE_NAMES``) to leave out."""
+    """Names of equal rewrites (``trtnode.engines.backends.names.REWRITE_NAMES``) to leave out."""
     sparse_weights: bool = True
     """True lets ``auto`` take engine sparse for a model with zeros enough, where it is measured to be faster."""
     reference: bool = True

@@ -9,21 +9,24 @@ import pathlib
 
 import onnx_ir as ir
 
-from engines.artifact.cache import builder_version, engine_key
-from engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
-from engines.artifact.files import sha256_of_file
-from engines.backends.build_environment import build_environment
-from engines.backends.build_options import BuildOptions
-from engines.backends.protocols import Backend
-from engines.backends.shape_range import Profile, profile_as_json
-from engines.build.context import NOBODY, CompileContext
-from engines.build.whole_model import WholeModels
-from engines.errors import UnknownShapeError
-from engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
-from engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
-from partitioner import Graph, PartitionOptions, Segment, extract_model, segment_hash
-from partitioner.graph.view import specs
-from partitioner.passes.rewrites.apply import Wishes, rewrite_segment, rules_inside
+from trtnode.engines.artifact.cache import builder_version, engine_key
+from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
+from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.backends.build_environment import build_environment
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.backends.shape_range import Profile, profile_as_json
+from trtnode.engines.build.context import NOBODY, CompileContext
+from trtnode.engines.build.whole_model import WholeModels
+from trtnode.engines.errors import UnknownShapeError
+from trtnode.engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
+from trtnode.engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
+from trtnode.partitioner.compiled.trtnode import segment_hash
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_segment, rules_inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,15 @@ import functools
 import logging
 from collections.abc import Mapping
 
-from engines.artifact.refusal import Refusal
-from engines.build.bisection import Budget, Trial, find_culprits
-from engines.build.builder import BuiltEngine, EngineBuilder
-from engines.build.checker import Checker
-from engines.build.context import CompileContext
-from partitioner import Graph, Partition, ReasonCode, Segment, Verdict
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.build.bisection import Budget, Trial, find_culprits
+from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
+from trtnode.engines.build.checker import Checker
+from trtnode.engines.build.context import CompileContext
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.view import Graph
 
 logger = logging.getLogger(__name__)
 

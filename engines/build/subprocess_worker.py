@@ -19,18 +19,13 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from engines.backends.progress import Progress, listening, report
-from engines.build.interpreter import start_interpreter
-from engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
-from partitioner import PartitionError
-from partitioner.lazy_imports import LateModule
-
-if TYPE_CHECKING:
-    from engines.build import jobs
-else:
-    jobs = LateModule("engines.build.jobs")  # for those who may call a job: most of explain's runs call none
+from trtnode.engines.backends.progress import Progress, listening, report
+from trtnode.engines.build import jobs
+from trtnode.engines.build.interpreter import start_interpreter
+from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.partitioner.errors import PartitionError
 
 __all__ = ["SubprocessWorker", "jobs", "serve"]
 
@@ -41,13 +36,13 @@ R = TypeVar("R")
 
 STOP_SECONDS = 5.0
 
-PACKAGES = ("partitioner", "engines", "serving")
+PACKAGES = ("trtnode",)
 """Those whose log a child hands on."""
 
 CHILD = (
     "import os, resource, signal, sys; os.nice({niceness}); signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "limit = {memory_bytes}; limit and resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); "
-    "from engines.build.subprocess_worker import serve; serve(int(sys.argv[1]), {log_level})"
+    "from trtnode.engines.build.subprocess_worker import serve; serve(int(sys.argv[1]), {log_level})"
 )
 """Ctrl-C in a terminal reaches the child as well, which then ends without a traceback.
 
@@ -59,8 +54,8 @@ libraries only reserve count for nothing. RLIMIT_AS would count them.
 class SubprocessWorker:
     """Runs functions in a child process, which is started on first use and again after a crash.
 
-    The child is a fresh interpreter, see ``engines.build.interpreter``. Only this process talks to it. What it logs is
-    logged here.
+    The child is a fresh interpreter, see ``trtnode.engines.build.interpreter``. Only this process talks to it. What it
+    logs is logged here.
     """
 
     def __init__(self, *, memory_bytes: int | None = None, niceness: int = 0) -> None:

@@ -14,29 +14,20 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.artifact.cache import EngineCache, engine_key
-from engines.artifact.files import write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.build_environment import build_environment
-from engines.backends.protocols import Backend, ModelReader, ModelReading
-from engines.build.subprocess_worker import SubprocessWorker, jobs
-from engines.errors import EngineError
-from partitioner import (
-    SUPPORTED,
-    Graph,
-    Node,
-    PartitionOptions,
-    Predicate,
-    ReasonCode,
-    TensorSpec,
-    Verdict,
-    extract_model,
-    label_nodes,
-)
-from partitioner.cut.segments import nodes_behind, values_leaving, values_read
-from partitioner.model.values import names_of
-from partitioner.passes.shape_inference import skeleton
-from partitioner.passes.shape_sources import complete_shapes
+from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.build_environment import build_environment
+from trtnode.engines.backends.protocols import Backend, ModelReader, ModelReading
+from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.errors import EngineError
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.segments import nodes_behind, values_leaving, values_read
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, Node, TensorSpec
+from trtnode.partitioner.model.values import names_of
+from trtnode.partitioner.passes.shape_inference import skeleton
+from trtnode.partitioner.passes.shape_sources import complete_shapes
 
 logger = logging.getLogger(__name__)
 

@@ -14,23 +14,24 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.files import write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.names import NATIVE
-from engines.build.options import CompileOptions
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.compile.embedding import with_approximations
-from engines.errors import EngineError
-from engines.inputs.shape_profiles import sampled, with_best_shapes
-from engines.inputs.source import cleaned
-from engines.precision.accuracy_budget import AccuracyBudget, Figures
-from engines.precision.approximations import FORMS, Place, approximate, context_of, find_places
-from engines.tuning import accuracy_jobs, timing
-from engines.tuning.candidates import is_faster
-from partitioner import Graph, Node, embed_engines, extract_model
-from partitioner.cut.segments import values_leaving, values_read
-from partitioner.graph.view import specs
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.embedding import with_approximations
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.shape_profiles import sampled, with_best_shapes
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget, Figures
+from trtnode.engines.precision.approximations import FORMS, Place, approximate, context_of, find_places
+from trtnode.engines.tuning import accuracy_jobs, timing
+from trtnode.engines.tuning.candidates import is_faster
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.cut.segments import values_leaving, values_read
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, Node, specs
 
 logger = logging.getLogger(__name__)
 

@@ -7,22 +7,23 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.refusal import Refusal
-from engines.build import jobs
-from engines.build.builder import BuiltEngine, EngineBuilder
-from engines.build.built_partition import BuiltPartition
-from engines.build.context import TIMEOUT_S, CompileContext
-from engines.build.partition_builder import PartitionBuilder, verdicts
-from engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
-from engines.compile.outcomes import remember_outcome
-from engines.compile.partitioning import partition_source
-from engines.errors import WorkerError
-from engines.inputs.samples import read_given
-from engines.runtime.plan_loading import signature_of
-from engines.tuning.precision_stage import PrecisionStage
-from engines.tuning.tuner import Tuner
-from partitioner import Partition, ReasonCode, Verdict
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.build import jobs
+from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
+from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.partition_builder import PartitionBuilder, verdicts
+from trtnode.engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
+from trtnode.engines.compile.outcomes import remember_outcome
+from trtnode.engines.compile.partitioning import partition_source
+from trtnode.engines.errors import WorkerError
+from trtnode.engines.inputs.samples import read_given
+from trtnode.engines.runtime.plan_loading import signature_of
+from trtnode.engines.tuning.precision_stage import PrecisionStage
+from trtnode.engines.tuning.tuner import Tuner
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -7,21 +7,21 @@ import functools
 import logging
 import pathlib
 
-from engines.artifact.cache import EngineCache
-from engines.artifact.compiled_model import CompiledModel
-from engines.backends.names import NATIVE
-from engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
-from engines.build.context import TIMEOUT_S, CompileContext, open_context, with_claim
-from engines.build.options import CompileOptions
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.compile.approximation import compile_approximated
-from engines.compile.compilation import Compilation
-from engines.compile.embedding import without_engines
-from engines.compile.partitioning import partition_model
-from engines.compile.sparse_choice import with_faster_zeros
-from engines.errors import BackendMissingError, ModelLoadError, NotRunHereError, OutputFileError
-from engines.onnxruntime.compatibility import write_native_form
-from engines.tuning.precision_stage import check_engine
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context, with_claim
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.approximation import compile_approximated
+from trtnode.engines.compile.compilation import Compilation
+from trtnode.engines.compile.embedding import without_engines
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.sparse_choice import with_faster_zeros
+from trtnode.engines.errors import BackendMissingError, ModelLoadError, NotRunHereError, OutputFileError
+from trtnode.engines.onnxruntime.compatibility import write_native_form
+from trtnode.engines.tuning.precision_stage import check_engine
 
 logger = logging.getLogger(__name__)
 

@@ -10,28 +10,31 @@ from typing import Any
 
 import onnx
 
-from engines.artifact.cache import builder_version
-from engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, SHAPES, CompiledModel
-from engines.artifact.envelope import Envelope
-from engines.artifact.files import sha256_of_file
-from engines.backends.names import NATIVE
-from engines.backends.shape_range import Profile, profile_as_json
-from engines.build import jobs
-from engines.build.built_partition import BuiltPartition
-from engines.build.context import TIMEOUT_S, CompileContext
-from engines.compile.last_resort import native_reference_nodes, with_reference_labels
-from engines.errors import ReferenceNeededError
-from engines.inputs.shape_profiles import with_best_shapes
-from engines.inputs.source import SourceModel, cleaned
-from engines.runtime.reference_nodes import count_operators
-from engines.tuning.memory_plan import plan_memory
-from engines.tuning.native_form import NativeForm, native_form
-from engines.tuning.precision_search import effective_precision
-from partitioner import Partition, PartitionOptions, Report, embed_engines
-from partitioner.model import protobuf_walk
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto
-from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS
+from trtnode.engines.artifact.cache import builder_version
+from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, SHAPES, CompiledModel
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.shape_range import Profile, profile_as_json
+from trtnode.engines.build import jobs
+from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.compile.last_resort import native_reference_nodes, with_reference_labels
+from trtnode.engines.errors import ReferenceNeededError
+from trtnode.engines.inputs.shape_profiles import with_best_shapes
+from trtnode.engines.inputs.source import SourceModel, cleaned
+from trtnode.engines.runtime.reference_nodes import count_operators
+from trtnode.engines.tuning.memory_plan import plan_memory
+from trtnode.engines.tuning.native_form import NativeForm, native_form
+from trtnode.engines.tuning.precision_search import effective_precision
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import read_proto
+from trtnode.partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS
 
 
 def embed(

@@ -11,46 +11,38 @@ import json
 import logging
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from engines.artifact.cache import EngineCache, builder_version, engine_key
-from engines.artifact.compiled_model import SHAPES
-from engines.artifact.envelope import Device, Envelope
-from engines.artifact.refusal import Refusal
-from engines.artifact.sidecars import engine_bytes
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.build_environment import build_environment
-from engines.backends.cpu_features import processor_name
-from engines.backends.protocols import Backend, CompilesKernels, Engine
-from engines.backends.registry import get_backend
-from engines.backends.shape_range import Profile, profile_from_json
-from engines.onnxruntime.limits import native_version
-from partitioner import Graph, PartitionError, Segment, embedded_engine
-from partitioner.compiled.stripping import strip_engines
-from partitioner.lazy_names import on_first_call
-from partitioner.model.loading import view_model
-
-if TYPE_CHECKING:
-    from engines.build.checker import Checker, EngineFile
-    from engines.build.context import CompileContext
-    from engines.build.options import CompileOptions
-    from engines.build.subprocess_worker import SubprocessWorker
-    from engines.inputs.source import SourceModel
-else:
-    Checker = on_first_call("engines.build.checker:Checker")
-    EngineFile = on_first_call("engines.build.checker:EngineFile")
-    CompileContext = on_first_call("engines.build.context:CompileContext")
-    CompileOptions = on_first_call("engines.build.options:CompileOptions")
-    SubprocessWorker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
-    SourceModel = on_first_call("engines.inputs.source:SourceModel")
+from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key
+from trtnode.engines.artifact.compiled_model import SHAPES
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.artifact.sidecars import engine_bytes
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.build_environment import build_environment
+from trtnode.engines.backends.cpu_features import processor_name
+from trtnode.engines.backends.protocols import Backend, CompilesKernels, Engine
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.shape_range import Profile, profile_from_json
+from trtnode.engines.build.checker import Checker, EngineFile
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.inputs.source import SourceModel
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.partitioner.compiled.stripping import strip_engines
+from trtnode.partitioner.compiled.trtnode import embedded_engine
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
 
 logger = logging.getLogger(__name__)
 
 
 class KnownEngines:
-    """Implements ``engines.runtime.known_engines.KnownEngines`` with a cache and a child process."""
+    """Implements ``trtnode.engines.runtime.known_engines.KnownEngines`` with a cache and a child process."""
 
     def __init__(self, model: pathlib.Path, cache: EngineCache | None) -> None:
         """Know the engines of a model.

@@ -6,14 +6,16 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping
 
-from engines.artifact.cache import EngineCache
-from engines.errors import ModelLoadError
-from engines.onnxruntime.compatibility import open_native
-from engines.onnxruntime.missing_kernels import nodes_without_kernel
-from engines.runtime.plan import first_result
-from engines.runtime.reference_nodes import find_reference_nodes
-from partitioner import Node, Partition, ReasonCode, Verdict
-from partitioner.cut.segments import nodes_outside
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.onnxruntime.missing_kernels import nodes_without_kernel
+from trtnode.engines.runtime.plan import first_result
+from trtnode.engines.runtime.reference_nodes import find_reference_nodes
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.segments import nodes_outside
+from trtnode.partitioner.graph.view import Node
 
 
 def native_reference_nodes(partition: Partition, nodes: Mapping[str, str]) -> list[Node]:

@@ -7,17 +7,17 @@ import pathlib
 from collections.abc import Callable
 from typing import TypeVar
 
-from engines.backends.names import NATIVE
-from engines.backends.registry import get_backend
-from engines.build.jobs import AsRunner
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.compile.prepare import load_executable
-from engines.errors import EngineError
-from engines.inputs.samples import find_samples
-from engines.process_memory import give_back_free_memory, resident_bytes, status_bytes
-from engines.runtime.executor import Executable
-from engines.tuning.timing import LIKELY_SIZES, with_one_row
-from partitioner import PartitionError
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.jobs import AsRunner
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import find_samples
+from trtnode.engines.process_memory import give_back_free_memory, resident_bytes, status_bytes
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.tuning.timing import LIKELY_SIZES, with_one_row
+from trtnode.partitioner.errors import PartitionError
 
 TIMEOUT_S = 600.0
 

@@ -6,12 +6,13 @@ import dataclasses
 import json
 import logging
 
-from engines.artifact.cache import engine_key
-from engines.artifact.files import sha256_of_file
-from engines.backends.build_environment import build_environment
-from engines.backends.names import NATIVE
-from engines.build.context import CompileContext
-from partitioner import Partition, ReasonCode, Verdict
+from trtnode.engines.artifact.cache import engine_key
+from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.backends.build_environment import build_environment
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.context import CompileContext
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition
 
 logger = logging.getLogger(__name__)
 

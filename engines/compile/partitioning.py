@@ -11,41 +11,33 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from engines.artifact.cache import EngineCache
-from engines.backends.build_options import BuildOptions
-from engines.backends.names import NATIVE
-from engines.backends.progress import Progress
-from engines.backends.progress import report as report_progress
-from engines.backends.registry import check_build_options, get_backend, with_next_engine
-from engines.build.context import TIMEOUT_S, CompileContext, open_context
-from engines.build.library_verdicts import ask_library
-from engines.build.options import CompileOptions
-from engines.build.subprocess_worker import SubprocessWorker, jobs
-from engines.build.whole_model import WholeModels
-from engines.compile.last_resort import label_reference_nodes
-from engines.compile.outcomes import recall_outcome
-from engines.inputs.shape_profiles import with_best_shapes
-from engines.inputs.source import cleaned
-from engines.onnxruntime.limits import native_limits
-from engines.tuning.memory_plan import plan_memory
-from engines.tuning.tuner import Tuner
-from partitioner import (
-    Graph,
-    Node,
-    Partition,
-    PartitionOptions,
-    Predicate,
-    ReasonCode,
-    Report,
-    Verdict,
-    expand_functions,
-    partition_graph,
-)
-from partitioner.graph.view import subgraph_nodes
-from partitioner.model.default_values import inputs_with_defaults
-from partitioner.model.opset_versions import is_too_new
-from partitioner.passes.default_constants import keep_shapes_of_any_value, with_defaults_as_constants
-from partitioner.passes.shape_sources import lacks_types
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.progress import Progress
+from trtnode.engines.backends.progress import report as report_progress
+from trtnode.engines.backends.registry import check_build_options, get_backend, with_next_engine
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
+from trtnode.engines.build.library_verdicts import ask_library
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.build.whole_model import WholeModels
+from trtnode.engines.compile.last_resort import label_reference_nodes
+from trtnode.engines.compile.outcomes import recall_outcome
+from trtnode.engines.inputs.shape_profiles import with_best_shapes
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.onnxruntime.limits import native_limits
+from trtnode.engines.tuning.memory_plan import plan_memory
+from trtnode.engines.tuning.tuner import Tuner
+from trtnode.partitioner.cut.function_expansion import expand_functions
+from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition, partition_graph
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
+from trtnode.partitioner.model.default_values import inputs_with_defaults
+from trtnode.partitioner.model.opset_versions import is_too_new
+from trtnode.partitioner.passes.default_constants import keep_shapes_of_any_value, with_defaults_as_constants
+from trtnode.partitioner.passes.shape_sources import lacks_types
 
 logger = logging.getLogger(__name__)
 

@@ -12,34 +12,35 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.artifact.cache import EngineCache
-from engines.artifact.checksum import check_checksum
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.files import write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.artifact.trust import Trust
-from engines.backends.cpu_features import has_wide_vectors
-from engines.backends.names import NATIVE
-from engines.backends.registry import only_builds_reason, resolve_engine
-from engines.build.options import CompileOptions
-from engines.compile.compiler import compile_model
-from engines.compile.known_engines import KnownEngines
-from engines.compile.partitioning import partition_model
-from engines.compile.prepared import PreparedModel
-from engines.errors import EngineError, OutputFileError, ProcessStartError
-from engines.inputs.source import cleaned
-from engines.runtime.executor import Executable, open_executable
-from engines.runtime.reference_nodes import OpenReference, evaluate_here
-from engines.tuning.memory_plan import keeps_memory_pattern
-from engines.tuning.precision_stage import check_engine
-from partitioner import PartitionError, is_compiled, load_model
-from partitioner.compiled.stripping import strip_engines, strip_fallback
-from partitioner.model import protobuf_walk
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto, view_model
-from partitioner.passes.clean_up import freeze_initializers
-from partitioner.passes.computed_sizes import check_computed_sizes
-from partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.checksum import check_checksum
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.cpu_features import has_wide_vectors
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.known_engines import KnownEngines
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepared import PreparedModel
+from trtnode.engines.errors import EngineError, OutputFileError, ProcessStartError
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
+from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
+from trtnode.engines.tuning.precision_stage import check_engine
+from trtnode.partitioner.compiled.stripping import strip_engines, strip_fallback
+from trtnode.partitioner.compiled.trtnode import is_compiled
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import load_model, read_proto, view_model
+from trtnode.partitioner.passes.clean_up import freeze_initializers
+from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
+from trtnode.partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
 
 logger = logging.getLogger(__name__)
 

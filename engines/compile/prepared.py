@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engines.artifact.cache import EngineCache
-from engines.artifact.checksum import check_checksum
-from engines.artifact.trust import Trust
-from engines.compile.known_engines import KnownEngines
-from engines.runtime.executor import Executable, open_executable
-from engines.runtime.reference_nodes import OpenReference, evaluate_here
-from partitioner import load_model
-from partitioner.lazy_names import on_first_call
-
-if TYPE_CHECKING:
-    from partitioner.passes.clean_up import freeze_initializers
-else:
-    freeze_initializers = on_first_call("partitioner.passes.clean_up:freeze_initializers")
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.checksum import check_checksum
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.compile.known_engines import KnownEngines
+from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import freeze_initializers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

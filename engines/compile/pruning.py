@@ -10,17 +10,17 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from engines.artifact.files import check_output, write_model
-from engines.errors import AlreadyCompiledError, CalibrationDataError, ExecutionError, PruningError
-from engines.inputs.samples import find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.precision.accuracy_budget import Comparison, DefaultBudget, Figures
-from engines.quantization.dataset import CalibrationDataset
-from engines.sparse.pruning import PruningScope, prune_model
-from partitioner import Graph, is_compiled, load_model
-from partitioner.graph.view import specs
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto
+from trtnode.engines.artifact.files import check_output, write_model
+from trtnode.engines.errors import AlreadyCompiledError, CalibrationDataError, ExecutionError, PruningError
+from trtnode.engines.inputs.samples import find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.accuracy_budget import Comparison, DefaultBudget, Figures
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.sparse.pruning import PruningScope, prune_model
+from trtnode.partitioner.compiled.trtnode import is_compiled
+from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import load_model, read_proto
 
 MOST_SAMPLES = 200
 """More say little more about a mean."""

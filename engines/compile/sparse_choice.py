@@ -9,21 +9,22 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from engines.artifact.cache import engine_key
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.files import sha256_of_file
-from engines.backends.build_environment import measuring_environment
-from engines.backends.names import AUTO, NATIVE, SPARSE
-from engines.backends.registry import get_backend
-from engines.build.context import CompileContext
-from engines.compile.embedding import with_tuning
-from engines.errors import EngineError
-from engines.onnxruntime.limits import native_version
-from engines.sparse.survey import has_sparse_layers
-from engines.tuning import timing
-from engines.tuning.candidates import NO_ENGINE, Candidate, Outcome, is_faster_undisturbed
-from engines.tuning.memory_plan import keeps_memory_pattern
-from partitioner import TensorSpec, load_model
+from trtnode.engines.artifact.cache import engine_key
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.backends.build_environment import measuring_environment
+from trtnode.engines.backends.names import AUTO, NATIVE, SPARSE
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.compile.embedding import with_tuning
+from trtnode.engines.errors import EngineError
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.sparse.survey import has_sparse_layers
+from trtnode.engines.tuning import timing
+from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, Outcome, is_faster_undisturbed
+from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.loading import load_model
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import types
 import weakref
 from typing import Any
 
-from engines.errors import BackendMissingError, DeviceLostError, ExecutionError, OutOfRangeError
+from trtnode.engines.errors import BackendMissingError, DeviceLostError, ExecutionError, OutOfRangeError
 
 try:
     from pycuda import driver

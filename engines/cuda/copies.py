@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from engines.cuda.buffers import DeviceBuffer, PinnedBuffer
-from engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, GpuStage, HostTensors
-from engines.errors import EMPTY_TENSOR, OutOfRangeError
+from trtnode.engines.cuda.buffers import DeviceBuffer, PinnedBuffer
+from trtnode.engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, GpuStage, HostTensors
+from trtnode.engines.errors import EMPTY_TENSOR, OutOfRangeError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

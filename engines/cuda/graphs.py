@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from engines.cuda.streams import ExecutionStream
+from trtnode.engines.cuda.streams import ExecutionStream
 
 try:
     from cuda.bindings import driver as cuda_bindings

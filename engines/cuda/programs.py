@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from engines.backends.stage_times import StageTime
-from engines.cuda.copies import Download, Upload, plan_copies
-from engines.cuda.streams import DeviceTensors, ExecutionStream, GpuEngine, GpuStage, HostTensors, StreamPool
-from engines.errors import DeviceLostError, ExecutionError
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.cuda.copies import Download, Upload, plan_copies
+from trtnode.engines.cuda.streams import DeviceTensors, ExecutionStream, GpuEngine, GpuStage, HostTensors, StreamPool
+from trtnode.engines.errors import DeviceLostError, ExecutionError
 
 MakeStage = Callable[[ExecutionStream], GpuStage]
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from engines.backends.protocols import Engine
-from engines.cuda.context import CudaDevice
-from engines.cuda.scratch_arena import Arena
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.cuda.context import CudaDevice
+from trtnode.engines.cuda.scratch_arena import Arena
 
 STREAMS = 2
 """Number of execution streams of a GPU: one computes while another copies."""

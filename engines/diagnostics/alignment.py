@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from engines.artifact.envelope import Envelope
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.artifact.trust import Trust
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.build.tolerance import NOISE_FACTOR
-from engines.diagnostics.observation import Values, run_compiled, run_inside, run_natively
-from engines.errors import EngineError
-from engines.inputs.samples import only_inputs
-from engines.precision.accuracy_budget import AccuracyBudget, Comparison
-from engines.runtime.plan import PlanStage, plan_stages
-from engines.runtime.plan_loading import signature_of
-from partitioner import Graph, embedded_engine, load_model
-from partitioner.compiled.trtnode import view_with_engines
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.tolerance import NOISE_FACTOR
+from trtnode.engines.diagnostics.observation import Values, run_compiled, run_inside, run_natively
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.samples import only_inputs
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget, Comparison
+from trtnode.engines.runtime.plan import PlanStage, plan_stages
+from trtnode.engines.runtime.plan_loading import signature_of
+from trtnode.partitioner.compiled.trtnode import embedded_engine, view_with_engines
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 
 logger = logging.getLogger(__name__)
 

@@ -9,21 +9,24 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from engines.artifact.envelope import Envelope
-from engines.artifact.files import write_model
-from engines.artifact.trust import Trust
-from engines.backends.build_options import BuildOptions
-from engines.backends.registry import get_backend
-from engines.build import jobs
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.build.tolerance import accumulates_quantized
-from engines.errors import BuildError, EngineError, ExecutionError
-from engines.onnxruntime.session import NativeSession
-from engines.precision.rules import QUANTIZED
-from engines.runtime.buffers import input_buffer
-from engines.runtime.executor import open_executable
-from partitioner import Graph, TensorSpec, embedded_engine, extract_model, is_compiled, load_model, replaced_model
-from partitioner.model.values import is_constant
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.tolerance import accumulates_quantized
+from trtnode.engines.errors import BuildError, EngineError, ExecutionError
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.rules import QUANTIZED
+from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.executor import open_executable
+from trtnode.partitioner.compiled.trtnode import embedded_engine, is_compiled, replaced_model
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.model.values import is_constant
 
 BUILD_TIMEOUT_S = 600.0
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.layer_times import LayerTime, ProfiledEngine
-from engines.backends.stage_times import StageTime
-from engines.errors import ExecutionError
-from engines.onnxruntime.layer_times import time_nodes
-from engines.runtime.buffers import input_buffer
-from engines.runtime.engine_loading import open_engine
-from engines.runtime.executor import open_executable
-from engines.runtime.plan import PlanStage, native_stage_model, plan_stages
-from engines.runtime.plan_loading import interface_constants
-from partitioner import Graph, load_model
-from partitioner.compiled.trtnode import view_with_engines
-from partitioner.graph.view import specs
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.layer_times import LayerTime, ProfiledEngine
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.errors import ExecutionError
+from trtnode.engines.onnxruntime.layer_times import time_nodes
+from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.engine_loading import open_engine
+from trtnode.engines.runtime.executor import open_executable
+from trtnode.engines.runtime.plan import PlanStage, native_stage_model, plan_stages
+from trtnode.engines.runtime.plan_loading import interface_constants
+from trtnode.partitioner.compiled.trtnode import view_with_engines
+from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.model.loading import load_model
 
 RUNS = 11
 """Runs of each stage. A layer's time is the median of all but the first ones."""

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from engines.errors import EngineError, ExecutionError, InvalidInputError
-from engines.inputs.npz_reader import READ_ERRORS
-from engines.inputs.signature import Signature
-from partitioner import TensorSpec
+from trtnode.engines.errors import EngineError, ExecutionError, InvalidInputError
+from trtnode.engines.inputs.npz_reader import READ_ERRORS
+from trtnode.engines.inputs.signature import Signature
+from trtnode.partitioner.graph.view import TensorSpec
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from engines.inputs.samples import MAX_ELEMENTS, Runner, find_samples
-from partitioner import TensorSpec
-from partitioner.model.values import Dimension
+from trtnode.engines.inputs.samples import MAX_ELEMENTS, Runner, find_samples
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.values import Dimension
 
 BASE_SIZES = (2, 4, 16, 32, 64, 224)
 """Tried in turn for dimensions without a size. Many models take only multiples of a power of two."""

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
-from engines.errors import InputShapesError, UnknownShapeError
-from engines.inputs.samples import SampledSizes
-from partitioner import Graph, Segment, TensorSpec, describe
-from partitioner.model.values import GIVEN_SIZES
-from partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
+from trtnode.engines.backends.shape_range import Profile, ShapeRange, Sizes, shown
+from trtnode.engines.errors import InputShapesError, UnknownShapeError
+from trtnode.engines.inputs.samples import SampledSizes
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.view import Graph, TensorSpec, describe
+from trtnode.partitioner.model.values import GIVEN_SIZES
+from trtnode.partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
 
 POINTS = ("low", "best", "high")
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engines.errors import InvalidInputError
-from partitioner import TensorSpec, describe
+from trtnode.engines.errors import InvalidInputError
+from trtnode.partitioner.graph.view import TensorSpec, describe
 
 _Taken = tuple[str, np.dtype, tuple[int, ...]]
 """Name, dtype and shape of an input."""

@@ -7,15 +7,15 @@ import logging
 import pathlib
 from collections.abc import Sequence
 
-from engines.backends.shape_range import Profile
-from engines.errors import AlreadyCompiledError
-from engines.inputs.shape_profiles import check_profiles, mark_sizes
-from partitioner import Graph, is_compiled, load_model
-from partitioner.graph.view import specs
-from partitioner.model.loading import load_with_protobuf
-from partitioner.passes.clean_up import freeze_initializers, run_passes
-from partitioner.passes.computed_sizes import check_computed_sizes
-from partitioner.passes.rewrites.apply import Wishes, rewrite_model
+from trtnode.engines.backends.shape_range import Profile
+from trtnode.engines.errors import AlreadyCompiledError
+from trtnode.engines.inputs.shape_profiles import check_profiles, mark_sizes
+from trtnode.partitioner.compiled.trtnode import is_compiled
+from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.model.loading import load_model, load_with_protobuf
+from trtnode.partitioner.passes.clean_up import freeze_initializers, run_passes
+from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
+from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import onnx
 
-from engines.artifact.envelope import Envelope
-from engines.backends.protocols import Origin
-from engines.backends.reference import ReferenceBackend, ReferenceEngine
-from engines.errors import EngineError, EngineRejectedError
-from engines.onnxruntime.limits import native_version
-from engines.onnxruntime.session import NativeSession
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.backends.protocols import Origin
+from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
+from trtnode.engines.errors import EngineError, EngineRejectedError
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.onnxruntime.session import NativeSession
 
 
 class OnnxRuntimeBackend(ReferenceBackend):

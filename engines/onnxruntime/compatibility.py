@@ -6,30 +6,26 @@ import logging
 import math
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 import onnx.version_converter
 import onnx_ir as ir
 
-import partitioner
-from engines.artifact.files import write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.errors import ModelLoadError
-from engines.onnxruntime.limits import native_limits
-from engines.onnxruntime.session import NativeSession
-from partitioner import Graph, Node, embed_engines, is_trtnode, load_model
-from partitioner.graph.extraction import single_node_model
-from partitioner.lazy_imports import LateModule
-from partitioner.model import protobuf_walk
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto, view_model
-from partitioner.model.opset_versions import is_too_new, lower_versions, version_obstacles
-
-if TYPE_CHECKING:
-    from partitioner.cut import function_expansion
-else:
-    function_expansion = LateModule("partitioner.cut.function_expansion")
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.limits import native_limits
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.compiled.trtnode import embed_engines, is_trtnode
+from trtnode.partitioner.cut import function_expansion
+from trtnode.partitioner.graph.extraction import single_node_model
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import load_model, read_proto, view_model
+from trtnode.partitioner.model.opset_versions import is_too_new, lower_versions, version_obstacles
+from trtnode.partitioner.passes.clean_up import clean_up
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +85,7 @@ def write_native_form(source: pathlib.Path | onnx.ModelProto, target: pathlib.Pa
 
 def native_form(source: pathlib.Path | onnx.ModelProto) -> onnx.ModelProto | None:
     """Return an equal model of operators that ONNX Runtime knows; None for a compiled model."""
-    graph = partitioner.clean_up(_open_model(source))
+    graph = clean_up(_open_model(source))
     if any(is_trtnode(node.op) for node in graph.nodes):
         return None
     limits = native_limits()

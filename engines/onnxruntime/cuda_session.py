@@ -7,9 +7,9 @@ from typing import Any
 
 import onnx
 
-from engines.errors import ModelLoadError
-from engines.onnxruntime.library import onnxruntime
-from engines.onnxruntime.session import clean_message
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.engines.onnxruntime.session import clean_message
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
 

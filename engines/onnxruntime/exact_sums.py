@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from engines.backends.cpu_features import has_short_sums, usable_flags
-from partitioner import PartitionError
-from partitioner.model.loading import read_proto
+from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model.loading import read_proto
 
 UNSIGNED_WEIGHTS = {"session.x64quantprecision": "1"}
 """Session option: int8 weights become uint8 where their kernels would saturate."""

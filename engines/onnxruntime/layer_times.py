@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from engines.backends.layer_times import LayerTime, precision_name
-from engines.onnxruntime.session import NativeSession
+from trtnode.engines.backends.layer_times import LayerTime, precision_name
+from trtnode.engines.onnxruntime.session import NativeSession
 
 SUFFIX = "_kernel_time"
 """Of the events that are a node's computation."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime's Python API, imported on first use and without its usage reports.
+"""ONNX Runtime's Python API, imported without its usage reports.
 
 Official builds for Linux keep a device id and events in ``~/.cache/Microsoft`` and send them, from the moment of the
 import on. ``ORT_DISABLE_TELEMETRY`` is read then, and nothing else comes in time. A user who sets it is heeded.
@@ -7,17 +7,10 @@ import on. ``ORT_DISABLE_TELEMETRY`` is read then, and nothing else comes in tim
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-from partitioner.lazy_imports import LateModule
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-if TYPE_CHECKING:
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
-else:
-    onnxruntime = LateModule("onnxruntime")
-    ort_c = LateModule("onnxruntime.capi.onnxruntime_pybind11_state")
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_c
 
 __all__ = ["onnxruntime", "ort_c"]

@@ -6,11 +6,11 @@ import functools
 
 import onnx
 
-from engines.errors import ModelLoadError
-from engines.onnxruntime.installation import installed_version
-from engines.onnxruntime.library import onnxruntime
-from engines.onnxruntime.session import NativeSession
-from partitioner.model.opset_versions import VersionLimits
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.installation import installed_version
+from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.model.opset_versions import VersionLimits
 
 OLD_OPSET = 13
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 
-from engines.onnxruntime.library import onnxruntime
+from trtnode.engines.onnxruntime.library import onnxruntime
 
 SHARED_ARENA = "session.use_env_allocators"
 """Session option: take memory from the arena of the process."""

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 import onnx
 import onnx_ir as ir
 
-from engines.artifact.cache import EngineCache, engine_key
-from engines.errors import ModelLoadError
-from engines.onnxruntime.compatibility import open_native
-from engines.onnxruntime.limits import native_version
-from partitioner import Graph, Node, extract_model
-from partitioner.model.values import has_subgraphs, is_constant, read_values
+from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.values import has_subgraphs, is_constant, read_values
 
 LARGEST_CONSTANT = 1024
 """Elements of a constant that comes along. Kernels look at small ones, such as axes, when they are made."""

@@ -19,14 +19,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
-from engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
-from engines.onnxruntime.installation import warn_of_overlay
-from engines.onnxruntime.library import onnxruntime, ort_c
-from engines.onnxruntime.memory_limit import is_refusal, session_options
-from engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
-from partitioner import TensorSpec
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
+from trtnode.engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
+from trtnode.engines.onnxruntime.installation import warn_of_overlay
+from trtnode.engines.onnxruntime.library import onnxruntime, ort_c
+from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
+from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
+from trtnode.partitioner.graph.view import TensorSpec
 
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""

@@ -1,7 +1,8 @@
 """Tensors of the types that ONNX Runtime's binding can't exchange with numpy: 8-bit floats, bfloat16, 2 and 4 bits.
 
 numpy has them through ml_dtypes, one element a byte or two. ONNX Runtime packs integers of 2 and 4 bits into bytes,
-the first element into the lowest bits. ``engines.onnxruntime.session`` calls this where a model takes or gives one.
+the first element into the lowest bits. ``trtnode.engines.onnxruntime.session`` calls this where a model takes or gives
+one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engines.onnxruntime.library import ort_c
+from trtnode.engines.onnxruntime.library import ort_c
 
 SMALL_TYPES = {
     f"tensor({dtype.name.lower()})": dtype

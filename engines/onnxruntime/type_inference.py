@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from engines.artifact.files import write_model
-from engines.errors import EngineError
-from engines.onnxruntime.session import NativeSession
-from partitioner import Graph, TensorSpec, extract_model
-from partitioner.passes.shape_sources import ShapeSource
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.errors import EngineError
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.passes.shape_sources import ShapeSource
 
 logger = logging.getLogger(__name__)
 

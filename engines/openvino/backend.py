@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from engines.artifact.envelope import Device, Envelope
-from engines.backends.build_options import BuildOptions
-from engines.backends.cpu_features import has_short_sums, kernels_chosen_by, leaves_bfloat16, usable_flags
-from engines.backends.protocols import Origin, PrecisionSupport
-from engines.errors import BuildError, EngineRejectedError
-from engines.openvino import labels
-from engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
-from engines.openvino.library import ov
-from engines.openvino.operators import TRUSTED_OPS
-from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.cpu_features import has_short_sums, kernels_chosen_by, leaves_bfloat16, usable_flags
+from trtnode.engines.backends.protocols import Origin, PrecisionSupport
+from trtnode.engines.errors import BuildError, EngineRejectedError
+from trtnode.engines.openvino import labels
+from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
+from trtnode.engines.openvino.library import ov
+from trtnode.engines.openvino.operators import TRUSTED_OPS
+from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Node
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class OpenVinoBackend:
         return Device(features=_instruction_set() + lacking, name=str(_core().get_property(DEVICE, "FULL_DEVICE_NAME")))
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
-        """Label a node by the tables; see ``engines.openvino.labels``."""
+        """Label a node by the tables; see ``trtnode.engines.openvino.labels``."""
         return labels.label(node)
 
     def check_targets(self, node: Node, options: BuildOptions) -> Verdict:

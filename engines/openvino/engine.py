@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engines.backends.layer_times import LayerTime, precision_name
-from engines.backends.protocols import Buffer
-from engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
-from engines.openvino.library import ov, ov_c
-from partitioner import TensorSpec
+from trtnode.engines.backends.layer_times import LayerTime, precision_name
+from trtnode.engines.backends.protocols import Buffer
+from trtnode.engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
+from trtnode.engines.openvino.library import ov, ov_c
+from trtnode.partitioner.graph.view import TensorSpec
 
 HEADINGS = (
     "Exception from src/",

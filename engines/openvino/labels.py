@@ -1,8 +1,8 @@
 """Labels ONNX nodes that OpenVINO's CPU plugin computes right.
 
 The library has no call that lists the operators of its ONNX front end, and may compute differently what it accepts.
-So tables (``engines.openvino.operators``) and rules decide, and each refusal names the fault. Everything else about a
-node is left to the build and to the check after it.
+So tables (``trtnode.engines.openvino.operators``) and rules decide, and each refusal names the fault. Everything else
+about a node is left to the build and to the check after it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from engines.openvino.operators import (
+from trtnode.engines.openvino.operators import (
     BYTE_BITS,
     COMPARISONS,
     CONSTANT_INPUTS,
@@ -26,9 +26,10 @@ from engines.openvino.operators import (
     SUPPORTED_OPS,
     THROUGH_FLOAT32,
 )
-from engines.openvino.short_sums import check_sums
-from partitioner import SUPPORTED, Node, ReasonCode, Verdict
-from partitioner.model.values import comes_from_shape
+from trtnode.engines.openvino.short_sums import check_sums
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Node
+from trtnode.partitioner.model.values import comes_from_shape
 
 
 def label(node: Node) -> Verdict:

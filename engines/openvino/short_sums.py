@@ -12,9 +12,10 @@ import weakref
 import numpy as np
 import onnx_ir as ir
 
-from engines.backends.cpu_features import has_short_sums, usable_flags
-from partitioner import SUPPORTED, Node, ReasonCode, Verdict
-from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE
+from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE
+from trtnode.partitioner.graph.view import Node
 
 MULTIPLYING = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 

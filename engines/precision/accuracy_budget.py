@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engines.errors import MetricError
-from partitioner import Graph
+from trtnode.engines.errors import MetricError
+from trtnode.partitioner.graph.view import Graph
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner import Graph, Node
-from partitioner.model.values import is_constant
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.values import is_constant
 
 PROBES = np.linspace(-6.0, 6.0, 241)
 TOLERANCE = 1e-5

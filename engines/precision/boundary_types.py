@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
-from partitioner import TensorSpec
+from trtnode.partitioner.graph.view import TensorSpec
 
 Types = Mapping[str, ir.DataType | None]
 """Element types by the model's names."""

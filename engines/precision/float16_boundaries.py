@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from engines.backends.protocols import Backend
-from engines.precision.rewriting import Setting, computed_in_half
-from partitioner import Partition, extract_model
+from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.precision.rewriting import Setting, computed_in_half
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.graph.extraction import extract_model
 
 
 def with_fp16_boundaries(partition: Partition, settings: Mapping[str, Setting], backend: Backend) -> dict[str, Setting]:

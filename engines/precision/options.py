@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from engines.backends.names import RANGES_SUFFIX
-from engines.precision.accuracy_budget import AccuracyBudget, DefaultBudget
-from engines.precision.rules import PrecisionRule
+from trtnode.engines.backends.names import RANGES_SUFFIX
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget, DefaultBudget
+from trtnode.engines.precision.rules import PrecisionRule
 
 FEWEST_SAMPLES = 8
 """Fewer samples are accepted only where the user allows it: the budget would be met on the samples of the ranges."""

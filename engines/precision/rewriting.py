@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping
 import onnx
 import onnx_ir as ir
 
-from engines.backends.build_options import BuildOptions
-from engines.backends.protocols import Backend, PrecisionSupport
-from engines.errors import PrecisionError, QuantizationError
-from engines.precision.boundary_types import typed
-from engines.precision.float16 import captured_names, half_interface, holds_halves, to_half
-from engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
-from engines.quantization.opset_raising import raised_copy
-from engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
-from engines.quantization.table import CalibrationTable
-from engines.quantization.weight_blocks import store_in_blocks
-from partitioner import Segment, TensorSpec
-from partitioner.graph.view import specs
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import Backend, PrecisionSupport
+from trtnode.engines.errors import PrecisionError, QuantizationError
+from trtnode.engines.precision.boundary_types import typed
+from trtnode.engines.precision.float16 import captured_names, half_interface, holds_halves, to_half
+from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
+from trtnode.engines.quantization.opset_raising import raised_copy
+from trtnode.engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.engines.quantization.weight_blocks import store_in_blocks
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.view import TensorSpec, specs
 
 logger = logging.getLogger(__name__)
 

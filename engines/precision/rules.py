@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
-from partitioner import Graph, Node, UnknownOptionError
+from trtnode.partitioner.errors import UnknownOptionError
+from trtnode.partitioner.graph.view import Graph, Node
 
 logger = logging.getLogger(__name__)
 

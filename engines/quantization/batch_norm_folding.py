@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import is_constant
+from trtnode.partitioner.model.values import is_constant
 
 CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
 """Axis of the weights that counts output channels, by operator."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partitioner import Graph
+from trtnode.partitioner.graph.view import Graph
 
 CORRECTED = frozenset({"Conv", "Gemm"})
 """Operators that add a bias themselves. The second axis of their first input counts channels."""

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from engines.artifact.files import sha256_of_model, write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.errors import CalibrationDataError, ExecutionError, QuantizationError
-from engines.inputs.samples import Feeds
-from engines.inputs.source import cleaned
-from engines.onnxruntime.session import NativeSession
-from engines.quantization.batch_norm_folding import CHANNEL_AXES
-from engines.quantization.bias_correction import ChannelMeans
-from engines.quantization.channel_equalization import ChannelExtremes, free_groups
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.qdq_writer import prepare
-from engines.quantization.range_estimators import EstimatorFactory, RangeEstimator, find_estimator
-from engines.quantization.table import CalibrationTable
-from partitioner import Graph, TensorSpec, extract_model
-from partitioner.graph.view import specs
+from trtnode.engines.artifact.files import sha256_of_model, write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.errors import CalibrationDataError, ExecutionError, QuantizationError
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.quantization.batch_norm_folding import CHANNEL_AXES
+from trtnode.engines.quantization.bias_correction import ChannelMeans
+from trtnode.engines.quantization.channel_equalization import ChannelExtremes, free_groups
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.qdq_writer import prepare
+from trtnode.engines.quantization.range_estimators import EstimatorFactory, RangeEstimator, find_estimator
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from engines.quantization.batch_norm_folding import add_constant
-from partitioner.model.values import is_constant
+from trtnode.engines.quantization.batch_norm_folding import add_constant
+from trtnode.partitioner.model.values import is_constant
 
 HOMOGENEOUS = frozenset("Add AveragePool Clip GlobalAveragePool LeakyRelu MaxPool Relu".split())
 """Operators whose results scale with their inputs, channel by channel, where factors are above zero."""

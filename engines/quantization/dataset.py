@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from engines.errors import CalibrationDataError, InvalidInputError
-from engines.inputs.npz_reader import READ_ERRORS, ArrayStream, open_arrays
-from engines.inputs.samples import Feeds
-from engines.inputs.signature import Signature
-from partitioner import TensorSpec, describe
+from trtnode.engines.errors import CalibrationDataError, InvalidInputError
+from trtnode.engines.inputs.npz_reader import READ_ERRORS, ArrayStream, open_arrays
+from trtnode.engines.inputs.samples import Feeds
+from trtnode.engines.inputs.signature import Signature
+from trtnode.partitioner.graph.view import TensorSpec, describe
 
 SUFFIXES = (".npz", ".npy")
 

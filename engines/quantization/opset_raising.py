@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from engines.errors import QuantizationError
-from partitioner.model.opset_versions import means_the_same
+from trtnode.engines.errors import QuantizationError
+from trtnode.partitioner.model.opset_versions import means_the_same
 
 
 def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Model:

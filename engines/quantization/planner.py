@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from engines.quantization.schemes import MOVING, WEIGHT_AXES, QuantizationScheme
-from engines.quantization.table import CalibrationTable
-from partitioner.model.values import is_constant
+from trtnode.engines.quantization.schemes import MOVING, WEIGHT_AXES, QuantizationScheme
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.partitioner.model.values import is_constant
 
 ACTIVATIONS = frozenset({"Clip", "Relu"})
 """Activations that engines compute together with the node before."""

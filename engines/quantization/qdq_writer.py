@@ -11,17 +11,17 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from engines.backends.cpu_features import has_short_sums, usable_flags
-from engines.quantization.batch_norm_folding import add_constant, fold_batch_norms
-from engines.quantization.bias_correction import expected_shift
-from engines.quantization.channel_equalization import scale_channels
-from engines.quantization.opset_raising import raised_copy
-from engines.quantization.planner import QuantizationPlan, Weight, plan_quantization
-from engines.quantization.schemes import FLOAT8, INT8, SCHEMES, QuantizationScheme, QuantizedType
-from engines.quantization.table import CalibrationTable
-from engines.quantization.weight_scales import channel_rows, weight_step
-from partitioner import Graph
-from partitioner.model.values import is_constant
+from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
+from trtnode.engines.quantization.batch_norm_folding import add_constant, fold_batch_norms
+from trtnode.engines.quantization.bias_correction import expected_shift
+from trtnode.engines.quantization.channel_equalization import scale_channels
+from trtnode.engines.quantization.opset_raising import raised_copy
+from trtnode.engines.quantization.planner import QuantizationPlan, Weight, plan_quantization
+from trtnode.engines.quantization.schemes import FLOAT8, INT8, SCHEMES, QuantizationScheme, QuantizedType
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.engines.quantization.weight_scales import channel_rows, weight_step
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.values import is_constant
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engines.errors import UnknownCalibratorError
+from trtnode.engines.errors import UnknownCalibratorError
 
 GROUP = "trtnode.calibrators"
 """Entry points of further estimators: callables without arguments that give a ``RangeEstimator``."""

@@ -9,8 +9,8 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from engines.artifact.files import sha256_of_model, write_atomically
-from engines.errors import CalibrationTableError
+from trtnode.engines.artifact.files import sha256_of_model, write_atomically
+from trtnode.engines.errors import CalibrationTableError
 
 FORMAT = "trtnode.calibration.1"
 

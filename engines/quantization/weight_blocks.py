@@ -14,11 +14,11 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from engines.quantization.batch_norm_folding import add_constant
-from engines.quantization.opset_raising import raised_copy
-from engines.quantization.schemes import INT4
-from partitioner import Graph
-from partitioner.model.values import is_constant
+from trtnode.engines.quantization.batch_norm_folding import add_constant
+from trtnode.engines.quantization.opset_raising import raised_copy
+from trtnode.engines.quantization.schemes import INT4
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.values import is_constant
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from partitioner import TensorSpec
+from trtnode.partitioner.graph.view import TensorSpec
 
 ALIGNMENT = 64
 """Bytes; one cache line, and the widest vector register that the engine libraries load from."""

@@ -1,8 +1,8 @@
 """Element types of boundary tensors at run time, and the casts for engines that hold them in another one.
 
-An engine may have been built with float16 inputs and outputs (``engines.precision.float16_boundaries``). A tensor has
-that type between stages if all stages that touch it are such engines. If one of them runs natively here, or the caller
-reads the tensor, it has the declared type, and the other engines get casts.
+An engine may have been built with float16 inputs and outputs (``trtnode.engines.precision.float16_boundaries``). A
+tensor has that type between stages if all stages that touch it are such engines. If one of them runs natively here, or
+the caller reads the tensor, it has the declared type, and the other engines get casts.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from engines.backends.protocols import Buffer, Engine
-from engines.precision.boundary_types import Types, typed
-from engines.runtime.plan import PlanStage
-from partitioner import TensorSpec
-from partitioner.graph.view import specs
+from trtnode.engines.backends.protocols import Buffer, Engine
+from trtnode.engines.precision.boundary_types import Types, typed
+from trtnode.engines.runtime.plan import PlanStage
+from trtnode.partitioner.graph.view import TensorSpec, specs
 
 
 def held_types(stage: PlanStage, engine: Engine | None) -> Iterator[tuple[str, ir.DataType | None]]:

@@ -11,16 +11,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engines.backends.protocols import Engine, InPlaceReader
-from engines.backends.stage_times import StageTime
-from engines.errors import EMPTY_TENSOR, OutOfRangeError
-from engines.onnxruntime.session import BoundSession, as_array, runs_as_array
-from engines.precision.boundary_types import typed
-from engines.runtime.buffers import Lifetime, ResultSlot, allocate
-from engines.runtime.casts import with_casts
-from engines.runtime.plan import LoadedPlan, PlanStage, last_uses
-from partitioner import TensorSpec
-from partitioner.graph.view import specs
+from trtnode.engines.backends.protocols import Engine, InPlaceReader
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.errors import EMPTY_TENSOR, OutOfRangeError
+from trtnode.engines.onnxruntime.session import BoundSession, as_array, runs_as_array
+from trtnode.engines.precision.boundary_types import typed
+from trtnode.engines.runtime.buffers import Lifetime, ResultSlot, allocate
+from trtnode.engines.runtime.casts import with_casts
+from trtnode.engines.runtime.plan import LoadedPlan, PlanStage, last_uses
+from trtnode.partitioner.graph.view import TensorSpec, specs
 
 
 class Context(Protocol):

@@ -5,27 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from typing import TYPE_CHECKING
 
 import onnx
 
-from engines.artifact.envelope import TARGETS, Device, Envelope
-from engines.artifact.sidecars import engine_bytes
-from engines.artifact.trust import Trust
-from engines.backends.names import target_problem
-from engines.backends.protocols import Backend, Engine, Origin
-from engines.backends.registry import get_backend
-from engines.errors import BackendMissingError, EngineRejectedError
-from engines.precision.boundary_types import may_hold
-from engines.runtime.known_engines import KnownEngines
-from partitioner import Graph, Node, describe, embedded_engine, replaced_hash
-from partitioner.graph.view import specs
-from partitioner.lazy_names import on_first_call
-
-if TYPE_CHECKING:
-    from engines.runtime.refit_source import origin_of
-else:
-    origin_of = on_first_call("engines.runtime.refit_source:origin_of")
+from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
+from trtnode.engines.artifact.sidecars import engine_bytes
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.names import target_problem
+from trtnode.engines.backends.protocols import Backend, Engine, Origin
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.errors import BackendMissingError, EngineRejectedError
+from trtnode.engines.precision.boundary_types import may_hold
+from trtnode.engines.runtime.known_engines import KnownEngines
+from trtnode.engines.runtime.refit_source import origin_of
+from trtnode.partitioner.compiled.trtnode import embedded_engine, replaced_hash
+from trtnode.partitioner.graph.view import Graph, Node, describe, specs
 
 ORIGIN_SUFFIX = ".onnx"
 """Suffix of the model that an engine was built from."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
-from engines.artifact.envelope import Envelope
-from engines.artifact.trust import Trust
-from engines.backends.protocols import Engine
-from engines.backends.stage_times import StageTime
-from engines.errors import (
+from trtnode.engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.errors import (
     BackendMissingError,
     DeviceLostError,
     EngineError,
@@ -27,20 +27,20 @@ from engines.errors import (
     ModelLoadError,
     OutOfRangeError,
 )
-from engines.inputs.samples import Runner
-from engines.inputs.signature import Signature
-from engines.precision.rules import join_precisions
-from engines.runtime.contexts import Context, new_context
-from engines.runtime.engine_loading import open_engine
-from engines.runtime.known_engines import KnownEngines
-from engines.runtime.plan import LoadedPlan
-from engines.runtime.plan_loading import load_plan, signature_of
-from engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, evaluate_here
-from engines.runtime.request_values import finite_checks, non_finite_input, replaced_default
-from engines.runtime.whole_model import operators_in_reference, whole_opener
-from partitioner import Graph, Node, PartitionError, is_trtnode
-from partitioner.compiled.trtnode import view_with_engines
-from partitioner.graph.view import subgraph_nodes
+from trtnode.engines.inputs.samples import Runner
+from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.precision.rules import join_precisions
+from trtnode.engines.runtime.contexts import Context, new_context
+from trtnode.engines.runtime.engine_loading import open_engine
+from trtnode.engines.runtime.known_engines import KnownEngines
+from trtnode.engines.runtime.plan import LoadedPlan
+from trtnode.engines.runtime.plan_loading import load_plan, signature_of
+from trtnode.engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, evaluate_here
+from trtnode.engines.runtime.request_values import finite_checks, non_finite_input, replaced_default
+from trtnode.engines.runtime.whole_model import operators_in_reference, whole_opener
+from trtnode.partitioner.compiled.trtnode import is_trtnode, view_with_engines
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
 
 logger = logging.getLogger(__name__)
 

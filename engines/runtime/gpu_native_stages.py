@@ -7,14 +7,13 @@ from typing import Any
 
 import onnx
 
-from engines.cuda.buffers import DEVICE_ALIGNMENT, DeviceBuffer
-from engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, HostTensors
-from engines.errors import ExecutionError
-from engines.onnxruntime.cuda_session import asynchronous_run, open_cuda_session
-from engines.onnxruntime.session import NativeSession, clean_message
-from engines.runtime.plan import PlanStage
-from partitioner import TensorSpec
-from partitioner.graph.view import specs
+from trtnode.engines.cuda.buffers import DEVICE_ALIGNMENT, DeviceBuffer
+from trtnode.engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, HostTensors
+from trtnode.engines.errors import ExecutionError
+from trtnode.engines.onnxruntime.cuda_session import asynchronous_run, open_cuda_session
+from trtnode.engines.onnxruntime.session import NativeSession, clean_message
+from trtnode.engines.runtime.plan import PlanStage
+from trtnode.partitioner.graph.view import TensorSpec, specs
 
 
 class NativeOnHost:

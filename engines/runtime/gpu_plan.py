@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from engines.cuda.programs import GpuPrograms, Interface, MakeStage
-from engines.cuda.streams import ExecutionStream, GpuEngine, GpuStage
-from engines.errors import ModelLoadError
-from engines.onnxruntime.cuda_session import has_cuda
-from engines.onnxruntime.session import runs_as_array
-from engines.runtime.gpu_native_stages import NativeOnGpu, NativeOnHost
-from engines.runtime.plan import LoadedPlan, PlanStage
-from partitioner import TensorSpec
-from partitioner.graph.view import specs
+from trtnode.engines.cuda.programs import GpuPrograms, Interface, MakeStage
+from trtnode.engines.cuda.streams import ExecutionStream, GpuEngine, GpuStage
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.cuda_session import has_cuda
+from trtnode.engines.onnxruntime.session import runs_as_array
+from trtnode.engines.runtime.gpu_native_stages import NativeOnGpu, NativeOnHost
+from trtnode.engines.runtime.plan import LoadedPlan, PlanStage
+from trtnode.partitioner.graph.view import TensorSpec, specs
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from engines.artifact.envelope import Device, Envelope
-from engines.backends.protocols import Backend, Engine
-from partitioner import Graph
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.backends.protocols import Backend, Engine
+from trtnode.partitioner.graph.view import Graph
 
 
 class KnownEngines(Protocol):

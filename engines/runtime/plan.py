@@ -13,18 +13,19 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from engines.backends.protocols import Engine
-from engines.backends.reference import Evaluator
-from engines.onnxruntime.session import NativeSession
-from engines.precision.boundary_types import Types
-from partitioner import Graph, Node, TensorSpec, extract_model, is_trtnode
-from partitioner.cut.levels import earliest_levels
-from partitioner.cut.segments import values_leaving, values_read
-from partitioner.graph.view import TRTNODE_DOMAIN, subgraph_nodes
-from partitioner.model import protobuf_walk
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.backends.reference import Evaluator
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.boundary_types import Types
+from trtnode.partitioner.compiled.trtnode import is_trtnode
+from trtnode.partitioner.cut.levels import earliest_levels
+from trtnode.partitioner.cut.segments import values_leaving, values_read
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node, TensorSpec, subgraph_nodes
+from trtnode.partitioner.model import protobuf_walk
 
 if TYPE_CHECKING:
-    from engines.cuda.programs import GpuPrograms
+    from trtnode.engines.cuda.programs import GpuPrograms
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

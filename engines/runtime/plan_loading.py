@@ -5,27 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from engines.backends.protocols import Engine
-from engines.inputs.signature import Signature
-from engines.onnxruntime.compatibility import open_native
-from engines.onnxruntime.subgraph_weights import move_weights_inside
-from engines.runtime.casts import boundary_types
-from engines.runtime.plan import LoadedPlan, native_stage_model, plan_stages
-from engines.runtime.reference_nodes import LastResort
-from partitioner import Graph
-from partitioner.graph.view import specs
-from partitioner.lazy_names import on_first_call
-from partitioner.model.default_values import held_defaults
-
-if TYPE_CHECKING:
-    from engines.runtime.gpu_plan import open_gpu_plan
-else:
-    open_gpu_plan = on_first_call("engines.runtime.gpu_plan:open_gpu_plan")
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
+from trtnode.engines.runtime.casts import boundary_types
+from trtnode.engines.runtime.gpu_plan import open_gpu_plan
+from trtnode.engines.runtime.plan import LoadedPlan, native_stage_model, plan_stages
+from trtnode.engines.runtime.reference_nodes import LastResort
+from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.model.default_values import held_defaults
 
 
 def load_plan(

@@ -11,12 +11,13 @@ from typing import Any
 
 import onnx
 
-from engines.backends.reference import Evaluator, ReferenceSession
-from engines.errors import BuildError, MemoryLimitError
-from engines.onnxruntime.missing_kernels import nodes_without_kernel
-from engines.runtime.plan import first_result
-from partitioner import Graph, Node, extract_model
-from partitioner.wording import counted
+from trtnode.engines.backends.reference import Evaluator, ReferenceSession
+from trtnode.engines.errors import BuildError, MemoryLimitError
+from trtnode.engines.onnxruntime.missing_kernels import nodes_without_kernel
+from trtnode.engines.runtime.plan import first_result
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.wording import counted
 
 OpenReference = Callable[[onnx.ModelProto], Evaluator]
 """Loads a model of one node in onnx.reference."""

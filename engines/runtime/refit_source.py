@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
-from engines.artifact.envelope import Envelope
-from engines.backends.registry import get_backend
-from engines.errors import EngineRejectedError
-from engines.precision.rewriting import Setting, transform
-from partitioner import Graph, Node, Segment, replaced_model
-from partitioner.graph.view import specs
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.precision.rewriting import Setting, transform
+from trtnode.partitioner.compiled.trtnode import replaced_model
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.view import Graph, Node, specs
 
 
 def origin_of(model: ir.Model, op: ir.Node, envelope: Envelope) -> onnx.ModelProto:

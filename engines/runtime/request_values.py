@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy import vdot
 
-from partitioner import TensorSpec
+from trtnode.partitioner.graph.view import TensorSpec
 
 EXPONENT_BITS = {ir.DataType.FLOAT16: 0x7C00, ir.DataType.BFLOAT16: 0x7F80}
 """Exponents that are all ones, which NaN and infinity have, of the types that numpy computes slowly with."""

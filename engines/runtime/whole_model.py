@@ -10,22 +10,24 @@ from typing import Any
 
 import onnx
 
-import partitioner
-from engines.artifact.compiled_model import has_native_fallback, listed_reference_nodes
-from engines.errors import BuildError, ModelLoadError, NoFallbackError, ReferenceNeededError
-from engines.inputs.samples import Runner
-from engines.onnxruntime.compatibility import open_native
-from engines.onnxruntime.subgraph_weights import move_weights_inside
-from engines.runtime.contexts import DynamicContext
-from engines.runtime.plan import LoadedPlan
-from engines.runtime.plan_loading import load_plan, signature_of
-from engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, find_reference_nodes
-from partitioner import Graph, PartitionError, is_trtnode
-from partitioner.compiled.stripping import strip_engines
-from partitioner.model import protobuf_walk
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto, view_model
-from partitioner.model.values import subgraphs
+from trtnode.engines.artifact.compiled_model import has_native_fallback, listed_reference_nodes
+from trtnode.engines.errors import BuildError, ModelLoadError, NoFallbackError, ReferenceNeededError
+from trtnode.engines.inputs.samples import Runner
+from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
+from trtnode.engines.runtime.contexts import DynamicContext
+from trtnode.engines.runtime.plan import LoadedPlan
+from trtnode.engines.runtime.plan_loading import load_plan, signature_of
+from trtnode.engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, find_reference_nodes
+from trtnode.partitioner.compiled.stripping import strip_engines
+from trtnode.partitioner.compiled.trtnode import is_trtnode
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import read_proto, view_model
+from trtnode.partitioner.model.values import subgraphs
+from trtnode.partitioner.passes.clean_up import clean_up
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +151,7 @@ def _without_engines(file: pathlib.Path) -> Graph:
     proto = read_proto(file)
     take_data_inside(file, protobuf_walk.tensors(proto))
     strip_engines(proto)
-    return partitioner.clean_up(view_model(proto, file))
+    return clean_up(view_model(proto, file))
 
 
 def _open_mixed(

@@ -7,17 +7,18 @@ from collections.abc import Collection, Mapping
 
 import onnx
 
-from engines.artifact.envelope import Device, Envelope
-from engines.backends.build_options import BuildOptions
-from engines.backends.protocols import Origin, PrecisionSupport
-from engines.errors import BuildError, EngineError, EngineRejectedError
-from engines.onnxruntime.limits import native_version
-from engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
-from engines.sparse.engine import SparseEngine
-from engines.sparse.library import LIBRARY, VERSION, instructions, missing_reason
-from engines.sparse.rewriting import with_sparse_layers
-from partitioner import SUPPORTED, Allowance, Node, ReasonCode, TensorSpec, Verdict
-from partitioner.model.values import is_random, subgraphs
+from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import Origin, PrecisionSupport
+from trtnode.engines.errors import BuildError, EngineError, EngineRejectedError
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
+from trtnode.engines.sparse.engine import SparseEngine
+from trtnode.engines.sparse.library import LIBRARY, VERSION, instructions, missing_reason
+from trtnode.engines.sparse.rewriting import with_sparse_layers
+from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Node, TensorSpec
+from trtnode.partitioner.model.values import is_random, subgraphs
 
 
 class SparseBackend:

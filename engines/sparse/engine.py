@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engines.backends.protocols import Buffer
-from engines.onnxruntime.session import BoundSession, NativeSession
-from partitioner import TensorSpec
+from trtnode.engines.backends.protocols import Buffer
+from trtnode.engines.onnxruntime.session import BoundSession, NativeSession
+from trtnode.partitioner.graph.view import TensorSpec
 
 
 class SparseEngine:

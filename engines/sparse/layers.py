@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from engines.sparse.tensors import INFINITY, constants_of, floats_of
+from trtnode.engines.sparse.tensors import INFINITY, constants_of, floats_of
 
 MOST_SIDE = 16
 """Of a depthwise convolution's kernel, strides, dilations and pads, as its operator has it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engines.sparse.packing import SparseWeights, stored_share
+from trtnode.engines.sparse.packing import SparseWeights, stored_share
 
 BLOCK = 4
 """Rows of a block."""

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from engines.errors import PruningError
-from engines.sparse.layers import find_layers
-from engines.sparse.packing import LEAST_VALUES
+from trtnode.engines.errors import PruningError
+from trtnode.engines.sparse.layers import find_layers
+from trtnode.engines.sparse.packing import LEAST_VALUES
 
 RECURRENT = ("LSTM", "GRU")
 

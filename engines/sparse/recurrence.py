@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from engines.sparse import patches
-from engines.sparse.packing import best_block, pack
-from engines.sparse.tensors import floats_of, packed_tensors, sparse_node
+from trtnode.engines.sparse import patches
+from trtnode.engines.sparse.packing import best_block, pack
+from trtnode.engines.sparse.tensors import floats_of, packed_tensors, sparse_node
 
 GATES = {"LSTM": 4, "GRU": 3}
 

@@ -14,11 +14,19 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-from engines.sparse.layers import Layer, Tail, depthwise_convolutions, find_layers, geometry_of, readers_of, tail_of
-from engines.sparse.library import instructions
-from engines.sparse.packing import best_block, pack
-from engines.sparse.recurrence import single_sequences, sparse_recurrence
-from engines.sparse.tensors import DOMAIN, constants_of, packed_tensors, sparse_node
+from trtnode.engines.sparse.layers import (
+    Layer,
+    Tail,
+    depthwise_convolutions,
+    find_layers,
+    geometry_of,
+    readers_of,
+    tail_of,
+)
+from trtnode.engines.sparse.library import instructions
+from trtnode.engines.sparse.packing import best_block, pack
+from trtnode.engines.sparse.recurrence import single_sequences, sparse_recurrence
+from trtnode.engines.sparse.tensors import DOMAIN, constants_of, packed_tensors, sparse_node
 
 PATCHED = "AVX-512"
 """Instructions with which the recurrence over one sequence is faster on patches."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from engines.sparse.packing import BLOCK_COSTS, LEAST_VALUES, best_block, expected_gain, sparsity, stored_share
-from partitioner import Graph, Node
+from trtnode.engines.sparse.packing import BLOCK_COSTS, LEAST_VALUES, best_block, expected_gain, sparsity, stored_share
+from trtnode.partitioner.graph.view import Graph, Node
 
 NOTABLE = 0.2
 """Share of zeros from which a layer is told."""

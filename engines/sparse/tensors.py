@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from engines.sparse.packing import SparseWeights
+from trtnode.engines.sparse.packing import SparseWeights
 
 DOMAIN = "trtnode.sparse"
 """Domain of the operators. Beside engines of this library, no file holds them."""

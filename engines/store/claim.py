@@ -18,8 +18,8 @@ import uuid
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from engines.store.errors import StoreError
-from engines.store.places import Place
+from trtnode.engines.store.errors import StoreError
+from trtnode.engines.store.places import Place
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,10 @@ class Files(Place, Protocol):
 
 
 class BuildClaim:
-    """Implements ``engines.artifact.second_tier.Claim`` with a file. Where the store fails, everybody may build."""
+    """Implements ``trtnode.engines.artifact.second_tier.Claim`` with a file.
+
+    Where the store fails, everybody may build.
+    """
 
     def __init__(self, files: Files, name: str) -> None:
         self._files = files

@@ -6,10 +6,7 @@ import contextlib
 import pathlib
 from typing import Any, Protocol
 
-from partitioner.lazy_names import on_first_call
-
-write_atomically = on_first_call("engines.artifact.files:write_atomically")
-url_to_fs = on_first_call("fsspec.core:url_to_fs")
+from trtnode.engines.artifact.files import write_atomically
 
 
 class Place(Protocol):
@@ -113,6 +110,8 @@ class Filesystem:
 
     def _open(self) -> tuple[Any, str]:
         if self._opened is None:
+            from fsspec.core import url_to_fs
+
             files, root = url_to_fs(self._url)
             self._opened = files, root.rstrip("/")
         return self._opened

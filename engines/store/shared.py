@@ -23,12 +23,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal, Self, TypeVar
 
-from engines.artifact.machine_key import MachineKey
-from engines.artifact.second_tier import Entry
-from engines.errors import KeyFileError
-from engines.store.claim import BuildClaim
-from engines.store.errors import StoreError
-from engines.store.places import is_url, place_of
+from trtnode.engines.artifact.machine_key import MachineKey
+from trtnode.engines.artifact.second_tier import Entry
+from trtnode.engines.errors import KeyFileError
+from trtnode.engines.store.claim import BuildClaim
+from trtnode.engines.store.errors import StoreError
+from trtnode.engines.store.places import is_url, place_of
 
 logger = logging.getLogger(__name__)
 

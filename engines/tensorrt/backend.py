@@ -8,21 +8,22 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from engines.artifact.envelope import TARGETS, Device, Envelope
-from engines.backends.build_options import BuildOptions, TensorRtOptions
-from engines.backends.protocols import ModelReading, Origin, PrecisionSupport
-from engines.cuda.context import has_driver, open_device
-from engines.cuda.devices import find_gpu
-from engines.cuda.streams import STREAMS, StreamPool
-from engines.errors import BackendMissingError
-from engines.tensorrt.builder import build_engine, properties
-from engines.tensorrt.engine import TensorRtEngine
-from engines.tensorrt.labelling import labels, parser
-from engines.tensorrt.library import Installation, TensorRtLibrary, target_of
-from engines.tensorrt.loaded_engine import PROFILED, deserialize
-from engines.tensorrt.targets import check_types, lacking_precisions
-from engines.tensorrt.whole_model import read_model
-from partitioner import Allowance, Node, Verdict
+from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.protocols import ModelReading, Origin, PrecisionSupport
+from trtnode.engines.cuda.context import has_driver, open_device
+from trtnode.engines.cuda.devices import find_gpu
+from trtnode.engines.cuda.streams import STREAMS, StreamPool
+from trtnode.engines.errors import BackendMissingError
+from trtnode.engines.tensorrt.builder import build_engine, properties
+from trtnode.engines.tensorrt.engine import TensorRtEngine
+from trtnode.engines.tensorrt.labelling import labels, parser
+from trtnode.engines.tensorrt.library import Installation, TensorRtLibrary, target_of
+from trtnode.engines.tensorrt.loaded_engine import PROFILED, deserialize
+from trtnode.engines.tensorrt.targets import check_types, lacking_precisions
+from trtnode.engines.tensorrt.whole_model import read_model
+from trtnode.partitioner.cut.labels import Allowance, Verdict
+from trtnode.partitioner.graph.view import Node
 
 PORTABLE = "portable"
 """The device of engines for no target in particular."""
@@ -32,7 +33,7 @@ NO_PYCUDA = f"is installed, but pycuda is not, or it finds no CUDA driver. Insta
 
 
 class TensorRtBackend:
-    """Labels, builds and loads with one library, which ``engines.tensorrt.library`` describes."""
+    """Labels, builds and loads with one library, which ``trtnode.engines.tensorrt.library`` describes."""
 
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = True
@@ -113,11 +114,11 @@ class TensorRtBackend:
         return f"{self.version()} {self.target_device(options).features}"
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
-        """Label a node by the tables; see ``engines.tensorrt.labelling.labels``."""
+        """Label a node by the tables; see ``trtnode.engines.tensorrt.labelling.labels``."""
         return labels.label(node, allow, self._library.table)
 
     def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
-        """Compare a node's types with those of the targets; see ``engines.tensorrt.targets``."""
+        """Compare a node's types with those of the targets; see ``trtnode.engines.tensorrt.targets``."""
         return check_types(node, self._library.covered(options.tensorrt.targets))
 
     def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
@@ -136,7 +137,7 @@ class TensorRtBackend:
         )
 
     def check_support(self, model: pathlib.Path) -> Verdict:
-        """Ask the library's parser; see ``engines.tensorrt.labelling.parser``.
+        """Ask the library's parser; see ``trtnode.engines.tensorrt.labelling.parser``.
 
         Raises:
             BackendMissingError: The library is not installed.
@@ -144,7 +145,7 @@ class TensorRtBackend:
         return parser.ask_parser(self._module(), model)
 
     def read_model(self, model: pathlib.Path) -> ModelReading:
-        """Have the library's parser read a whole model; see ``engines.tensorrt.whole_model``.
+        """Have the library's parser read a whole model; see ``trtnode.engines.tensorrt.whole_model``.
 
         Raises:
             BackendMissingError: The library is not installed.
@@ -159,7 +160,7 @@ class TensorRtBackend:
         return settings
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        """Build a segment; see ``engines.tensorrt.builder``.
+        """Build a segment; see ``trtnode.engines.tensorrt.builder``.
 
         Raises:
             BackendMissingError: The library is not installed.

@@ -14,17 +14,17 @@ from typing import Any
 
 import onnx
 
-from engines.artifact.envelope import STRIPPED
-from engines.artifact.files import write_atomically
-from engines.backends.build_options import BuildOptions, TensorRtOptions
-from engines.backends.progress import Progress, report
-from engines.backends.shape_range import Profile, ShapeRange
-from engines.errors import BuildError, OutputFileError
-from engines.tensorrt.labelling.parser import first_line, first_refusal, make_logger, new_builder, new_network
-from engines.tensorrt.labelling.rewrites import PASSES, prepare
-from engines.tensorrt.parsed_tensors import check_tensors
-from engines.tensorrt.refit import Weights, hand_over, take_weights
-from engines.tensorrt.targets import set_targets
+from trtnode.engines.artifact.envelope import STRIPPED
+from trtnode.engines.artifact.files import write_atomically
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.progress import Progress, report
+from trtnode.engines.backends.shape_range import Profile, ShapeRange
+from trtnode.engines.errors import BuildError, OutputFileError
+from trtnode.engines.tensorrt.labelling.parser import first_line, first_refusal, make_logger, new_builder, new_network
+from trtnode.engines.tensorrt.labelling.rewrites import PASSES, prepare
+from trtnode.engines.tensorrt.parsed_tensors import check_tensors
+from trtnode.engines.tensorrt.refit import Weights, hand_over, take_weights
+from trtnode.engines.tensorrt.targets import set_targets
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engines.backends.layer_times import LayerTime
-from engines.backends.protocols import Buffer
-from engines.cuda.programs import GpuPrograms, open_alone
-from engines.cuda.streams import ExecutionStream, GpuStage, StreamPool
-from engines.tensorrt.loaded_engine import LoadedEngine
-from engines.tensorrt.stage import TensorRtStage
-from partitioner import TensorSpec
+from trtnode.engines.backends.layer_times import LayerTime
+from trtnode.engines.backends.protocols import Buffer
+from trtnode.engines.cuda.programs import GpuPrograms, open_alone
+from trtnode.engines.cuda.streams import ExecutionStream, GpuStage, StreamPool
+from trtnode.engines.tensorrt.loaded_engine import LoadedEngine
+from trtnode.engines.tensorrt.stage import TensorRtStage
+from trtnode.partitioner.graph.view import TensorSpec
 
 
 class TensorRtEngine:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from engines.backends.layer_times import LayerTime, precision_name
+from trtnode.engines.backends.layer_times import LayerTime, precision_name
 
 TYPES = ("BF16", "FP16", "FP32", "FP8", "INT8", "INT32", "INT64", "HALF", "FLOAT", "BOOL")
 """Types that a description of a tensor's format may name; of two that overlap, the longer one first."""

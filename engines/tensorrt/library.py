@@ -10,11 +10,11 @@ import importlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.names import TARGET_NAMES, target_problem
-from engines.cuda.devices import Gpu
-from engines.errors import BuildOptionError
-from engines.tensorrt.labelling import rtx, tables
+from trtnode.engines.backends.build_options import TensorRtOptions
+from trtnode.engines.backends.names import TARGET_NAMES, target_problem
+from trtnode.engines.cuda.devices import Gpu
+from trtnode.engines.errors import BuildOptionError
+from trtnode.engines.tensorrt.labelling import rtx, tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

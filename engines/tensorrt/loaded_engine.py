@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engines.artifact.envelope import Envelope
-from engines.backends.layer_times import LayerTime
-from engines.backends.protocols import Origin
-from engines.errors import EngineRejectedError
-from engines.tensorrt.element_types import ELEMENT_TYPES
-from engines.tensorrt.labelling.parser import make_logger
-from engines.tensorrt.layer_times import describe_layers, layer_time, new_profiler
-from engines.tensorrt.refit import refit
-from partitioner import TensorSpec
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.backends.layer_times import LayerTime
+from trtnode.engines.backends.protocols import Origin
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.tensorrt.element_types import ELEMENT_TYPES
+from trtnode.engines.tensorrt.labelling.parser import make_logger
+from trtnode.engines.tensorrt.layer_times import describe_layers, layer_time, new_profiler
+from trtnode.engines.tensorrt.refit import refit
+from trtnode.partitioner.graph.view import TensorSpec
 
 Shape = tuple[int, ...]
 

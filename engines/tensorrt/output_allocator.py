@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from engines.cuda.buffers import DeviceBuffer
+from trtnode.engines.cuda.buffers import DeviceBuffer
 
 
 def new_allocator(trt: Any, buffer: DeviceBuffer) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from engines.errors import BuildError
-from engines.tensorrt.element_types import ELEMENT_TYPES
-from partitioner.model.protobuf_walk import subgraphs
+from trtnode.engines.errors import BuildError
+from trtnode.engines.tensorrt.element_types import ELEMENT_TYPES
+from trtnode.partitioner.model.protobuf_walk import subgraphs
 
 
 def check_tensors(network: Any, model: onnx.ModelProto) -> None:

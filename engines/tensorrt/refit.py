@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from engines.errors import EngineRejectedError
-from engines.tensorrt.labelling.parser import first_refusal, make_logger
-from engines.tensorrt.labelling.rewrites import PASSES, prepare
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.tensorrt.labelling.parser import first_refusal, make_logger
+from trtnode.engines.tensorrt.labelling.rewrites import PASSES, prepare
 
 HANDED_OVER_BYTES = 1 << 20
 """Weights from this size on are handed over in place, rather than inside the model."""
@@ -51,7 +51,7 @@ def refit(trt: Any, engine: Any, model: onnx.ModelProto) -> None:
     Args:
         trt: The tensorrt module.
         engine: A deserialized engine that nothing runs yet.
-        model: The model that it was built from, before the rewrites of ``engines.tensorrt.labelling.rewrites``.
+        model: The model that it was built from, before the rewrites of ``trtnode.engines.tensorrt.labelling.rewrites``.
 
     Raises:
         BuildError: The model can't be rewritten any more.

@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from engines.cuda.buffers import DeviceBuffer
-from engines.cuda.graphs import GraphCapture
-from engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, HostTensors
-from engines.errors import EMPTY_TENSOR, ExecutionError, OutOfRangeError
-from engines.tensorrt.labelling.parser import make_logger
-from engines.tensorrt.loaded_engine import LoadedEngine, Shape
-from engines.tensorrt.output_allocator import new_allocator
+from trtnode.engines.cuda.buffers import DeviceBuffer
+from trtnode.engines.cuda.graphs import GraphCapture
+from trtnode.engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionStream, HostTensors
+from trtnode.engines.errors import EMPTY_TENSOR, ExecutionError, OutOfRangeError
+from trtnode.engines.tensorrt.labelling.parser import make_logger
+from trtnode.engines.tensorrt.loaded_engine import LoadedEngine, Shape
+from trtnode.engines.tensorrt.output_allocator import new_allocator
 
 
 class TensorRtStage:

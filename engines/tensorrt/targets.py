@@ -10,10 +10,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.backends.names import TARGET_NAMES
-from engines.errors import BuildError
-from partitioner import SUPPORTED, Node, ReasonCode, Verdict
-from partitioner.model.values import dimensions
+from trtnode.engines.backends.names import TARGET_NAMES
+from trtnode.engines.errors import BuildError
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Node
+from trtnode.partitioner.model.values import dimensions
 
 LACKED_TYPES: Mapping[ir.DataType, frozenset[str]] = {
     ir.DataType.BFLOAT16: frozenset({"sm75"}),

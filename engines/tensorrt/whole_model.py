@@ -14,15 +14,16 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from engines.backends.protocols import ModelReading
-from engines.errors import BuildError
-from engines.tensorrt.builder import parse
-from engines.tensorrt.element_types import ELEMENT_TYPES
-from engines.tensorrt.labelling.parser import first_refusal, make_logger, new_builder, new_network
-from engines.tensorrt.labelling.rewrites import PASSES, prepare
-from engines.tensorrt.parsed_tensors import misread_tensors, results
-from engines.tensorrt.refit import take_weights
-from partitioner import SUPPORTED, ReasonCode, TensorSpec, Verdict
+from trtnode.engines.backends.protocols import ModelReading
+from trtnode.engines.errors import BuildError
+from trtnode.engines.tensorrt.builder import parse
+from trtnode.engines.tensorrt.element_types import ELEMENT_TYPES
+from trtnode.engines.tensorrt.labelling.parser import first_refusal, make_logger, new_builder, new_network
+from trtnode.engines.tensorrt.labelling.rewrites import PASSES, prepare
+from trtnode.engines.tensorrt.parsed_tensors import misread_tensors, results
+from trtnode.engines.tensorrt.refit import take_weights
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.graph.view import TensorSpec
 
 NARROWED = (ir.DataType.FLOAT, ir.DataType.INT8)
 """Types that a rewritten model has in place of others."""

@@ -12,18 +12,19 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from engines.errors import ExecutionError
-from engines.inputs.samples import Feeds, find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, load_metric
-from engines.precision.bfloat16 import with_float32_kernels
-from engines.precision.options import Calibration
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
-from engines.runtime.buffers import input_buffer
-from engines.runtime.engine_loading import load_engine_file
-from engines.runtime.executor import open_executable
-from partitioner import TensorSpec, load_model
+from trtnode.engines.errors import ExecutionError
+from trtnode.engines.inputs.samples import Feeds, find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, load_metric
+from trtnode.engines.precision.bfloat16 import with_float32_kernels
+from trtnode.engines.precision.options import Calibration
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.engine_loading import load_engine_file
+from trtnode.engines.runtime.executor import open_executable
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.loading import load_model
 
 HELD_OUT_EVERY = 5
 """One sample of so many is kept from the calibration, to evaluate on. A budget that is met on the samples of the

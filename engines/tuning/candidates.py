@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partitioner import ReasonCode, Segment, Verdict
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.segments import Segment
 
 CALL_OVERHEAD_MS = 0.01
 """Cost of an engine's call beside its work. A segment that gains less is not worth its boundary."""

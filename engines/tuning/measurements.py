@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from engines.artifact.files import write_model
-from engines.build.builder import BuiltEngine
-from engines.build.built_partition import BuiltPartition
-from engines.build.context import CompileContext
-from engines.precision.rewriting import Setting, transform
-from engines.quantization.table import CalibrationTable
-from engines.tuning import accuracy_jobs, timing
-from partitioner import Graph, Node, Partition, Segment, extract_model
-from partitioner.cut.segments import values_leaving, values_read
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.build.builder import BuiltEngine
+from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.precision.rewriting import Setting, transform
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.engines.tuning import accuracy_jobs, timing
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.segments import Segment, values_leaving, values_read
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, Node
 
 TIMEOUT_S = 1800.0
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engines.runtime.buffers import ALIGNMENT, Lifetime, plan_offsets
-from partitioner import Graph, Partition
-from partitioner.cut.report import levels_of
-from partitioner.cut.segments import NATIVE, places_of
-from partitioner.graph.topology import GRAPH_INPUT, as_booleans
-from partitioner.graph.view import expected_bytes
+from trtnode.engines.runtime.buffers import ALIGNMENT, Lifetime, plan_offsets
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.report import levels_of
+from trtnode.partitioner.cut.segments import NATIVE, places_of
+from trtnode.partitioner.graph.topology import GRAPH_INPUT, as_booleans
+from trtnode.partitioner.graph.view import Graph, expected_bytes
 
 PATTERN_BELOW = 2**20
 """Bytes alive at a time below which ONNX Runtime's memory pattern is worth its memory."""

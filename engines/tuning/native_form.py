@@ -6,14 +6,16 @@ import dataclasses
 import logging
 import pathlib
 
-from engines.artifact.files import write_model
-from engines.backends.names import NATIVE
-from engines.build.context import TIMEOUT_S, CompileContext
-from engines.build.subprocess_worker import jobs
-from engines.errors import EngineError
-from engines.inputs.source import cleaned
-from partitioner import Graph, PartitionError, embed_engines
-from partitioner.passes.rewrites.apply import Rewritten, rewrites_of, would_rewrite
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.subprocess_worker import jobs
+from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.source import cleaned
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.passes.rewrites.apply import Rewritten, rewrites_of, would_rewrite
 
 logger = logging.getLogger(__name__)
 

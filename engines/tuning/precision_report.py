@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engines.artifact.envelope import Envelope
-from engines.build.built_partition import BuiltPartition
-from partitioner.graph.view import specs
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.partitioner.graph.view import specs
 
 
 def fp16_boundaries(built: BuiltPartition) -> Iterator[dict[str, Any]]:

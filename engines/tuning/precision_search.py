@@ -10,23 +10,25 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.envelope import Envelope
-from engines.artifact.refusal import Refusal
-from engines.build.builder import BuiltEngine, EngineBuilder
-from engines.build.built_partition import BuiltPartition
-from engines.build.context import CompileContext
-from engines.errors import CalibrationDataError, EngineError, MetricError
-from engines.precision.accuracy_budget import Figures
-from engines.precision.float16_boundaries import with_fp16_boundaries
-from engines.precision.options import PrecisionOptions
-from engines.precision.rewriting import Setting
-from engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
-from engines.quantization.table import CalibrationTable
-from engines.tuning import accuracy_jobs
-from engines.tuning.candidates import is_faster
-from engines.tuning.measurements import TIMEOUT_S, Measurements, PrecisionPlan
-from partitioner import Node, Partition, ReasonCode
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
+from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.errors import CalibrationDataError, EngineError, MetricError
+from trtnode.engines.precision.accuracy_budget import Figures
+from trtnode.engines.precision.float16_boundaries import with_fp16_boundaries
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.precision.rewriting import Setting
+from trtnode.engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.engines.tuning import accuracy_jobs
+from trtnode.engines.tuning.candidates import is_faster
+from trtnode.engines.tuning.measurements import TIMEOUT_S, Measurements, PrecisionPlan
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.graph.view import Node
 
 logger = logging.getLogger(__name__)
 

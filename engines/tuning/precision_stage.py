@@ -10,31 +10,32 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engines.artifact.cache import engine_key
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.files import sha256_of_file, sha256_of_model
-from engines.backends.build_environment import measuring_environment
-from engines.backends.cpu_features import precision_warnings, usable_flags
-from engines.backends.names import NATIVE
-from engines.backends.registry import get_backend
-from engines.build.builder import EngineBuilder
-from engines.build.built_partition import BuiltPartition
-from engines.build.context import CompileContext
-from engines.build.options import CompileOptions
-from engines.errors import EngineError, PrecisionError
-from engines.onnxruntime.limits import native_version
-from engines.precision.options import FEWEST_SAMPLES, Calibration
-from engines.precision.rewriting import check_available
-from engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
-from engines.quantization.qdq_writer import is_quantized
-from engines.quantization.schemes import SCHEMES
-from engines.quantization.table import CalibrationTable
-from engines.tuning import accuracy_jobs
-from engines.tuning.measurements import TIMEOUT_S
-from engines.tuning.precision_report import fp16_boundaries
-from engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, effective_precision
-from partitioner import Graph, Partition
-from partitioner.model.loading import read_proto
+from trtnode.engines.artifact.cache import engine_key
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import sha256_of_file, sha256_of_model
+from trtnode.engines.backends.build_environment import measuring_environment
+from trtnode.engines.backends.cpu_features import precision_warnings, usable_flags
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.builder import EngineBuilder
+from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.errors import EngineError, PrecisionError
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
+from trtnode.engines.precision.rewriting import check_available
+from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
+from trtnode.engines.quantization.qdq_writer import is_quantized
+from trtnode.engines.quantization.schemes import SCHEMES
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.engines.tuning import accuracy_jobs
+from trtnode.engines.tuning.measurements import TIMEOUT_S
+from trtnode.engines.tuning.precision_report import fp16_boundaries
+from trtnode.engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, effective_precision
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import read_proto
 
 logger = logging.getLogger(__name__)
 

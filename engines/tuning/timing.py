@@ -14,18 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engines.backends.protocols import Engine
-from engines.build.jobs import AsRunner
-from engines.errors import BusyMachineError
-from engines.inputs.samples import Feeds, find_samples
-from engines.onnxruntime.session import NativeSession
-from engines.runtime.buffers import input_buffer
-from engines.runtime.engine_loading import load_engine_file, open_engine
-from engines.runtime.executor import Executable, open_executable
-from engines.runtime.plan import native_stage_model, plan_stages
-from engines.runtime.plan_loading import interface_constants
-from partitioner import TensorSpec, load_model
-from partitioner.compiled.trtnode import view_with_engines
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.build.jobs import AsRunner
+from trtnode.engines.errors import BusyMachineError
+from trtnode.engines.inputs.samples import Feeds, find_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.engine_loading import load_engine_file, open_engine
+from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.engines.runtime.plan import native_stage_model, plan_stages
+from trtnode.engines.runtime.plan_loading import interface_constants
+from trtnode.partitioner.compiled.trtnode import view_with_engines
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.loading import load_model
 
 ROUNDS = 41
 """Turns that each call gets. They are many and short, so that neighbours meet the same load of the machine."""

@@ -14,18 +14,19 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from engines.artifact.cache import engine_key
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.files import sha256_of_file
-from engines.backends.build_environment import measuring_environment
-from engines.build.context import CompileContext
-from engines.build.options import Choice
-from engines.errors import BusyMachineError, EngineError, InvalidInputError
-from engines.onnxruntime.limits import native_version
-from engines.runtime.plan import first_result
-from engines.tuning.candidates import (
+from trtnode.engines.artifact.cache import engine_key
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.backends.build_environment import measuring_environment
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.build.options import Choice
+from trtnode.engines.errors import BusyMachineError, EngineError, InvalidInputError
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.runtime.plan import first_result
+from trtnode.engines.tuning import timing
+from trtnode.engines.tuning.candidates import (
     ALL_ENGINES,
     NO_ENGINE,
     Candidate,
@@ -36,15 +37,11 @@ from engines.tuning.candidates import (
     gaining,
     list_candidates,
 )
-from engines.tuning.memory_plan import gains_from_pattern
-from engines.tuning.native_form import native_form
-from partitioner import Partition, ReasonCode, Segment, Verdict
-from partitioner.lazy_imports import LateModule
-
-if TYPE_CHECKING:
-    from engines.tuning import timing
-else:
-    timing = LateModule("engines.tuning.timing")
+from trtnode.engines.tuning.memory_plan import gains_from_pattern
+from trtnode.engines.tuning.native_form import native_form
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.segments import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from partitioner.errors import CompiledModelError
-from partitioner.graph.view import TRTNODE_DOMAIN
-from partitioner.model import protobuf_walk
+from trtnode.partitioner.errors import CompiledModelError
+from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
+from trtnode.partitioner.model import protobuf_walk
 
 
 def strip_fallback(model: onnx.ModelProto) -> None:

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from partitioner.cut.segments import Segment
-from partitioner.errors import CompiledModelError
-from partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
-from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
-from partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
-from partitioner.model.values import all_nodes, is_constant, names_of, serialize_inferred, serialize_value
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.errors import CompiledModelError
+from trtnode.partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
+from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
+from trtnode.partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
+from trtnode.partitioner.model.values import all_nodes, is_constant, names_of, serialize_inferred, serialize_value
 
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from partitioner.cut.labels import ReasonCode, Verdict
-from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE
-from partitioner.graph.view import Graph
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE
+from trtnode.partitioner.graph.view import Graph
 
 SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "ConstantOfShape": (0,),

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.cut.segments import NATIVE, Segment, places_of
-from partitioner.graph.view import Graph, Node
-from partitioner.model.values import has_subgraphs
+from trtnode.partitioner.cut.segments import NATIVE, Segment, places_of
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.values import has_subgraphs
 
 
 def duplicate_constant_fed(graph: Graph, segments: Sequence[Segment]) -> tuple[Graph, dict[str, str]]:

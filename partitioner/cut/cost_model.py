@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.graph.topology import GRAPH_INPUT
-from partitioner.graph.view import Graph, Node, expected_bytes
-from partitioner.model.values import dimensions
+from trtnode.partitioner.graph.topology import GRAPH_INPUT
+from trtnode.partitioner.graph.view import Graph, Node, expected_bytes
+from trtnode.partitioner.model.values import dimensions
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

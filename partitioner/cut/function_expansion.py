@@ -8,25 +8,20 @@ import logging
 import operator
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-from partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
-from partitioner.cut.levels import earliest_levels
-from partitioner.graph.extraction import extract_model, single_node_model
-from partitioner.graph.view import Graph, Node
-from partitioner.lazy_names import on_first_call
-from partitioner.model.loading import view_model
-from partitioner.model.opset_versions import extends_operator
-from partitioner.model.values import subgraphs
-
-if TYPE_CHECKING:
-    from partitioner.passes.clean_up import clean_up
-else:
-    clean_up = on_first_call("partitioner.passes.clean_up:clean_up")
+from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
+from trtnode.partitioner.cut.levels import earliest_levels
+from trtnode.partitioner.graph.extraction import extract_model, single_node_model
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.model.opset_versions import extends_operator
+from trtnode.partitioner.model.values import subgraphs
+from trtnode.partitioner.passes.clean_up import clean_up
 
 logger = logging.getLogger(__name__)
 

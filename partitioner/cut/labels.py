@@ -18,11 +18,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from partitioner.errors import UnknownOptionError
-from partitioner.graph.node_keys import NodeKey
-from partitioner.graph.topology import as_booleans
-from partitioner.graph.view import Graph, Node, subgraph_nodes
-from partitioner.model.values import ONNX_DOMAINS
+from trtnode.partitioner.errors import UnknownOptionError
+from trtnode.partitioner.graph.node_keys import NodeKey
+from trtnode.partitioner.graph.topology import as_booleans
+from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
+from trtnode.partitioner.model.values import ONNX_DOMAINS
 
 
 class ReasonCode(enum.StrEnum):

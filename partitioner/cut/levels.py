@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from partitioner.graph.topology import Topology
+from trtnode.partitioner.graph.topology import Topology
 
 
 def earliest_levels(topology: Topology, inside: Sequence[bool]) -> list[int]:

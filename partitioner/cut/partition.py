@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from partitioner.cut.atomic_groups import AtomicGroup, atomic_groups, keep_groups
-from partitioner.cut.constant_duplication import duplicate_constant_fed
-from partitioner.cut.cost_model import CostModel
-from partitioner.cut.labels import (
+from trtnode.partitioner.cut.atomic_groups import AtomicGroup, atomic_groups, keep_groups
+from trtnode.partitioner.cut.constant_duplication import duplicate_constant_fed
+from trtnode.partitioner.cut.cost_model import CostModel
+from trtnode.partitioner.cut.labels import (
     PartitionOptions,
     Predicate,
     ReasonCode,
@@ -19,7 +19,7 @@ from partitioner.cut.labels import (
     label_nodes,
     without_constant_islands,
 )
-from partitioner.cut.report import (
+from trtnode.partitioner.cut.report import (
     Report,
     count_boundary_bytes,
     count_crossing_tensors,
@@ -28,14 +28,14 @@ from partitioner.cut.report import (
     find_splits,
     native_nodes,
 )
-from partitioner.cut.segments import Segment, cut
-from partitioner.cut.unknown_shapes import find_unknown_shapes
-from partitioner.cut.what_if import FrozenWhatIf, compare_frozen, try_operators
-from partitioner.graph.view import Graph
-from partitioner.model.garbage import without_collections
-from partitioner.model.values import dimensions
-from partitioner.passes.rewrites.apply import rewrites_of
-from partitioner.wording import counted
+from trtnode.partitioner.cut.segments import Segment, cut
+from trtnode.partitioner.cut.unknown_shapes import find_unknown_shapes
+from trtnode.partitioner.cut.what_if import FrozenWhatIf, compare_frozen, try_operators
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.passes.rewrites.apply import rewrites_of
+from trtnode.partitioner.wording import counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

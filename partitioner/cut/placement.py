@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from partitioner.cut.levels import certifies, earliest_levels, latest_levels, rises
-from partitioner.graph.topology import GRAPH_INPUT, Topology, as_booleans
+from trtnode.partitioner.cut.levels import certifies, earliest_levels, latest_levels, rises
+from trtnode.partitioner.graph.topology import GRAPH_INPUT, Topology, as_booleans
 
 CROSSING_BYTES = 16_384
 """Cost of a crossing tensor beside its bytes: binding and converting it takes as long as copying this much."""

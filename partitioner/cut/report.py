@@ -7,14 +7,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from partitioner.cut.atomic_groups import AtomicGroup
-from partitioner.cut.cost_model import CostModel
-from partitioner.cut.labels import Verdict
-from partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
-from partitioner.cut.unknown_shapes import UnknownShapes
-from partitioner.cut.what_if import FrozenWhatIf, WhatIf
-from partitioner.graph.view import Graph
-from partitioner.passes.rewrites.apply import Rewritten
+from trtnode.partitioner.cut.atomic_groups import AtomicGroup
+from trtnode.partitioner.cut.cost_model import CostModel
+from trtnode.partitioner.cut.labels import Verdict
+from trtnode.partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
+from trtnode.partitioner.cut.unknown_shapes import UnknownShapes
+from trtnode.partitioner.cut.what_if import FrozenWhatIf, WhatIf
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.passes.rewrites.apply import Rewritten
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

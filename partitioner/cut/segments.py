@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.cut.placement import connected_nodes, place_nodes
-from partitioner.errors import UnlabelledNodeError
-from partitioner.graph.topology import GRAPH_INPUT, as_booleans
-from partitioner.graph.view import Graph, Node
+from trtnode.partitioner.cut.placement import connected_nodes, place_nodes
+from trtnode.partitioner.errors import UnlabelledNodeError
+from trtnode.partitioner.graph.topology import GRAPH_INPUT, as_booleans
+from trtnode.partitioner.graph.view import Graph, Node
 
 NATIVE = -1
 """Place of a native node."""

@@ -6,9 +6,9 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from partitioner.cut.labels import ReasonCode, Verdict
-from partitioner.graph.view import Graph
-from partitioner.model.values import ONNX_DOMAINS, is_unknown
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.values import ONNX_DOMAINS, is_unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

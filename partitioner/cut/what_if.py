@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from partitioner.cut.cost_model import CostModel
-from partitioner.cut.labels import ReasonCode, Verdict, engine_nodes
-from partitioner.cut.placement import place_nodes
-from partitioner.cut.segments import Segment, places_of
-from partitioner.graph.topology import as_booleans
-from partitioner.graph.view import Graph, Node
-from partitioner.model.default_values import held_defaults, inputs_with_defaults
-from partitioner.model.values import read_values
+from trtnode.partitioner.cut.cost_model import CostModel
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict, engine_nodes
+from trtnode.partitioner.cut.placement import place_nodes
+from trtnode.partitioner.cut.segments import Segment, places_of
+from trtnode.partitioner.graph.topology import as_booleans
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.default_values import held_defaults, inputs_with_defaults
+from trtnode.partitioner.model.values import read_values
 
 MAX_OPERATORS = 12
 """Limit of operators to try, the most frequent ones first."""

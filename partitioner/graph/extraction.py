@@ -8,9 +8,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
-from partitioner.model.value_types import TypeWriter
-from partitioner.model.values import (
+from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
+from trtnode.partitioner.model.value_types import TypeWriter
+from trtnode.partitioner.model.values import (
     INFERRED_SHAPE,
     is_constant,
     read_values,

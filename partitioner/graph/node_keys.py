@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, describe_quantization
-from partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, has_subgraphs, is_constant
+from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, describe_quantization
+from trtnode.partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, has_subgraphs, is_constant
 
 EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""

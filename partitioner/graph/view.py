@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence, Set
 
 import onnx_ir as ir
 
-from partitioner.graph.node_keys import NodeKey, NodeKeys
-from partitioner.graph.topology import GRAPH_INPUT, Topology
-from partitioner.model.values import Dimension, dimensions, is_constant, is_random, read_values, subgraphs
+from trtnode.partitioner.graph.node_keys import NodeKey, NodeKeys
+from trtnode.partitioner.graph.topology import GRAPH_INPUT, Topology
+from trtnode.partitioner.model.values import Dimension, dimensions, is_constant, is_random, read_values, subgraphs
 
 TRTNODE_DOMAIN = "ai.trtnode"
 """Domain of the nodes that carry engines, and of their functions."""

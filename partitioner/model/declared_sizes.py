@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import onnx
 import onnx_ir as ir
 
-from partitioner.errors import ModelFileError
-from partitioner.model.protobuf_walk import Parts, nodes_within
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.model.protobuf_walk import Parts, nodes_within
 
 MAX_DENSE_BYTES = 2**28
 """Limit of all sparse tensors of a file, made dense. Their declared size costs the file nothing."""

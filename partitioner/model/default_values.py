@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import onnx
 import onnx_ir as ir
 
-from partitioner.model.values import serialize_value
+from trtnode.partitioner.model.values import serialize_value
 
 INTERFACE = "trtnode.interface"
 """Key of ``ir.Graph.meta`` for the ``Interface`` of a graph that holds defaults."""

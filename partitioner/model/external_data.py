@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import onnx
 import onnx_ir as ir
 
-from partitioner.errors import ExternalDataError
-from partitioner.model import protobuf_walk
-from partitioner.model.declared_sizes import size_bytes
-from partitioner.model.protobuf_walk import Parts
+from trtnode.partitioner.errors import ExternalDataError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.declared_sizes import size_bytes
+from trtnode.partitioner.model.protobuf_walk import Parts
 
 logger = logging.getLogger(__name__)
 

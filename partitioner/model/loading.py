@@ -12,15 +12,15 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from partitioner.errors import ModelFileError
-from partitioner.model import protobuf_walk
-from partitioner.model.declared_sizes import EXPORT, check_declared_sizes
-from partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
-from partitioner.model.garbage import without_collections
-from partitioner.model.plain_models import is_plain, read_plain_model
-from partitioner.model.repairs import decode_names, has_undecoded_names, repair
-from partitioner.model.value_types import TypeReader, forget_negative_sizes
-from partitioner.model.values import DECLARED_TYPE, holds_map, is_sorted, read_values
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.declared_sizes import EXPORT, check_declared_sizes
+from trtnode.partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
+from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.plain_models import is_plain, read_plain_model
+from trtnode.partitioner.model.repairs import decode_names, has_undecoded_names, repair
+from trtnode.partitioner.model.value_types import TypeReader, forget_negative_sizes
+from trtnode.partitioner.model.values import DECLARED_TYPE, holds_map, is_sorted, read_values
 
 logger = logging.getLogger(__name__)
 

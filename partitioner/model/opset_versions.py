@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import onnx
 import onnx_ir as ir
 
-from partitioner.model.values import subgraphs
+from trtnode.partitioner.model.values import subgraphs
 
 logger = logging.getLogger(__name__)
 

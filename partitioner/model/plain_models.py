@@ -12,8 +12,8 @@ from collections.abc import Container
 import onnx
 import onnx_ir as ir
 
-from partitioner.model.protobuf_walk import Parts
-from partitioner.model.value_types import TypeReader
+from trtnode.partitioner.model.protobuf_walk import Parts
+from trtnode.partitioner.model.value_types import TypeReader
 
 
 def is_plain(proto: onnx.ModelProto, parts: Parts) -> bool:

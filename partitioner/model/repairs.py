@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from partitioner.model import protobuf_walk
-from partitioner.model.declared_sizes import data_field
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.declared_sizes import data_field
 
 _A = onnx.AttributeProto
 

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from partitioner.model.values import holds_map, serialize_value
+from trtnode.partitioner.model.values import holds_map, serialize_value
 
 
 class TypeReader:

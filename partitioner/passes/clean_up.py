@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from partitioner.graph.view import TRTNODE_DOMAIN, Graph
-from partitioner.model.garbage import without_collections
-from partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
-from partitioner.passes.constant_folding import fold_constants
-from partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
-from partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph
+from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
+from trtnode.partitioner.passes.constant_folding import fold_constants
+from trtnode.partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
+from trtnode.partitioner.passes.shape_inference import infer_shapes
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,19 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from partitioner.errors import ModelFileError
-from partitioner.model.declared_sizes import EXPORT, size_bytes
-from partitioner.model.values import count_elements, has_subgraphs, is_constant, read_values, serialize_value, subgraphs
-from partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
-from partitioner.passes.constant_folding import fold_constants
-from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.model.declared_sizes import EXPORT, size_bytes
+from trtnode.partitioner.model.values import (
+    count_elements,
+    has_subgraphs,
+    is_constant,
+    read_values,
+    serialize_value,
+    subgraphs,
+)
+from trtnode.partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
+from trtnode.partitioner.passes.constant_folding import fold_constants
+from trtnode.partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
 
 MAX_COMPUTED_BYTES = 2**30
 """Limit of all constants that a model of small weights computes."""

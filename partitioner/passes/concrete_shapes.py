@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.graph.view import TensorSpec
-from partitioner.model.default_values import INTERFACE
-from partitioner.passes.constant_folding import INTEGERS, MAX_ELEMENTS, fold_constants
-from partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.default_values import INTERFACE
+from trtnode.partitioner.passes.constant_folding import INTEGERS, MAX_ELEMENTS, fold_constants
+from trtnode.partitioner.passes.shape_inference import infer_shapes
 
 Sizes = tuple[int, ...]
 """A fixed shape, or the elements of a small integer tensor."""

@@ -11,20 +11,15 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
 
-from partitioner.graph.extraction import single_node_model
-from partitioner.lazy_names import on_first_call
-from partitioner.model.default_values import held_defaults
-from partitioner.model.values import count_elements, dimensions, is_constant
-
-if TYPE_CHECKING:
-    from onnx.reference import ReferenceEvaluator
-else:
-    ReferenceEvaluator = on_first_call("onnx.reference:ReferenceEvaluator")
+from trtnode.partitioner.graph.extraction import single_node_model
+from trtnode.partitioner.model.default_values import held_defaults
+from trtnode.partitioner.model.values import count_elements, dimensions, is_constant
 
 MAX_ELEMENTS = 1024
 """Limit of a folded result. Shape arithmetic is small; a larger result would only enlarge the file."""

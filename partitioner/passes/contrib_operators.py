@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import all_nodes
-from partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.model.values import all_nodes
+from trtnode.partitioner.passes.shape_inference import infer_shapes
 
 CONTRIB_DOMAIN = "com.microsoft"
 

@@ -6,10 +6,15 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
-from partitioner.graph.view import Graph
-from partitioner.model.default_values import give_back_defaults, held_defaults, hold_defaults, inputs_with_defaults
-from partitioner.model.values import INFERRED_SHAPE, Dimension, dimensions, read_values, subgraphs
-from partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.default_values import (
+    give_back_defaults,
+    held_defaults,
+    hold_defaults,
+    inputs_with_defaults,
+)
+from trtnode.partitioner.model.values import INFERRED_SHAPE, Dimension, dimensions, read_values, subgraphs
+from trtnode.partitioner.passes.shape_inference import infer_shapes
 
 
 def with_defaults_as_constants(graph: Graph, *, without: Collection[str] = ()) -> Graph:

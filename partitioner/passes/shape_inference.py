@@ -10,9 +10,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from partitioner.graph.extraction import serialize_constant
-from partitioner.model.value_types import TypeReader, TypeWriter
-from partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, serialize_value
+from trtnode.partitioner.graph.extraction import serialize_constant
+from trtnode.partitioner.model.value_types import TypeReader, TypeWriter
+from trtnode.partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, serialize_value
 
 logger = logging.getLogger(__name__)
 

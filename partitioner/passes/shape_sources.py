@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
-from partitioner.graph.extraction import serialize_constant
-from partitioner.graph.view import Graph, TensorSpec
-from partitioner.model.values import (
+from trtnode.partitioner.graph.extraction import serialize_constant
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.values import (
     INFERRED_SHAPE,
     ONNX_DOMAINS,
     Dimension,
@@ -23,9 +23,9 @@ from partitioner.model.values import (
     is_unknown,
     serialize_value,
 )
-from partitioner.passes.constant_folding import MAX_ELEMENTS
-from partitioner.passes.shape_inference import infer_shapes
-from partitioner.wording import counted
+from trtnode.partitioner.passes.constant_folding import MAX_ELEMENTS
+from trtnode.partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 

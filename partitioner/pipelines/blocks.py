@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor, listed
+from trtnode.partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor, listed
 
 OLDEST_OPSET = 11
 """Opset of blocks that state no other. Newer opsets give their nodes the same meaning."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from partitioner.errors import PipelineError
-from partitioner.graph.view import TensorSpec, describe
-from partitioner.model.values import Dimension, dimensions
-from partitioner.pipelines.blocks import OLDEST_OPSET, Block
-from partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor
-from partitioner.pipelines.stage_models import (
+from trtnode.partitioner.errors import PipelineError
+from trtnode.partitioner.graph.view import TensorSpec, describe
+from trtnode.partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET, Block
+from trtnode.partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor
+from trtnode.partitioner.pipelines.stage_models import (
     PATH,
     Place,
     absorb,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
-from partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.model.values import Dimension, dimensions
 
 Layout = Literal["nhwc", "nchw"]
 """Order of an image's axes: batch, height, width and channels, or channels before height and width."""

@@ -10,13 +10,13 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 
-from partitioner.compiled.trtnode import embed_engines, is_compiled
-from partitioner.errors import ModelFileError, PipelineError
-from partitioner.graph.view import Graph
-from partitioner.model.loading import load_model, view_model
-from partitioner.model.values import dimensions, subgraphs
-from partitioner.passes.clean_up import inline_functions, lift_constants
-from partitioner.pipelines.blocks import OLDEST_OPSET
+from trtnode.partitioner.compiled.trtnode import embed_engines, is_compiled
+from trtnode.partitioner.errors import ModelFileError, PipelineError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model, view_model
+from trtnode.partitioner.model.values import dimensions, subgraphs
+from trtnode.partitioner.passes.clean_up import inline_functions, lift_constants
+from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET
 
 Place = tuple[str | int, ...]
 """Path of a stage in the configuration, such as ``("preprocess", 1, "normalize")``."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.executables.interface import ServedExecutable
-from serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 
 SEED = 20240229
 ROWS = 3

@@ -18,17 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from serving.batching.concatenation import BatchMemory, Feeds, split
-from serving.batching.latency_controller import LatencyController
-from serving.batching.policy import BatchLimits, next_batch
-from serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
-from serving.batching.request_options import RequestOptions
-from serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
-from serving.executables.interface import Choose
-from serving.protocol.tensors import aligned
-from serving.schema.model import BatchingConfig
-from serving.telemetry.request_stats import BatchStats, Durations, Execution, ModelCounts, RejectionReason
-from serving.threads.request_pool import RequestPool
+from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
+from trtnode.serving.batching.latency_controller import LatencyController
+from trtnode.serving.batching.policy import BatchLimits, next_batch
+from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
+from trtnode.serving.executables.interface import Choose
+from trtnode.serving.protocol.tensors import aligned
+from trtnode.serving.schema.model import BatchingConfig
+from trtnode.serving.telemetry.request_stats import BatchStats, Durations, Execution, ModelCounts, RejectionReason
+from trtnode.serving.threads.request_pool import RequestPool
 
 logger = logging.getLogger(__name__)
 

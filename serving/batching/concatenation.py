@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from serving.errors import InvalidOutputError
+from trtnode.serving.errors import InvalidOutputError
 
 KEPT_KEYS = 4
 """Kinds of requests whose memory is kept; that of the kind that was new longest ago goes first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from serving.batching.policy import BatchLimits
+from trtnode.serving.batching.policy import BatchLimits
 
 FORGETTING = 1 / 512
 """The rate at which the high-water mark of a batch size sinks towards what is measured now."""

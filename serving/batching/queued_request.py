@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from serving.batching.concatenation import Feeds
-from serving.errors import InvalidRequestError
-from serving.telemetry.request_stats import Durations
+from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.telemetry.request_stats import Durations
 
 Outcome = Mapping[str, np.ndarray] | BaseException
 """Results by name, or the error of a request."""

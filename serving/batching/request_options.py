@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from serving.threads.request_pool import RequestPool
+from trtnode.serving.threads.request_pool import RequestPool
 
 
 def _never(_leave: Callable[[], None]) -> bool:

@@ -9,11 +9,11 @@ import math
 from rich.console import Console
 from rich.table import Table
 
-from engines import AlignedValue, Alignment, align
-from engines.inputs.samples import load_samples
-from partitioner.wording import counted
-from serving.cli.terminal.progress_bar import showing_progress
-from serving.cli.trust import trust_from
+from trtnode.engines.diagnostics.alignment import AlignedValue, Alignment, align
+from trtnode.engines.inputs.samples import load_samples
+from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.terminal.progress_bar import showing_progress
+from trtnode.serving.cli.trust import trust_from
 
 
 def align_(arguments: argparse.Namespace) -> int:

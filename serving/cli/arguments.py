@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from engines.backends.names import (
+from trtnode.engines.backends.names import (
     ALLOWANCES,
     ASKED_PRECISIONS,
     CALIBRATION_METHODS,
@@ -15,7 +15,7 @@ from engines.backends.names import (
     TARGET_NAMES,
     target_problem,
 )
-from serving.cli.command import Command, add_optimize_option, lazy, number, positive
+from trtnode.serving.cli.command import Command, add_optimize_option, lazy, number, positive
 
 CACHE_HELP = "default: $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode"
 
@@ -316,47 +316,47 @@ EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
     configure=_configure_explain,
-    run=lazy("serving.cli.explain:explain", reads=("model",), multiplies=False),
+    run=lazy("trtnode.serving.cli.explain:explain", reads=("model",), multiplies=False),
 )
 
 COMPILE = Command(
     name="compile",
     help="build engines for a model and embed them in it",
     configure=_configure_compile,
-    run=lazy("serving.cli.compile:compile_", reads=("model",)),
+    run=lazy("trtnode.serving.cli.compile:compile_", reads=("model",)),
 )
 
 CALIBRATE = Command(
     name="calibrate",
     help="learn the ranges of a model's tensors, for int8 and fp8",
     configure=_configure_calibrate,
-    run=lazy("serving.cli.calibrate:calibrate_", reads=("model",)),
+    run=lazy("trtnode.serving.cli.calibrate:calibrate_", reads=("model",)),
 )
 
 RUN = Command(
     name="run",
     help="run a model once on inputs from a file",
     configure=_configure_run,
-    run=lazy("serving.cli.run:run", reads=("model",)),
+    run=lazy("trtnode.serving.cli.run:run", reads=("model",)),
 )
 
 ALIGN = Command(
     name="align",
     help="find the first value of a compiled model that differs from its source",
     configure=_configure_align,
-    run=lazy("serving.cli.align:align_", reads=("model", "reference")),
+    run=lazy("trtnode.serving.cli.align:align_", reads=("model", "reference")),
 )
 
 KEYS = Command(
     name="keys",
     help="make a key pair to sign engines with",
     configure=_configure_keys,
-    run=lazy("serving.cli.trust:keys"),
+    run=lazy("trtnode.serving.cli.trust:keys"),
 )
 
 SIGN = Command(
     name="sign",
     help="sign the engines of a compiled model",
     configure=_configure_sign,
-    run=lazy("serving.cli.trust:sign", reads=("model",)),
+    run=lazy("trtnode.serving.cli.trust:sign", reads=("model",)),
 )

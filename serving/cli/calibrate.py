@@ -11,10 +11,10 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from engines.artifact.files import check_output
-from engines.precision.options import FEWEST_SAMPLES
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.artifact.files import check_output
+from trtnode.engines.precision.options import FEWEST_SAMPLES
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,13 @@ import argparse
 import math
 import os
 import pathlib
+import pkgutil
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from engines.backends.names import ALL_REWRITES, rewrite_problem
-from partitioner import ModelFileError
-from partitioner.lazy_names import on_first_call
+from trtnode.engines.backends.names import ALL_REWRITES, rewrite_problem
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.model.garbage import without_collections
 
 
 class Command(NamedTuple):
@@ -40,7 +41,7 @@ def add_common_options(parser: argparse.ArgumentParser, *, default: object = arg
 
 
 def add_optimize_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--no-optimize[=NAME]``, which ``engines.backends.names.left_out`` reads."""
+    """Add ``--no-optimize[=NAME]``, which ``trtnode.engines.backends.names.left_out`` reads."""
     parser.add_argument(
         "--no-optimize",
         action="append",
@@ -92,17 +93,23 @@ def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> 
         reads: Names of the arguments that are files of models. A missing one is told before anything is imported.
         multiplies: False if numpy multiplies no matrices for it: threads that wait for some would spin in vain.
     """
-    function = on_first_call(target)
 
     def run(arguments: argparse.Namespace) -> int:
         for name in reads:
             _check_readable(getattr(arguments, name))
         if not multiplies:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's import reads it
-        code: int = function(arguments)
+        code: int = imported(target)(arguments)
         return code
 
     return run
+
+
+@without_collections()  # what is imported stays
+def imported(target: str) -> Callable[..., Any]:
+    """Return the function ``module:function`` that does the work of a command."""
+    function: Callable[..., Any] = pkgutil.resolve_name(target)
+    return function
 
 
 def _check_readable(path: pathlib.Path) -> None:

@@ -12,16 +12,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from engines import CompiledModel, CompileOptions, compile_model
-from engines.artifact.files import check_output
-from engines.compile.memory_growth import measure_memory
-from partitioner import Report
-from partitioner.wording import counted
-from serving.cli.explain import cache_from, options_from
-from serving.cli.option_values import build_from, precision_from
-from serving.cli.terminal.precision import print_approximations, print_precision
-from serving.cli.terminal.progress_bar import showing_progress
-from serving.cli.terminal.report import print_report
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import check_output
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.memory_growth import measure_memory
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.explain import cache_from, options_from
+from trtnode.serving.cli.option_values import build_from, precision_from
+from trtnode.serving.cli.terminal.precision import print_approximations, print_precision
+from trtnode.serving.cli.terminal.progress_bar import showing_progress
+from trtnode.serving.cli.terminal.report import print_report
 
 NOT_MEASURED = "nothing was measured"
 """Where options ask for a measurement: no engine was built, or no run without engines could be timed beside it."""

@@ -7,28 +7,24 @@ import atexit
 import dataclasses
 import gc
 import json
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from engines import BuildOptions, CompileOptions, EngineCache, partition_model
-from engines.artifact.files import check_output, write_atomically
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.names import SPARSE, left_out
-from engines.sparse.library import missing_reason
-from engines.sparse.survey import survey
-from partitioner import Allowance, PartitionOptions
-from partitioner.lazy_names import on_first_call
-from partitioner.model.garbage import without_collections
-from serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
-from serving.cli.terminal.progress_bar import showing_progress
-from serving.cli.terminal.report import print_report, sparse_layers
-from serving.errors import InvalidOptionError
-
-if TYPE_CHECKING:
-    from serving.pages.explain_page import render_page
-else:
-    render_page = on_first_call("serving.pages.explain_page:render_page")
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.files import check_output, write_atomically
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.names import SPARSE, left_out
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.sparse.library import missing_reason
+from trtnode.engines.sparse.survey import survey
+from trtnode.partitioner.cut.labels import Allowance, PartitionOptions
+from trtnode.partitioner.model.garbage import without_collections
+from trtnode.serving.cli.option_values import CACHE_BYTES, cache_folder_from, shapes_from
+from trtnode.serving.cli.terminal.progress_bar import showing_progress
+from trtnode.serving.cli.terminal.report import print_report, sparse_layers
+from trtnode.serving.errors import InvalidOptionError
+from trtnode.serving.pages.explain_page import render_page
 
 
 @without_collections()

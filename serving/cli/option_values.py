@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from engines import AccuracyBudget, BuildOptions, Calibration, PrecisionOptions, PrecisionRule
-from engines.artifact.cache_folder import default_cache_folder
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.shape_range import Profile, ShapeRange
-from serving.errors import InvalidOptionError
+from trtnode.engines.artifact.cache_folder import default_cache_folder
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.shape_range import Profile, ShapeRange
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.serving.errors import InvalidOptionError
 
 CACHE_BYTES = 20 * 10**9
 """Largest size of the engine cache."""

@@ -11,16 +11,16 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from serving.cli.command import Command, add_common_options
-from serving.errors import CommandLoadError
-from serving.telemetry.logs import StderrHandler, TextFormatter
+from trtnode.serving.cli.command import Command, add_common_options
+from trtnode.serving.errors import CommandLoadError
+from trtnode.serving.telemetry.logs import StderrHandler, TextFormatter
 
 GROUP = "trtnode.commands"
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 _ERROR_BASES = (
-    ("partitioner.errors", "PartitionError"),
-    ("engines.errors", "EngineError"),
-    ("serving.errors", "ServingError"),
+    ("trtnode.partitioner.errors", "PartitionError"),
+    ("trtnode.engines.errors", "EngineError"),
+    ("trtnode.serving.errors", "ServingError"),
 )
 
 EntryPoints = Mapping[str, importlib.metadata.EntryPoint]

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from engines.compile.pruning import PruningReport, prune_file
-from engines.sparse.pruning import PruningScope
-from partitioner.wording import counted
-from serving.cli.terminal.progress_bar import showing_progress
+from trtnode.engines.compile.pruning import PruningReport, prune_file
+from trtnode.engines.sparse.pruning import PruningScope
+from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.terminal.progress_bar import showing_progress
 
 COST = (
     "Pruning without training costs accuracy. Train the network on with these zeros held; docs/sparse.md of the "

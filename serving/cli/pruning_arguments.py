@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from engines.backends.names import PRUNED_BLOCKS
-from serving.cli.command import Command, lazy, number
+from trtnode.engines.backends.names import PRUNED_BLOCKS
+from trtnode.serving.cli.command import Command, lazy, number
 
 
 def _configure_prune(parser: argparse.ArgumentParser) -> None:
@@ -39,5 +39,5 @@ PRUNE = Command(
     name="prune",
     help="set the smallest weights of a model to zero, in blocks",
     configure=_configure_prune,
-    run=lazy("serving.cli.prune:prune", reads=("model",)),
+    run=lazy("trtnode.serving.cli.prune:prune", reads=("model",)),
 )

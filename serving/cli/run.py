@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from rich.console import Console
 
-from engines import EngineCache, load_executable
-from engines.artifact.files import check_output, write_atomically
-from engines.inputs.samples import load_samples, only_inputs
-from partitioner.wording import counted
-from serving.cli.option_values import CACHE_BYTES, cache_folder_from
-from serving.cli.terminal.progress_bar import showing_progress
-from serving.cli.trust import trust_from
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.files import check_output, write_atomically
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.inputs.samples import load_samples, only_inputs
+from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.option_values import CACHE_BYTES, cache_folder_from
+from trtnode.serving.cli.terminal.progress_bar import showing_progress
+from trtnode.serving.cli.trust import trust_from
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,17 +7,12 @@ import importlib.util
 import os
 import pathlib
 
-from engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
-from partitioner.lazy_names import on_first_call
-from serving.cli.command import Command, add_optimize_option, lazy
-from serving.errors import InvalidOptionError, MissingExtraError
-from serving.threads.grpc_event_engine import read_sockets_directly
+from trtnode.engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
+from trtnode.serving.cli.command import Command, add_optimize_option, imported, lazy
+from trtnode.serving.errors import InvalidOptionError, MissingExtraError
+from trtnode.serving.threads.grpc_event_engine import read_sockets_directly
 
 LAST_PORT = 65535
-
-_config_from = on_first_call("serving.config.command_line:config_from")
-_serve_config = on_first_call("serving.process.signals:serve")
-_serve_on_ray = on_first_call("serving.ray_serve.program:serve")
 
 
 def _configure_serve(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +46,10 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise InvalidOptionError("--on", "serves a servable.yaml; name one with --config")
     if arguments.on == "ray" and importlib.util.find_spec("ray") is None:
         raise MissingExtraError("--on ray", "Ray", "ray")
-    config = _config_from(arguments)  # before the server is imported, so that faults are told at once
-    serve = _serve_on_ray if arguments.on == "ray" else _serve_config
-    code: int = serve(config, arguments.log_level)
+    # Before the server is imported, so that faults are told at once.
+    config = imported("trtnode.serving.config.command_line:config_from")(arguments)
+    server = "ray_serve.program" if arguments.on == "ray" else "process.signals"
+    code: int = imported(f"trtnode.serving.{server}:serve")(config, arguments.log_level)
     return code
 
 
@@ -72,5 +68,5 @@ CONFIG = Command(
     name="config",
     help="print the JSON Schema of servable.yaml",
     configure=_configure_config,
-    run=lazy("serving.schema.json_schema:print_schema"),
+    run=lazy("trtnode.serving.schema.json_schema:print_schema"),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from engines import Trust
-from engines.artifact.keys import generate_key
-from engines.artifact.signing import sign_model
-from partitioner.wording import counted
-from serving.cli.option_values import cache_folder_from
+from trtnode.engines.artifact.keys import generate_key
+from trtnode.engines.artifact.signing import sign_model
+from trtnode.engines.artifact.trust import Trust
+from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.option_values import cache_folder_from
 
 
 def trust_from(arguments: argparse.Namespace) -> Trust:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from engines.errors import KeyFileError
-from engines.store.places import is_url
-from partitioner.lazy_names import on_first_call
-from serving.models.version_files import source_problem
-from serving.schema.model import ModelConfig
-from serving.schema.server import CacheConfig, ServableConfig, ServerConfig, TrustConfig
-from serving.schema.yaml_reader import Location
-
-if TYPE_CHECKING:
-    from engines.artifact.keys import read_public_key
-    from serving.models.pipelines import pipeline_problem
-else:
-    read_public_key = on_first_call("engines.artifact.keys:read_public_key")
-    pipeline_problem = on_first_call("serving.models.pipelines:pipeline_problem")
+from trtnode.engines.artifact.keys import read_public_key
+from trtnode.engines.errors import KeyFileError
+from trtnode.engines.store.places import is_url
+from trtnode.serving.models.pipelines import pipeline_problem
+from trtnode.serving.models.version_files import source_problem
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.server import CacheConfig, ServableConfig, ServerConfig, TrustConfig
+from trtnode.serving.schema.yaml_reader import Location
 
 
 def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:

@@ -6,23 +6,18 @@ import argparse
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
 
-from engines.backends.names import RANGES_SUFFIX, left_out
-from partitioner.lazy_names import on_first_call
-from serving.config.checks import setting_problems
-from serving.config.load import load_config
-from serving.errors import ConfigError, InvalidOptionError, Problem
-from serving.schema.problems import contrast, field_text, structure_text
-from serving.schema.server import ServableConfig
-from serving.schema.yaml_reader import Location
-
-if TYPE_CHECKING:
-    from serving.config.triton_repository import models_in
-else:
-    models_in = on_first_call("serving.config.triton_repository:models_in")
+from trtnode.engines.backends.names import RANGES_SUFFIX, left_out
+from trtnode.serving.config.checks import setting_problems
+from trtnode.serving.config.load import load_config
+from trtnode.serving.config.triton_repository import models_in
+from trtnode.serving.errors import ConfigError, InvalidOptionError, Problem
+from trtnode.serving.schema.problems import contrast, field_text, structure_text
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.schema.yaml_reader import Location
 
 ONE_FILE = "`trtnode serve model.onnx` serves one file without a configuration"
 _MODEL_KEYS = ("name", "engine", "precision", "calibration", "no_optimize")

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pydantic
 from pydantic_core import ErrorDetails
 
-from serving.config.checks import setting_problems
-from serving.config.ray_checks import cluster_problems, scaling_problems
-from serving.errors import ConfigError, Problem
-from serving.schema.problems import contrast, field_text, problem_at, structure_text
-from serving.schema.server import ServableConfig
-from serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
+from trtnode.serving.config.checks import setting_problems
+from trtnode.serving.config.ray_checks import cluster_problems, scaling_problems
+from trtnode.serving.errors import ConfigError, Problem
+from trtnode.serving.schema.problems import contrast, field_text, problem_at, structure_text
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
 
 MAX_BYTES = 1 << 20
 

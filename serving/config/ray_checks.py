@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serving.schema.server import ServableConfig, ServerConfig
-from serving.schema.yaml_reader import Location
+from trtnode.serving.schema.server import ServableConfig, ServerConfig
+from trtnode.serving.schema.yaml_reader import Location
 
 
 def scaling_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from google.protobuf import text_format
 
-from protos import DESCRIPTOR, ModelConfig, ModelInstanceGroup, ModelOptimizationPolicy
-from serving.errors import ConfigError, Problem
-from serving.models.version_files import DEFAULT_FILE
+from trtnode.protos import DESCRIPTOR, ModelConfig, ModelInstanceGroup, ModelOptimizationPolicy
+from trtnode.serving.errors import ConfigError, Problem
+from trtnode.serving.models.version_files import DEFAULT_FILE
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from engines import Executable, StageTime
-from partitioner import TensorSpec
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.graph.view import TensorSpec
 
 Run = Callable[[Mapping[str, np.ndarray], Sequence[str] | None, list[StageTime] | None], Mapping[str, np.ndarray]]
 """Executes the model once: inputs and names of outputs (None for all) to results; the list gets when stages ran."""

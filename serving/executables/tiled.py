@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from engines import EngineError, InvalidInputError, StageTime
-from partitioner import PipelineError, TensorSpec
-from partitioner.graph.view import describe
-from partitioner.pipelines.node_writer import Layout
-from partitioner.pipelines.stage_models import Place
-from partitioner.pipelines.tiles import TileAxis, interpolate
-from serving.executables.interface import Composite, ServedExecutable
-from serving.schema.pipeline import TilesConfig
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.errors import EngineError, InvalidInputError
+from trtnode.partitioner.errors import PipelineError
+from trtnode.partitioner.graph.view import TensorSpec, describe
+from trtnode.partitioner.pipelines.node_writer import Layout
+from trtnode.partitioner.pipelines.stage_models import Place
+from trtnode.partitioner.pipelines.tiles import TileAxis, interpolate
+from trtnode.serving.executables.interface import Composite, ServedExecutable
+from trtnode.serving.schema.pipeline import TilesConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from engines import StageTime
-from partitioner import TensorSpec
-from partitioner.graph.view import describe
-from serving.errors import InterfaceError
-from serving.executables.interface import Choice, Choose, Composite, Run, ServedExecutable
-from serving.executables.step_rule import StepRule
-from serving.executables.variant_timing import Latency, VariantTiming
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.partitioner.graph.view import TensorSpec, describe
+from trtnode.serving.errors import InterfaceError
+from trtnode.serving.executables.interface import Choice, Choose, Composite, Run, ServedExecutable
+from trtnode.serving.executables.step_rule import StepRule
+from trtnode.serving.executables.variant_timing import Latency, VariantTiming
 
 logger = logging.getLogger(__name__)
 

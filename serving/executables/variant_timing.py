@@ -7,19 +7,12 @@ import functools
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engines import EngineCache
-from engines.artifact.cache import engine_key
-from partitioner.lazy_names import on_first_call
-from serving.executables.interface import ServedExecutable
-
-if TYPE_CHECKING:
-    from engines.tuning.timing import time_in_turn
-else:
-    time_in_turn = on_first_call("engines.tuning.timing:time_in_turn")
+from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.tuning.timing import time_in_turn
+from trtnode.serving.executables.interface import ServedExecutable
 
 logger = logging.getLogger(__name__)
 

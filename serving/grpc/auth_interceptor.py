@@ -11,13 +11,13 @@ from typing import Any
 
 import grpc
 
-from serving.errors import ForbiddenError, ServingError
-from serving.grpc import health
-from serving.grpc.codec import UNREADABLE
-from serving.grpc.streams import Refused
-from serving.security.authorization import Authorizer
-from serving.service.rpc_table import SERVICE_NAME, STREAM_RPC
-from serving.service.status import status_of
+from trtnode.serving.errors import ForbiddenError, ServingError
+from trtnode.serving.grpc import health
+from trtnode.serving.grpc.codec import UNREADABLE
+from trtnode.serving.grpc.streams import Refused
+from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.service.rpc_table import SERVICE_NAME, STREAM_RPC
+from trtnode.serving.service.status import status_of
 
 OPEN_SERVICES = frozenset({health.SERVICE_NAME})
 """Services that need no token: an orchestrator's probes have none."""

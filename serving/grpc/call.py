@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import grpc
 
-from serving.security.authorization import ANYONE
-from serving.service.request_context import RequestContext
+from trtnode.serving.security.authorization import ANYONE
+from trtnode.serving.service.request_context import RequestContext
 
 
 class Call(RequestContext, abc.ABC):

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import grpc
 
-from serving.grpc.call import Call
-from serving.grpc.unary_rpc import UnaryRpc
+from trtnode.serving.grpc.call import Call
+from trtnode.serving.grpc.unary_rpc import UnaryRpc
 
 try:
     from grpc import _server

@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
-from serving.grpc.direct import MOST_METADATA, NO_FLAGS, NOTHING, Finished, operations
-from serving.grpc.streams import MAX_PENDING, EndError, Stream, Streams
+from trtnode.serving.grpc.direct import MOST_METADATA, NO_FLAGS, NOTHING, Finished, operations
+from trtnode.serving.grpc.streams import MAX_PENDING, EndError, Stream, Streams
 
 logger = logging.getLogger(__name__)
 

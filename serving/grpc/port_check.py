@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from serving.errors import AddressError
+from trtnode.serving.errors import AddressError
 
 
 def check_port(host: str, port: int) -> None:

@@ -13,10 +13,10 @@ from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-import protos
-from serving.grpc.codec import parser_of
-from serving.grpc.health import SERVICE_NAME as HEALTH
-from serving.service.rpc_table import SERVICE_NAME as INFERENCE
+from trtnode import protos
+from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.grpc.health import SERVICE_NAME as HEALTH
+from trtnode.serving.service.rpc_table import SERVICE_NAME as INFERENCE
 
 SERVICES = (INFERENCE, HEALTH, reflection.SERVICE_NAME)
 

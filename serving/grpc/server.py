@@ -10,37 +10,31 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from google.protobuf.runtime_version import VersionError
 
-from partitioner.lazy_names import on_first_call
-from serving.errors import AddressError, OldProtobufError
+from trtnode.serving.errors import AddressError, OldProtobufError
 
 try:
-    from serving.grpc import health
+    from trtnode.serving.grpc import health
 except VersionError as error:
     raise OldProtobufError from error
 
-from serving.grpc.auth_interceptor import AuthInterceptor
-from serving.grpc.codec import parser_of
-from serving.grpc.direct import DirectCall, DirectMethod, missing_parts
-from serving.grpc.direct_streams import DirectStream
-from serving.grpc.servicer import GrpcServicer
-from serving.grpc.streams import Streams
-from serving.grpc.unary_rpc import UnaryRpc
-from serving.schema.server import ServerConfig
-from serving.security.descriptors import GRPC_SHARE, most_connections
-from serving.service.host import ModelHost
-from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of
-
-if TYPE_CHECKING:
-    from serving.security.tls import Certificates
-else:
-    Certificates = on_first_call("serving.security.tls:Certificates")
-
-reflect = on_first_call("serving.grpc.reflection:reflect")
+from trtnode.serving.grpc.auth_interceptor import AuthInterceptor
+from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.grpc.direct import DirectCall, DirectMethod, missing_parts
+from trtnode.serving.grpc.direct_streams import DirectStream
+from trtnode.serving.grpc.reflection import reflect
+from trtnode.serving.grpc.servicer import GrpcServicer
+from trtnode.serving.grpc.streams import Streams
+from trtnode.serving.grpc.unary_rpc import UnaryRpc
+from trtnode.serving.schema.server import ServerConfig
+from trtnode.serving.security.descriptors import GRPC_SHARE, most_connections
+from trtnode.serving.security.tls import Certificates
+from trtnode.serving.service.host import ModelHost
+from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of
 
 logger = logging.getLogger(__name__)
 

@@ -9,23 +9,23 @@ from typing import Any
 import grpc
 import numpy as np
 
-from protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from serving.errors import UnreadableMessageError
-from serving.grpc.call import Call
-from serving.grpc.codec import UNREADABLE, parser_of
-from serving.grpc.streams import Refused, Stream
-from serving.grpc.unary_rpc import Answer, UnaryRpc
-from serving.protocol.request_cache import ParsedRequest, RequestCache
-from serving.protocol.shared_memory import SharedMemory
-from serving.protocol.wire_format import field_head
-from serving.service.host import ModelHost
-from serving.service.inference import Inference
-from serving.service.request_context import RequestContext
-from serving.service.rpc_handler import rpc_handler
-from serving.service.rpc_table import INFER_RPC, STREAM_RPC, messages_of, pool_of
-from serving.service.status import status_of
-from serving.service.unary_rpcs import Method
-from serving.threads.caller import answering
+from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from trtnode.serving.errors import UnreadableMessageError
+from trtnode.serving.grpc.call import Call
+from trtnode.serving.grpc.codec import UNREADABLE, parser_of
+from trtnode.serving.grpc.streams import Refused, Stream
+from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
+from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
+from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.wire_format import field_head
+from trtnode.serving.service.host import ModelHost
+from trtnode.serving.service.inference import Inference
+from trtnode.serving.service.request_context import RequestContext
+from trtnode.serving.service.rpc_handler import rpc_handler
+from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC, messages_of, pool_of
+from trtnode.serving.service.status import status_of
+from trtnode.serving.service.unary_rpcs import Method
+from trtnode.serving.threads.caller import answering
 
 FINAL: bytes = ModelInferResponse(
     parameters={"triton_final_response": InferParameter(bool_param=True)}

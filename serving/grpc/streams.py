@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from protos import ModelInferRequest
-from serving.errors import ServingError, UnavailableError
-from serving.grpc.codec import UNREADABLE
-from serving.service.request_context import RequestContext
-from serving.service.rpc_table import STREAM_RPC
-from serving.service.status import status_of
+from trtnode.protos import ModelInferRequest
+from trtnode.serving.errors import ServingError, UnavailableError
+from trtnode.serving.grpc.codec import UNREADABLE
+from trtnode.serving.service.request_context import RequestContext
+from trtnode.serving.service.rpc_table import STREAM_RPC
+from trtnode.serving.service.status import status_of
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import grpc
 
-from serving.errors import ServingError
-from serving.grpc.call import Call, OrdinaryCall
-from serving.grpc.codec import UNREADABLE
-from serving.protocol.wire_format import cut_field
-from serving.security.authorization import Authorizer
-from serving.service.status import status_of
+from trtnode.serving.errors import ServingError
+from trtnode.serving.grpc.call import Call, OrdinaryCall
+from trtnode.serving.grpc.codec import UNREADABLE
+from trtnode.serving.protocol.wire_format import cut_field
+from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.service.status import status_of
 
 LONG_BYTES = 128 << 10
 """Messages up to this size take less time to parse whole than to look at field by field."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from serving.errors import InvalidRequestError
+from trtnode.serving.errors import InvalidRequestError
 
 try:
     from PIL import Image, ImageOps

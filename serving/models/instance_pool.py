@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from serving.batching.concatenation import Feeds
-from serving.batching.queued_request import Outcome, Then
-from serving.batching.request_options import RequestOptions
-from serving.errors import CancelledRequestError
-from serving.executables.interface import Choose
-from serving.telemetry.request_stats import Durations, Execution, ModelCounts, RejectionReason
-from serving.threads.request_pool import RequestPool
+from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.batching.queued_request import Outcome, Then
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.errors import CancelledRequestError
+from trtnode.serving.executables.interface import Choose
+from trtnode.serving.telemetry.request_stats import Durations, Execution, ModelCounts, RejectionReason
+from trtnode.serving.threads.request_pool import RequestPool
 
 
 class _Request(NamedTuple):

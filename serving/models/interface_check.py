@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from partitioner import TensorSpec
-from serving.errors import InterfaceError
-from serving.protocol.wire_signature import WireSignature, WireTensor
-from serving.schema.model import InterfaceConfig, TensorConfig
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.errors import InterfaceError
+from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
+from trtnode.serving.schema.model import InterfaceConfig, TensorConfig
 
 logger = logging.getLogger(__name__)
 

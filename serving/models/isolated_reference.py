@@ -10,20 +10,15 @@ import itertools
 import pathlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import onnx
 
-from engines.artifact.files import write_model
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.reference import Evaluator, ReferenceSession
-from engines.errors import LastResortError, MemoryLimitError, OutOfMemoryError, WorkerError, WorkerTimeoutError
-from partitioner.lazy_names import on_first_call
-
-if TYPE_CHECKING:
-    from engines import Worker
-else:
-    Worker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.reference import Evaluator, ReferenceSession
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import LastResortError, MemoryLimitError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +39,7 @@ class IsolatedReference:
         """
         self._timeout_s = timeout_s
         self._folder = TemporaryFolder()
-        self._worker = Worker(memory_bytes=memory_bytes)
+        self._worker = SubprocessWorker(memory_bytes=memory_bytes)
         self._numbers = itertools.count()
         weakref.finalize(self, self._worker.close)
 

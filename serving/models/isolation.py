@@ -14,34 +14,27 @@ import pathlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engines import EngineCache, EngineError, Executable
-from engines.artifact.cache import engine_key
-from engines.artifact.files import hashes_outside, sha256_of_file, write_model
-from engines.artifact.second_tier import SecondTier
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.backends.build_environment import machine_parts
-from engines.compile.prepared import PreparedModel, open_prepared
-from engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
-from engines.runtime.reference_nodes import OpenReference
-from partitioner import PartitionError
-from partitioner.lazy_names import on_first_call
-from serving.errors import ModelLimitError
-from serving.models.isolated_reference import IsolatedReference
-from serving.schema.model import ModelConfig
-from serving.schema.server import LimitsConfig
-from serving.threads.caller import when_caller_leaves
-
-if TYPE_CHECKING:
-    from engines import CompileOptions, Worker
-    from engines.compile.prepare import prepare_file, prepare_model
-    from serving.models.pipelines import chain_model
-else:
-    Worker = on_first_call("engines.build.subprocess_worker:SubprocessWorker")
-    prepare_file = on_first_call("engines.compile.prepare:prepare_file")
-    prepare_model = on_first_call("engines.compile.prepare:prepare_model")
-    chain_model = on_first_call("serving.models.pipelines:chain_model")
+from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.artifact.files import hashes_outside, sha256_of_file, write_model
+from trtnode.engines.artifact.second_tier import SecondTier
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.build_environment import machine_parts
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.prepare import prepare_file, prepare_model
+from trtnode.engines.compile.prepared import PreparedModel, open_prepared
+from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.reference_nodes import OpenReference
+from trtnode.partitioner.errors import PartitionError
+from trtnode.serving.errors import ModelLimitError
+from trtnode.serving.models.isolated_reference import IsolatedReference
+from trtnode.serving.models.pipelines import chain_model
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.server import LimitsConfig
+from trtnode.serving.threads.caller import when_caller_leaves
 
 MIB = 2**20
 
@@ -110,7 +103,7 @@ class IsolatedLoading:
         self._timeout_s = limits.load_timeout_s
         self._model_memory_bytes = (limits.model_memory_mb or half_of_memory_mb()) * MIB
         self._reference_timeout_s = limits.reference_timeout_s
-        self._idle: Worker | None = None
+        self._idle: SubprocessWorker | None = None
         self._lock = threading.Lock()
 
     def load(self, config: ModelConfig, threads: int | None) -> Executable:
@@ -262,12 +255,12 @@ class IsolatedLoading:
             return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
         return f"its process along ({error})" if isinstance(error, WorkerError) else None
 
-    def _take(self) -> Worker:
+    def _take(self) -> SubprocessWorker:
         with self._lock:
             worker, self._idle = self._idle, None
-        return worker or Worker(memory_bytes=self._memory_mb * MIB, niceness=NICENESS)
+        return worker or SubprocessWorker(memory_bytes=self._memory_mb * MIB, niceness=NICENESS)
 
-    def _give_back(self, worker: Worker) -> None:
+    def _give_back(self, worker: SubprocessWorker) -> None:
         """Keep a process for the next load, which often follows at once."""
         with self._lock:
             before, self._idle = self._idle, worker
@@ -277,7 +270,7 @@ class IsolatedLoading:
         timer.daemon = True
         timer.start()
 
-    def _end(self, worker: Worker) -> None:
+    def _end(self, worker: SubprocessWorker) -> None:
         with self._lock:
             if self._idle is not worker:
                 return
@@ -288,9 +281,9 @@ class IsolatedLoading:
 class _Cancellation:
     """Kills a worker, unless its work has ended before."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: SubprocessWorker) -> None:
         self.cancelled = False
-        self._worker: Worker | None = worker
+        self._worker: SubprocessWorker | None = worker
         self._lock = threading.Lock()
 
     def cancel(self) -> None:

@@ -6,47 +6,38 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from engines import BuildOptions, EngineCache, Executable, Trust
-from engines.artifact.cache_folder import default_cache_folder
-from engines.artifact.files import sha256_of_file
-from engines.artifact.temporary_folder import remove_abandoned
-from engines.backends.build_environment import measuring_environment
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.names import NATIVE
-from engines.backends.registry import build_options_of, get_backend, resolve_engine
-from engines.backends.shape_range import Profile
-from engines.onnxruntime.limits import native_version
-from engines.onnxruntime.memory_limit import limit_memory
-from partitioner.lazy_names import on_first_call
-from serving.executables.interface import ServedExecutable
-from serving.executables.variant_set import Variant, VariantSet
-from serving.executables.variant_timing import VariantTiming
-from serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
-from serving.models.servable import Loader
-from serving.models.warmup import measuring_feeds
-from serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
-from serving.schema.server import ServableConfig
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.cache_folder import default_cache_folder
+from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.artifact.temporary_folder import remove_abandoned
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_environment import measuring_environment
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.backends.registry import build_options_of, get_backend, resolve_engine
+from trtnode.engines.backends.shape_range import Profile
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.onnxruntime.memory_limit import limit_memory
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.store.shared import SharedStore
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.executables.tiled import TiledExecutable
+from trtnode.serving.executables.variant_set import Variant, VariantSet
+from trtnode.serving.executables.variant_timing import VariantTiming
+from trtnode.serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
+from trtnode.serving.models.pipelines import tiles_of
+from trtnode.serving.models.servable import Loader
+from trtnode.serving.models.warmup import measuring_feeds
+from trtnode.serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
+from trtnode.serving.schema.server import ServableConfig
 
-if TYPE_CHECKING:
-    from engines import AccuracyBudget, Calibration, CompileOptions, PrecisionOptions, PrecisionRule
-    from engines.store.shared import SharedStore
-    from partitioner import PartitionOptions
-    from serving.executables.tiled import TiledExecutable
-    from serving.models.pipelines import tiles_of
-
-    budget_of = AccuracyBudget.of
-else:
-    budget_of = on_first_call("engines.precision.accuracy_budget:AccuracyBudget.of")
-    Calibration = on_first_call("engines.precision.options:Calibration")
-    CompileOptions = on_first_call("engines.build.options:CompileOptions")
-    PartitionOptions = on_first_call("partitioner.cut.labels:PartitionOptions")
-    PrecisionOptions = on_first_call("engines.precision.options:PrecisionOptions")
-    PrecisionRule = on_first_call("engines.precision.rules:PrecisionRule")
-    SharedStore = on_first_call("engines.store.shared:SharedStore")
-    TiledExecutable = on_first_call("serving.executables.tiled:TiledExecutable")
-    tiles_of = on_first_call("serving.models.pipelines:tiles_of")
+budget_of = AccuracyBudget.of
 
 
 def engine_loader(config: ServableConfig) -> Loader:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import pydantic
 
-from engines.artifact.temporary_folder import TemporaryFolder
-from serving.errors import InvalidRequestError, ModelChangeError
-from serving.schema.model import ModelConfig
-from serving.schema.problems import structure_text
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.serving.errors import InvalidRequestError, ModelChangeError
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.problems import structure_text
 
 OVERRIDABLE = (
     "versions", "engine", "precision", "measure", "tune", "optimize", "nan", "partition", "batching", "instances",

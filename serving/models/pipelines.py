@@ -10,16 +10,18 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from partitioner import Graph, PartitionError, PipelineError, Source, Stage, chain_stages, embed_engines
-from partitioner.pipelines import blocks
-from partitioner.pipelines.chaining import DEFAULT_SOURCE
-from partitioner.pipelines.node_writer import Layout
-from partitioner.pipelines.stage_models import Place
-from serving.models import image_decoder
-from serving.models.image_decoder import ImageDecoder
-from serving.models.version_files import choose_versions, find_files
-from serving.schema.model import ModelConfig
-from serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.errors import PartitionError, PipelineError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.pipelines import blocks
+from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Source, Stage, chain_stages
+from trtnode.partitioner.pipelines.node_writer import Layout
+from trtnode.partitioner.pipelines.stage_models import Place
+from trtnode.serving.models import image_decoder
+from trtnode.serving.models.image_decoder import ImageDecoder
+from trtnode.serving.models.version_files import choose_versions, find_files
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
 
 
 def chain_model(model: ModelConfig) -> onnx.ModelProto:

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
-from serving.models.overrides import Override, added_model, read_override
-from serving.models.servable import Loader, Servable
-from serving.models.served_model import ServedModel
-from serving.models.watcher import Watcher
-from serving.schema.model import ModelConfig
-from serving.telemetry.metrics import Metrics
+from trtnode.serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
+from trtnode.serving.models.overrides import Override, added_model, read_override
+from trtnode.serving.models.servable import Loader, Servable
+from trtnode.serving.models.served_model import ServedModel
+from trtnode.serving.models.watcher import Watcher
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.telemetry.metrics import Metrics
 
 MOST_ADDED = 256
 """Models from requests that servable.yaml doesn't have, with those that are unloaded again: counts of each are kept."""

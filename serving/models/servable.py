@@ -8,38 +8,33 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from engines import EngineError
-from engines.process_memory import give_back_free_memory, resident_bytes
-from partitioner import PartitionError
-from partitioner.lazy_names import on_first_call
-from partitioner.wording import counted
-from serving.batching.axis_check import no_batch_axis, rows_differ_in_company
-from serving.batching.batcher import DynamicBatcher
-from serving.batching.concatenation import Feeds
-from serving.batching.queued_request import Then
-from serving.batching.request_options import RequestOptions
-from serving.errors import ServingError, UnavailableError
-from serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
-from serving.executables.variant_set import VariantSet
-from serving.models.instance_pool import InstancePool
-from serving.models.interface_check import check_interface, tell_of_untold
-from serving.models.warmup import warm_up
-from serving.protocol.request_cache import RequestCache
-from serving.protocol.wire_signature import WireSignature, WireTensor
-from serving.schema.model import BatchingConfig, ModelConfig
-from serving.telemetry.request_stats import Durations, ModelCounts
-from serving.threads.brevity import Brevity
-from serving.threads.cpu_affinity import placed
-
-if TYPE_CHECKING:
-    from serving.models.image_decoder import ImageDecoder
-    from serving.models.pipelines import image_decoders
-else:
-    image_decoders = on_first_call("serving.models.pipelines:image_decoders")
+from trtnode.engines.errors import EngineError
+from trtnode.engines.process_memory import give_back_free_memory, resident_bytes
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.wording import counted
+from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
+from trtnode.serving.batching.batcher import DynamicBatcher
+from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.batching.queued_request import Then
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.errors import ServingError, UnavailableError
+from trtnode.serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
+from trtnode.serving.executables.variant_set import VariantSet
+from trtnode.serving.models.image_decoder import ImageDecoder
+from trtnode.serving.models.instance_pool import InstancePool
+from trtnode.serving.models.interface_check import check_interface, tell_of_untold
+from trtnode.serving.models.pipelines import image_decoders
+from trtnode.serving.models.warmup import warm_up
+from trtnode.serving.protocol.request_cache import RequestCache
+from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
+from trtnode.serving.schema.model import BatchingConfig, ModelConfig
+from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
+from trtnode.serving.threads.brevity import Brevity
+from trtnode.serving.threads.cpu_affinity import placed
 
 logger = logging.getLogger(__name__)
 

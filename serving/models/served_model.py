@@ -6,13 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from serving.errors import ModelChangeError
-from serving.models.overrides import Override
-from serving.models.servable import Loader, Servable
-from serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
-from serving.schema.model import ModelConfig
-from serving.telemetry.metrics import Metrics
-from serving.telemetry.request_stats import ModelCounts
+from trtnode.serving.errors import ModelChangeError
+from trtnode.serving.models.overrides import Override
+from trtnode.serving.models.servable import Loader, Servable
+from trtnode.serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.telemetry.request_stats import ModelCounts
 
 logger = logging.getLogger(__name__)
 

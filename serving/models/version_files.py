@@ -7,7 +7,7 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from serving.schema.model import LatestVersions, ModelConfig
+from trtnode.serving.schema.model import LatestVersions, ModelConfig
 
 ONLY_VERSION = 1
 """The version of a model that is a single file."""

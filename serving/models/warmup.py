@@ -11,12 +11,12 @@ import pathlib
 
 import numpy as np
 
-from engines.inputs.samples import Feeds, read_given
-from engines.inputs.signature import Signature
-from serving.batching.axis_check import no_batch_axis
-from serving.executables.interface import ServedExecutable
-from serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
-from serving.schema.model import BatchingConfig, ModelConfig
+from trtnode.engines.inputs.samples import Feeds, read_given
+from trtnode.engines.inputs.signature import Signature
+from trtnode.serving.batching.axis_check import no_batch_axis
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
+from trtnode.serving.schema.model import BatchingConfig, ModelConfig
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from serving.errors import UnavailableError
-from serving.models.served_model import ServedModel
-from serving.models.version_files import VersionFile
+from trtnode.serving.errors import UnavailableError
+from trtnode.serving.models.served_model import ServedModel
+from trtnode.serving.models.version_files import VersionFile
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 
 import onnx_ir as ir
 
-from partitioner import Graph, Node, Partition
-from partitioner.cut.report import levels_of
-from serving.pages.graph_layout import ROW_HEIGHT, Layout, Point, lay_out
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.report import levels_of
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.serving.pages.graph_layout import ROW_HEIGHT, Layout, Point, lay_out
 
 MOST_NODES = 2000
 """Graphs with more nodes are drawn by groups."""

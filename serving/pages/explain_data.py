@@ -12,9 +12,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from partitioner import Node, Partition, TensorSpec, describe
-from partitioner.model.values import Dimension, dimensions, is_constant
-from serving.pages.drawing import Drawing
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.graph.view import Node, TensorSpec, describe
+from trtnode.partitioner.model.values import Dimension, dimensions, is_constant
+from trtnode.serving.pages.drawing import Drawing
 
 NOWHERE = -1
 """Stands for the segment of a native node, and for the reason of a node in a segment."""

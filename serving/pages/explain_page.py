@@ -8,17 +8,19 @@ from collections.abc import Sequence
 
 import jinja2
 
-from engines.sparse.survey import LayerSparsity
-from partitioner import Partition, Report, TensorSpec
-from serving.pages.drawing import draw
-from serving.pages.explain_data import pack, page_data
-from serving.pages.explain_tables import crossing_values, group_native, tables_of
+from trtnode.engines.sparse.survey import LayerSparsity
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.pages.drawing import draw
+from trtnode.serving.pages.explain_data import pack, page_data
+from trtnode.serving.pages.explain_tables import crossing_values, group_native, tables_of
 
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("serving.pages"),
+    loader=jinja2.PackageLoader("trtnode.serving.pages"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,

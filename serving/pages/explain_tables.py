@@ -10,9 +10,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engines.sparse.survey import LayerSparsity
-from partitioner import Partition, ReasonCode, TensorSpec
-from serving.pages.explain_data import type_of
+from trtnode.engines.sparse.survey import LayerSparsity
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.pages.explain_data import type_of
 
 GRAPH_INPUT, GRAPH_OUTPUT, NATIVE = "graph input", "graph output", "native"
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from typing import TYPE_CHECKING
 
-from engines import EngineCache, EngineError
-from partitioner import PartitionError, ReasonCode, Verdict
-from partitioner.lazy_names import on_first_call
-from serving.errors import UnavailableError, UnsupportedError
-from serving.models.loader import compile_options
-from serving.models.servable import Servable
-
-if TYPE_CHECKING:
-    from engines import partition_model
-    from engines.sparse.survey import survey
-    from serving.pages.explain_page import render_page
-else:
-    partition_model = on_first_call("engines.compile.partitioning:partition_model")
-    survey = on_first_call("engines.sparse.survey:survey")
-    render_page = on_first_call("serving.pages.explain_page:render_page")
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.errors import EngineError
+from trtnode.engines.sparse.survey import survey
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.errors import PartitionError
+from trtnode.serving.errors import UnavailableError, UnsupportedError
+from trtnode.serving.models.loader import compile_options
+from trtnode.serving.models.servable import Servable
+from trtnode.serving.pages.explain_page import render_page
 
 
 class Explanations:

@@ -15,12 +15,12 @@ from typing import Any
 
 import prometheus_client
 
-from serving.models.servable import Servable
-from serving.pages.explain_page import TEMPLATES, script_hash
-from serving.security.tokens import Grant
-from serving.service.inference_service import InferenceService
-from serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_S, SLOTS, LastFailure
-from serving.telemetry.request_stats import Snapshot, latency_bound_us
+from trtnode.serving.models.servable import Servable
+from trtnode.serving.pages.explain_page import TEMPLATES, script_hash
+from trtnode.serving.security.tokens import Grant
+from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_S, SLOTS, LastFailure
+from trtnode.serving.telemetry.request_stats import Snapshot, latency_bound_us
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "tensorrt-rtx-cu12", "onnx")
 """Distributions whose versions the page shows, where they are installed."""

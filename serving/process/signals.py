@@ -7,22 +7,17 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from engines.process_memory import keep_free_memory
-from partitioner.lazy_names import on_first_call
-from partitioner.model.garbage import freeze
-from serving.errors import ServingError
-from serving.models.loader import engine_loader
-from serving.process.single_process import Server
-from serving.schema.server import ServableConfig
-from serving.security.descriptors import raise_descriptor_limit
-from serving.telemetry import logs
-
-if TYPE_CHECKING:
-    from serving.workers.supervisor import Supervisor
-else:
-    Supervisor = on_first_call("serving.workers.supervisor:Supervisor")
+from trtnode.engines.process_memory import keep_free_memory
+from trtnode.partitioner.model.garbage import freeze
+from trtnode.serving.errors import ServingError
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.single_process import Server
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.descriptors import raise_descriptor_limit
+from trtnode.serving.telemetry import logs
+from trtnode.serving.workers.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 

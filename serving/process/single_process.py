@@ -5,23 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
 
-from partitioner.lazy_names import on_first_call
-from serving.errors import ModelLoadFailedError
-from serving.grpc.port_check import check_port
-from serving.models.servable import Loader
-from serving.rest.server import HttpServer
-from serving.schema.server import ServableConfig
-from serving.security.exposure_warnings import warn_of_open_ports
-from serving.service.host import ModelHost
-
-if TYPE_CHECKING:
-    from serving.grpc.server import GrpcServer
-    from serving.rest.app import HttpApp
-else:
-    GrpcServer = on_first_call("serving.grpc.server:GrpcServer")
-    HttpApp = on_first_call("serving.rest.app:HttpApp")
+from trtnode.serving.errors import ModelLoadFailedError
+from trtnode.serving.grpc.port_check import check_port
+from trtnode.serving.grpc.server import GrpcServer
+from trtnode.serving.models.servable import Loader
+from trtnode.serving.rest.app import HttpApp
+from trtnode.serving.rest.server import HttpServer
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.exposure_warnings import warn_of_open_ports
+from trtnode.serving.service.host import ModelHost
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from serving.errors import InvalidRequestError
-from serving.protocol.wire_signature import BOOL, BYTES, WireTensor
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.protocol.wire_signature import BOOL, BYTES, WireTensor
 
 MOST_CLASSES = 1 << 20
 """Of one output in one response: a class takes many times the memory of a value."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protos import InferParameter
-from serving.errors import InvalidRequestError
-from serving.protocol.shared_memory import Place
+from trtnode.protos import InferParameter
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.protocol.shared_memory import Place
 
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 """Asks for an empty response after the last one of models that answer several times. Here each answers once, so that

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from protos import ModelInferRequest, ModelInferResponse
-from serving.protocol import tensors, wire_format
-from serving.protocol.classification import classified
-from serving.protocol.parameters import queue_wishes
-from serving.protocol.shared_memory import SharedMemory, Window
-from serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
+from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.serving.protocol import tensors, wire_format
+from trtnode.serving.protocol.classification import classified
+from trtnode.serving.protocol.parameters import queue_wishes
+from trtnode.serving.protocol.shared_memory import SharedMemory, Window
+from trtnode.serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
 
 MAX_ENTRIES = 256
 """Templates, and heads, that a model remembers. With more, it forgets all and begins anew, which costs little."""

@@ -14,7 +14,7 @@ import pathlib
 import stat
 import threading
 
-from serving.errors import (
+from trtnode.serving.errors import (
     AlreadyExistsError,
     InvalidRequestError,
     NotFoundError,

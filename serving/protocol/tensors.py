@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
-from serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
-from serving.protocol.parameters import class_count, tensor_place
-from serving.protocol.shared_memory import SharedMemory, Window
-from serving.protocol.wire_signature import BOOL, BYTES, WireSignature, WireTensor
+from trtnode.protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
+from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
+from trtnode.serving.protocol.parameters import class_count, tensor_place
+from trtnode.serving.protocol.shared_memory import SharedMemory, Window
+from trtnode.serving.protocol.wire_signature import BOOL, BYTES, WireSignature, WireTensor
 
 _LENGTH = struct.Struct("<I")
 _NARROW_FIELDS = ("int_contents", "uint_contents")

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir
 
-from partitioner import TensorSpec
-from serving.errors import InvalidRequestError, UnservableModelError
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.errors import InvalidRequestError, UnservableModelError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,3 @@ Gives: KServe V2 on the ports of Ray's proxies, and an application for `serve ru
 Promises: a replica takes requests only once its model answers; placement, restarts and scaling are Ray's.
 Imports: config, grpc, models, process, rest, schema, security, service, telemetry, workers.
 """
-
-from __future__ import annotations
-
-from partitioner.lazy_names import names_on_first_use
-
-__getattr__, __dir__ = names_on_first_use(__name__, {"app": "serving.ray_serve.application:app"})

@@ -20,13 +20,13 @@ from typing import Any
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
-from serving.config.load import load_config
-from serving.errors import InvalidOptionError
-from serving.ray_serve.ingress import Ingress
-from serving.ray_serve.replica import ModelReplica
-from serving.schema.model import ModelConfig
-from serving.schema.scaling import ScalingConfig
-from serving.schema.server import ServableConfig
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import InvalidOptionError
+from trtnode.serving.ray_serve.ingress import Ingress
+from trtnode.serving.ray_serve.replica import ModelReplica
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.scaling import ScalingConfig
+from trtnode.serving.schema.server import ServableConfig
 
 INGRESS = "~ingress"
 """The name of its deployment; no model can be called so."""

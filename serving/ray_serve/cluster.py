@@ -10,24 +10,24 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
-from engines.artifact.cache import builder_version
-from protos import (
+from trtnode.engines.artifact.cache import builder_version
+from trtnode.protos import (
     ModelReadyRequest,
     ModelReadyResponse,
     ServerLiveResponse,
     ServerMetadataResponse,
     ServerReadyResponse,
 )
-from serving.errors import NotFoundError, UnavailableError, UnreadableMessageError, UnsupportedError
-from serving.grpc.codec import UNREADABLE, parser_of
-from serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply
-from serving.ray_serve.state import ClusterState
-from serving.security.authorization import MODEL_FIELDS
-from serving.service.inference_service import EXTENSIONS, SERVER_NAME
-from serving.service.rpc_table import messages_of
-from serving.service.status import status_of
-from serving.workers.merged_metrics import Families
-from serving.workers.merged_rpcs import COMBINATIONS
+from trtnode.serving.errors import NotFoundError, UnavailableError, UnreadableMessageError, UnsupportedError
+from trtnode.serving.grpc.codec import UNREADABLE, parser_of
+from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply
+from trtnode.serving.ray_serve.state import ClusterState
+from trtnode.serving.security.authorization import MODEL_FIELDS
+from trtnode.serving.service.inference_service import EXTENSIONS, SERVER_NAME
+from trtnode.serving.service.rpc_table import messages_of
+from trtnode.serving.service.status import status_of
+from trtnode.serving.workers.merged_metrics import Families
+from trtnode.serving.workers.merged_rpcs import COMBINATIONS
 
 REPLICAS_S = 5.0
 """The longest time that all replicas may take to answer about themselves."""

@@ -10,19 +10,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from serving.ray_serve.cluster import Cluster
-from serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest
-from serving.ray_serve.metrics import labelled, registry_of
-from serving.rest.body import read_body
-from serving.rest.inference import peer_of
-from serving.rest.ops import NOT_STORED, OpsApp
-from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, RestMethod
-from serving.schema.server import ServerConfig
-from serving.security.authorization import Authorizer
-from serving.security.tokens import Grant
-from serving.service.rpc_table import INFER_RPC, messages_of
-from serving.service.status import HTTP_STATUSES
-from serving.telemetry.prometheus import exposition
+from trtnode.serving.ray_serve.cluster import Cluster
+from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest
+from trtnode.serving.ray_serve.metrics import labelled, registry_of
+from trtnode.serving.rest.body import read_body
+from trtnode.serving.rest.inference import peer_of
+from trtnode.serving.rest.ops import NOT_STORED, OpsApp
+from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, RestMethod
+from trtnode.serving.schema.server import ServerConfig
+from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.security.tokens import Grant
+from trtnode.serving.service.rpc_table import INFER_RPC, messages_of
+from trtnode.serving.service.status import HTTP_STATUSES
+from trtnode.serving.telemetry.prometheus import exposition
 
 
 class ClusterHttpApp(OpsApp):

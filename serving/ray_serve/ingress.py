@@ -12,22 +12,22 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
 
-from protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from serving.errors import ServingError, TooLargeError, UnavailableError
-from serving.grpc.codec import parser_of
-from serving.ray_serve.cluster import Cluster, read_request
-from serving.ray_serve.http_app import ClusterHttpApp, response_of
-from serving.ray_serve.messages import Caller, Failure, HttpRequest, Reply, ask
-from serving.ray_serve.proxy_methods import UNARY_RPCS
-from serving.ray_serve.replica import write_logs
-from serving.ray_serve.state import FRESH_S, ClusterState
-from serving.rest.ops import PROBES
-from serving.schema.server import ServableConfig
-from serving.security.authorization import READING_TOO, Authorizer
-from serving.security.tokens import Tokens
-from serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
-from serving.service.status import status_of
-from serving.telemetry.metrics import Metrics
+from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from trtnode.serving.errors import ServingError, TooLargeError, UnavailableError
+from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.ray_serve.cluster import Cluster, read_request
+from trtnode.serving.ray_serve.http_app import ClusterHttpApp, response_of
+from trtnode.serving.ray_serve.messages import Caller, Failure, HttpRequest, Reply, ask
+from trtnode.serving.ray_serve.proxy_methods import UNARY_RPCS
+from trtnode.serving.ray_serve.replica import write_logs
+from trtnode.serving.ray_serve.state import FRESH_S, ClusterState
+from trtnode.serving.rest.ops import PROBES
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.authorization import READING_TOO, Authorizer
+from trtnode.serving.security.tokens import Tokens
+from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
+from trtnode.serving.service.status import status_of
+from trtnode.serving.telemetry.metrics import Metrics
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import prometheus_client
 from prometheus_client.registry import Collector
 
-from serving.workers.merged_metrics import Families, merged
+from trtnode.serving.workers.merged_metrics import Families, merged
 
 REPLICA = "replica"
 """The label that tells replicas apart."""

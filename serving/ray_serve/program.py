@@ -16,13 +16,13 @@ from ray import serve as ray_serve
 from ray.serve.config import ProxyLocation, gRPCOptions
 from ray.serve.schema import LoggingConfig
 
-from serving.errors import ServingError
-from serving.process.signals import run_until_signal
-from serving.ray_serve.application import application
-from serving.ray_serve.proxy_methods import ADDED
-from serving.schema.server import ServableConfig
-from serving.security.exposure_warnings import warn_of_open_ports
-from serving.telemetry import logs
+from trtnode.serving.errors import ServingError
+from trtnode.serving.process.signals import run_until_signal
+from trtnode.serving.ray_serve.application import application
+from trtnode.serving.ray_serve.proxy_methods import ADDED
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.exposure_warnings import warn_of_open_ports
+from trtnode.serving.telemetry import logs
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 
-from serving.grpc.health import SERVICE_NAME as HEALTH_SERVICE
-from serving.service.rpc_table import POOLS, SERVICE_NAME, STREAM_RPC
+from trtnode.serving.grpc.health import SERVICE_NAME as HEALTH_SERVICE
+from trtnode.serving.service.rpc_table import POOLS, SERVICE_NAME, STREAM_RPC
 
-ADDED = "serving.ray_serve.proxy_methods:add_to_server"
+ADDED = "trtnode.serving.ray_serve.proxy_methods:add_to_server"
 """The import path that Ray's proxies find the RPCs by."""
 
 HEALTH_CHECK, HEALTH_WATCH = "Check", "Watch"

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from ray import serve
 from ray.serve.schema import ApplicationStatusOverview
 
-from serving.schema.model import ModelConfig
-from serving.schema.scaling import ScalingConfig
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.scaling import ScalingConfig
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from serving.rest.bounded_protocol import BoundedProtocol
-from serving.rest.bounds import Bounds
-from serving.rest.connection_table import ConnectionTable, Phase
-from serving.telemetry.logs import OneASecond
+from trtnode.serving.rest.bounded_protocol import BoundedProtocol
+from trtnode.serving.rest.bounds import Bounds
+from trtnode.serving.rest.connection_table import ConnectionTable, Phase
+from trtnode.serving.telemetry.logs import OneASecond
 
 logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())

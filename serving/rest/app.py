@@ -8,32 +8,26 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from partitioner.lazy_names import on_first_call
-from serving.models.loader import engine_cache
-from serving.pages.served_explanation import Explanations
-from serving.rest.body import read_body
-from serving.rest.inference import fail, infer, peer_of, unless_gone
-from serving.rest.ops import NOT_STORED, OpsApp
-from serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
-from serving.schema.server import ServableConfig
-from serving.security.tokens import Grant
-from serving.service.host import ModelHost
-from serving.service.request_context import RequestContext
-from serving.service.rpc_handler import rpc_handler
-from serving.service.rpc_table import INFER_RPC, pool_of
-from serving.threads.caller import answering
-
-if TYPE_CHECKING:
-    from serving.pages.status_page import render_status_page, server_facts
-else:
-    render_status_page = on_first_call("serving.pages.status_page:render_status_page")
-    server_facts = on_first_call("serving.pages.status_page:server_facts")
+from trtnode.serving.models.loader import engine_cache
+from trtnode.serving.pages.served_explanation import Explanations
+from trtnode.serving.pages.status_page import render_status_page, server_facts
+from trtnode.serving.rest.body import read_body
+from trtnode.serving.rest.inference import fail, infer, peer_of, unless_gone
+from trtnode.serving.rest.ops import NOT_STORED, OpsApp
+from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.tokens import Grant
+from trtnode.serving.service.host import ModelHost
+from trtnode.serving.service.request_context import RequestContext
+from trtnode.serving.service.rpc_handler import rpc_handler
+from trtnode.serving.service.rpc_table import INFER_RPC, pool_of
+from trtnode.serving.threads.caller import answering
 
 
 class HttpApp(OpsApp):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
-from serving.errors import InvalidRequestError, TooLargeError, UnsupportedError
+from trtnode.serving.errors import InvalidRequestError, TooLargeError, UnsupportedError
 
 JSON_LENGTH = "inference-header-content-length"
 """The header that says how many bytes of the body are JSON; raw tensors follow."""

@@ -14,10 +14,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from serving.rest.body import CLIENT_TIMEOUT_S
-from serving.rest.bounds import Bounds
-from serving.rest.connection_table import ConnectionTable, Phase
-from serving.telemetry.logs import OneASecond
+from trtnode.serving.rest.body import CLIENT_TIMEOUT_S
+from trtnode.serving.rest.bounds import Bounds
+from trtnode.serving.rest.connection_table import ConnectionTable, Phase
+from trtnode.serving.telemetry.logs import OneASecond
 
 logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from serving.schema.server import LimitsConfig
-from serving.security.descriptors import HTTP_SHARE, MANY, bounded_connections
+from trtnode.serving.schema.server import LimitsConfig
+from trtnode.serving.security.descriptors import HTTP_SHARE, MANY, bounded_connections
 
 HEADER_FIELDS = 100
 """The most fields of a header; browsers send about 20."""

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import uvicorn
 
-from serving.rest.acceptor import Acceptor
-from serving.rest.bounded_protocol import BoundedProtocol
-from serving.rest.bounds import Bounds
-from serving.rest.connection_table import ConnectionTable
-from serving.rest.ops import OpsApp, only_probes
-from serving.telemetry.logs import OneASecond
+from trtnode.serving.rest.acceptor import Acceptor
+from trtnode.serving.rest.bounded_protocol import BoundedProtocol
+from trtnode.serving.rest.bounds import Bounds
+from trtnode.serving.rest.connection_table import ConnectionTable
+from trtnode.serving.rest.ops import OpsApp, only_probes
+from trtnode.serving.telemetry.logs import OneASecond
 
 for library in ("asyncio", "uvicorn.error"):  # clients cause their lines
     logging.getLogger(library).addFilter(OneASecond())

@@ -14,17 +14,17 @@ import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from serving.protocol.classification import classified
-from serving.protocol.parameters import queue_wishes
-from serving.protocol.request_cache import ParsedRequest, RequestCache
-from serving.protocol.shared_memory import SharedMemory
-from serving.rest.body import JSON_LENGTH, Body, read_body
-from serving.rest.json_messages import infer_parameters
-from serving.rest.tensors import OutputFormats, parse_request, read_inputs, write_outputs
-from serving.service.inference import Inference
-from serving.service.inference_service import InferenceService
-from serving.service.request_context import RequestContext
-from serving.service.status import HTTP_STATUSES
+from trtnode.serving.protocol.classification import classified
+from trtnode.serving.protocol.parameters import queue_wishes
+from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
+from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
+from trtnode.serving.rest.json_messages import infer_parameters
+from trtnode.serving.rest.tensors import OutputFormats, parse_request, read_inputs, write_outputs
+from trtnode.serving.service.inference import Inference
+from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.service.request_context import RequestContext
+from trtnode.serving.service.status import HTTP_STATUSES
 
 JOINED_BYTES = 1 << 16
 """Answers up to this size are sent in one piece, larger ones tensor by tensor, without a copy."""

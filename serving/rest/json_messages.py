@@ -11,9 +11,9 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
 
-from protos import InferParameter, LogSettingsRequest, ModelRepositoryParameter, TraceSettingRequest
-from serving.errors import InvalidRequestError
-from serving.service.repository_rpcs import FILE
+from trtnode.protos import InferParameter, LogSettingsRequest, ModelRepositoryParameter, TraceSettingRequest
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.service.repository_rpcs import FILE
 
 INT64 = range(-(2**63), 2**63)
 

@@ -8,11 +8,11 @@ import json
 import re
 from typing import Any
 
-from serving.rest.body import JSON_LENGTH
-from serving.rest.routes import INFERENCE, METHODS, PAGES, Page, RestMethod, Schema
-from serving.rest.tensors import RestRequest
-from serving.service.rpc_table import INFER_RPC
-from serving.service.status import HTTP_STATUSES
+from trtnode.serving.rest.body import JSON_LENGTH
+from trtnode.serving.rest.routes import INFERENCE, METHODS, PAGES, Page, RestMethod, Schema
+from trtnode.serving.rest.tensors import RestRequest
+from trtnode.serving.service.rpc_table import INFER_RPC
+from trtnode.serving.service.status import HTTP_STATUSES
 
 INFER_RESPONSE: Schema = {
     "type": "object",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -16,22 +16,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from partitioner.lazy_names import on_first_call
-from serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
-from serving.rest.inference import error_answer, peer_of
-from serving.rest.openapi import openapi_text
-from serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
-from serving.security.authorization import MODEL_FIELDS, Authorizer
-from serving.security.tokens import Grant
-from serving.service.status import status_of
-from serving.threads.request_pool import RequestPool
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-    from serving.telemetry.prometheus import exposition
-else:
-    exposition = on_first_call("serving.telemetry.prometheus:exposition")
+from trtnode.serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
+from trtnode.serving.rest.inference import error_answer, peer_of
+from trtnode.serving.rest.openapi import openapi_text
+from trtnode.serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
+from trtnode.serving.security.authorization import MODEL_FIELDS, Authorizer
+from trtnode.serving.security.tokens import Grant
+from trtnode.serving.service.status import status_of
+from trtnode.serving.telemetry.prometheus import exposition
+from trtnode.serving.threads.request_pool import RequestPool
 
 CONTROL_THREADS = 2
 NOT_STORED = {"Cache-Control": "no-store"}

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protos import (
+from trtnode.protos import (
     CudaSharedMemoryRegisterRequest,
     CudaSharedMemoryStatusRequest,
     CudaSharedMemoryUnregisterRequest,
@@ -29,7 +29,7 @@ from protos import (
     SystemSharedMemoryUnregisterRequest,
     TraceSettingRequest,
 )
-from serving.rest.json_messages import (
+from trtnode.serving.rest.json_messages import (
     as_json,
     field_schema,
     fill,
@@ -39,7 +39,7 @@ from serving.rest.json_messages import (
     repository_parameters,
     trace_settings,
 )
-from serving.service.rpc_table import messages_of
+from trtnode.serving.service.rpc_table import messages_of
 
 MODEL = "/v2/models/{model}"
 VERSION = MODEL + "/versions/{version}"

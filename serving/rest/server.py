@@ -8,20 +8,13 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from partitioner.lazy_names import on_first_call
-from serving.errors import AddressError
-from serving.rest.bounds import Bounds
-from serving.schema.server import ServerConfig
-
-if TYPE_CHECKING:
-    from serving.rest.event_loop import EventLoop
-    from serving.rest.ops import OpsApp
-    from serving.security.tls import Certificates
-else:
-    EventLoop = on_first_call("serving.rest.event_loop:EventLoop")
-    Certificates = on_first_call("serving.security.tls:Certificates")
+from trtnode.serving.errors import AddressError
+from trtnode.serving.rest.bounds import Bounds
+from trtnode.serving.rest.event_loop import EventLoop
+from trtnode.serving.rest.ops import OpsApp
+from trtnode.serving.schema.server import ServerConfig
+from trtnode.serving.security.tls import Certificates
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pydantic
 
-from serving.errors import InvalidRequestError
-from serving.protocol.parameters import tensor_place
-from serving.protocol.shared_memory import SharedMemory, Window
-from serving.protocol.tensors import (
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.protocol.parameters import tensor_place
+from trtnode.serving.protocol.shared_memory import SharedMemory, Window
+from trtnode.serving.protocol.tensors import (
     check_count,
     class_counts,
     declared_input,
@@ -28,8 +28,8 @@ from serving.protocol.tensors import (
     shaped,
     write_window,
 )
-from serving.protocol.wire_signature import BYTES, IMAGES, WireSignature, WireTensor
-from serving.rest.json_messages import infer_parameters
+from trtnode.serving.protocol.wire_signature import BYTES, IMAGES, WireSignature, WireTensor
+from trtnode.serving.rest.json_messages import infer_parameters
 
 BINARY_SIZE = "binary_data_size"
 

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import pydantic
 
-from serving.schema.yaml_reader import Expanded
+from trtnode.serving.schema.yaml_reader import Expanded
 
 LONGEST_PATH, LONGEST_NAME = 4096, 255
 """Bytes; the first has its end mark with it."""

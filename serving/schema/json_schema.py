@@ -11,8 +11,8 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from serving.schema.fields import Section
-from serving.schema.server import ServableConfig
+from trtnode.serving.schema.fields import Section
+from trtnode.serving.schema.server import ServableConfig
 
 
 def config_schema() -> dict[str, object]:

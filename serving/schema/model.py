@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field, PositiveInt
 
-from engines.backends.names import (
+from trtnode.engines.backends.names import (
     AskedPrecision,
     EngineName,
     NanAnswer,
@@ -19,10 +19,10 @@ from engines.backends.names import (
     rewrite_problem,
     target_problem,
 )
-from engines.backends.shape_range import ShapeRange
-from serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
-from serving.schema.pipeline import Postprocess, Preprocess
-from serving.schema.scaling import ScalingConfig
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
+from trtnode.serving.schema.pipeline import Postprocess, Preprocess
+from trtnode.serving.schema.scaling import ScalingConfig
 
 Sizes = ListOf[int]
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")

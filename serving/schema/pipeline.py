@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Discriminator, Field, PositiveInt, Tag
 
-from serving.schema.fields import ConfigPath, ListOf, Section
+from trtnode.serving.schema.fields import ConfigPath, ListOf, Section
 
 Size = Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
 """Height and width, in pixels."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from pydantic_core import ErrorDetails
 
-from serving.errors import Problem
-from serving.schema.json_schema import definition_of
-from serving.schema.server import ServableConfig
-from serving.schema.yaml_reader import Location, YamlTree
+from trtnode.serving.errors import Problem
+from trtnode.serving.schema.json_schema import definition_of
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.schema.yaml_reader import Location, YamlTree
 
 
 def structure_text(error: ErrorDetails) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import Field, PositiveInt
 
-from serving.schema.fields import Section
+from trtnode.serving.schema.fields import Section
 
 
 class ScalingConfig(Section):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from engines.backends.names import LibraryName
-from serving.schema.fields import Address, ConfigPath, ListOf, Section
-from serving.schema.model import ModelConfig
+from trtnode.engines.backends.names import LibraryName
+from trtnode.serving.schema.fields import Address, ConfigPath, ListOf, Section
+from trtnode.serving.schema.model import ModelConfig
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 

@@ -5,14 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from partitioner.lazy_imports import LateModule
-
-if TYPE_CHECKING:
-    import yaml
-else:
-    yaml = LateModule("yaml")  # a server of one file reads none
+import yaml
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the root to a value."""

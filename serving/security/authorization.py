@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from serving.errors import ForbiddenError, ServingError, UnauthenticatedError
-from serving.schema.server import AdminConfig
-from serving.security.tokens import Grant, Right, Tokens
-from serving.telemetry.logs import OneASecond
-from serving.telemetry.metrics import Metrics
+from trtnode.serving.errors import ForbiddenError, ServingError, UnauthenticatedError
+from trtnode.serving.schema.server import AdminConfig
+from trtnode.serving.security.tokens import Grant, Right, Tokens
+from trtnode.serving.telemetry.logs import OneASecond
+from trtnode.serving.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())

@@ -7,7 +7,7 @@ import logging
 import pathlib
 import stat
 
-from serving.schema.server import GrpcConfig, HttpConfig, ServerConfig
+from trtnode.serving.schema.server import GrpcConfig, HttpConfig, ServerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from serving.errors import TlsError
-from serving.schema.server import TlsConfig
-from serving.security.exposure_warnings import warn_of_public_file
+from trtnode.serving.errors import TlsError
+from trtnode.serving.schema.server import TlsConfig
+from trtnode.serving.security.exposure_warnings import warn_of_public_file
 
 logger = logging.getLogger(__name__)
 

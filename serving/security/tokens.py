@@ -24,11 +24,11 @@ import pydantic
 from pydantic import Field
 from pydantic_core import ErrorDetails
 
-from serving.errors import ConfigError, Problem
-from serving.schema.fields import ListOf, Section
-from serving.schema.problems import problem_at, structure_text
-from serving.schema.yaml_reader import YamlProblemError, YamlTree, read_yaml
-from serving.security.exposure_warnings import warn_of_public_file
+from trtnode.serving.errors import ConfigError, Problem
+from trtnode.serving.schema.fields import ListOf, Section
+from trtnode.serving.schema.problems import problem_at, structure_text
+from trtnode.serving.schema.yaml_reader import YamlProblemError, YamlTree, read_yaml
+from trtnode.serving.security.exposure_warnings import warn_of_public_file
 
 logger = logging.getLogger(__name__)
 

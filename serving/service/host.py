@@ -6,18 +6,18 @@ import logging
 import threading
 from collections.abc import Callable
 
-from serving.errors import ModelLoadFailedError
-from serving.models.repository import ModelRepository
-from serving.models.servable import Loader
-from serving.schema.server import ServableConfig
-from serving.security.authorization import Authorizer
-from serving.security.tokens import Tokens
-from serving.service.inference_service import InferenceService
-from serving.service.unary_rpcs import Broadcast, UnaryRpcs
-from serving.telemetry.metrics import Metrics
-from serving.threads.cpu_affinity import PortCores
-from serving.threads.pools import ThreadPools
-from serving.threads.request_pool import inference_threads
+from trtnode.serving.errors import ModelLoadFailedError
+from trtnode.serving.models.repository import ModelRepository
+from trtnode.serving.models.servable import Loader
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.security.tokens import Tokens
+from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.service.unary_rpcs import Broadcast, UnaryRpcs
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.threads.cpu_affinity import PortCores
+from trtnode.serving.threads.pools import ThreadPools
+from trtnode.serving.threads.request_pool import inference_threads
 
 logger = logging.getLogger(__name__)
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, ClassVar
 import grpc
 import numpy as np
 
-from engines import InvalidInputError
-from serving.batching.queued_request import Outcome
-from serving.batching.request_options import RequestOptions
-from serving.errors import CancelledRequestError, InvalidRequestError
-from serving.models.servable import Servable
-from serving.protocol.request_cache import ParsedRequest, RequestCache
-from serving.protocol.shared_memory import SharedMemory
-from serving.service.request_context import RequestContext
-from serving.service.rpc_table import INFER_RPC
-from serving.service.status import failure_reason, status_of
-from serving.telemetry import logs
-from serving.telemetry.request_stats import Durations, FailureReason
-from serving.threads.request_pool import RequestPool
+from trtnode.engines.errors import InvalidInputError
+from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.errors import CancelledRequestError, InvalidRequestError
+from trtnode.serving.models.servable import Servable
+from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
+from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.service.request_context import RequestContext
+from trtnode.serving.service.rpc_table import INFER_RPC
+from trtnode.serving.service.status import failure_reason, status_of
+from trtnode.serving.telemetry import logs
+from trtnode.serving.telemetry.request_stats import Durations, FailureReason
+from trtnode.serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
-    from serving.telemetry.tracing import RequestTrace, Tracing
+    from trtnode.serving.telemetry.tracing import RequestTrace, Tracing
 
 
 class Inference(abc.ABC):

@@ -8,21 +8,21 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
-from serving.models.repository import ModelRepository
-from serving.models.servable import Servable
-from serving.models.served_model import ServedModel
-from serving.protocol.request_cache import RequestCache
-from serving.protocol.shared_memory import SharedMemory
-from serving.protocol.wire_signature import WireTensor
-from serving.schema.server import ServerConfig, TracingConfig
-from serving.service.inference import Inference
-from serving.telemetry.metrics import Metrics
-from serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
-from serving.threads.request_pool import RequestPool
+from trtnode.serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
+from trtnode.serving.models.repository import ModelRepository
+from trtnode.serving.models.servable import Servable
+from trtnode.serving.models.served_model import ServedModel
+from trtnode.serving.protocol.request_cache import RequestCache
+from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.wire_signature import WireTensor
+from trtnode.serving.schema.server import ServerConfig, TracingConfig
+from trtnode.serving.service.inference import Inference
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
+from trtnode.serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
-    from serving.telemetry.tracing import Tracing
+    from trtnode.serving.telemetry.tracing import Tracing
 
 SERVER_NAME = "trtnode"
 STOPPING = "the server is stopping"
@@ -251,7 +251,7 @@ def _state_of(model: ServedModel) -> str:
 
 def _open_tracing(config: TracingConfig, version: str) -> Tracing:
     try:
-        from serving.telemetry.tracing import Tracing
+        from trtnode.serving.telemetry.tracing import Tracing
     except ImportError as error:
         raise MissingExtraError("server.tracing", "OpenTelemetry", "tracing") from error
     return Tracing(config.otlp_endpoint, version)

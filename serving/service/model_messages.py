@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protos import (
+from trtnode.protos import (
     InferBatchStatistics,
     InferStatistics,
     ModelConfig,
@@ -17,10 +17,10 @@ from protos import (
     ModelStatistics,
     StatisticDuration,
 )
-from serving.models.servable import Servable
-from serving.protocol.wire_signature import BYTES, Datatype, WireTensor
-from serving.schema.model import BatchingConfig
-from serving.telemetry.request_stats import BatchStats, Snapshot
+from trtnode.serving.models.servable import Servable
+from trtnode.serving.protocol.wire_signature import BYTES, Datatype, WireTensor
+from trtnode.serving.schema.model import BatchingConfig
+from trtnode.serving.telemetry.request_stats import BatchStats, Snapshot
 
 
 def model_config(servable: Servable) -> ModelConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protos import (
+from trtnode.protos import (
     ModelRepositoryParameter,
     RepositoryIndexRequest,
     RepositoryIndexResponse,
@@ -14,8 +14,8 @@ from protos import (
     RepositoryModelUnloadRequest,
     RepositoryModelUnloadResponse,
 )
-from serving.errors import InvalidRequestError, UnsupportedError
-from serving.service.inference_service import InferenceService
+from trtnode.serving.errors import InvalidRequestError, UnsupportedError
+from trtnode.serving.service.inference_service import InferenceService
 
 Parameters = Mapping[str, ModelRepositoryParameter]
 

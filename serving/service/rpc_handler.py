@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from serving.service.status import status_of
-from serving.telemetry import logs
+from trtnode.serving.service.status import status_of
+from trtnode.serving.telemetry import logs
 
 Handler = Callable[[Any, Any], Any]
 """Request and context to response. The context is gRPC's own or a ``RequestContext``."""

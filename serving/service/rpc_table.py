@@ -6,10 +6,10 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
-import protos
-from protos import DESCRIPTOR
-from serving.threads.pools import ThreadPools
-from serving.threads.request_pool import RequestPool
+from trtnode import protos
+from trtnode.protos import DESCRIPTOR
+from trtnode.serving.threads.pools import ThreadPools
+from trtnode.serving.threads.request_pool import RequestPool
 
 _SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"]
 SERVICE_NAME = _SERVICE.full_name

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from protos import LogSettingsRequest, LogSettingsResponse, TraceSettingRequest, TraceSettingResponse
-from serving.errors import InvalidRequestError
-from serving.service.inference_service import InferenceService
-from serving.telemetry.settings import change_log_settings, change_trace_settings, log_settings, trace_settings
+from trtnode.protos import LogSettingsRequest, LogSettingsResponse, TraceSettingRequest, TraceSettingResponse
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.telemetry.settings import change_log_settings, change_trace_settings, log_settings, trace_settings
 
 
 def settings_methods(service: InferenceService) -> dict[str, Callable[[Any], Any]]:

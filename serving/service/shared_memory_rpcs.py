@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from protos import (
+from trtnode.protos import (
     CudaSharedMemoryRegisterRequest,
     CudaSharedMemoryRegisterResponse,
     CudaSharedMemoryStatusRequest,
@@ -19,8 +19,8 @@ from protos import (
     SystemSharedMemoryUnregisterRequest,
     SystemSharedMemoryUnregisterResponse,
 )
-from serving.errors import NotFoundError, UnsupportedError
-from serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.errors import NotFoundError, UnsupportedError
+from trtnode.serving.protocol.shared_memory import SharedMemory
 
 _NO_CUDA = "this server runs no model on a GPU, so it has no CUDA shared memory; use system shared memory"
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 import grpc
 
-from engines import ExecutionError
-from engines.errors import MemoryLimitError
-from serving.errors import (
+from trtnode.engines.errors import ExecutionError, MemoryLimitError
+from trtnode.serving.errors import (
     AlreadyExistsError,
     CancelledRequestError,
     ForbiddenError,
@@ -25,7 +24,7 @@ from serving.errors import (
     UnreadableMessageError,
     UnsupportedError,
 )
-from serving.telemetry.request_stats import FailureReason
+from trtnode.serving.telemetry.request_stats import FailureReason
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from protos import (
+from trtnode.protos import (
     ModelConfigRequest,
     ModelConfigResponse,
     ModelMetadataRequest,
@@ -22,13 +22,13 @@ from protos import (
     ServerReadyRequest,
     ServerReadyResponse,
 )
-from serving.protocol.wire_signature import WireTensor
-from serving.service.inference_service import SERVER_NAME, InferenceService
-from serving.service.model_messages import model_config, model_statistics
-from serving.service.repository_rpcs import repository_methods
-from serving.service.rpc_table import BROADCAST_RPCS
-from serving.service.settings_rpcs import settings_methods
-from serving.service.shared_memory_rpcs import memory_methods
+from trtnode.serving.protocol.wire_signature import WireTensor
+from trtnode.serving.service.inference_service import SERVER_NAME, InferenceService
+from trtnode.serving.service.model_messages import model_config, model_statistics
+from trtnode.serving.service.repository_rpcs import repository_methods
+from trtnode.serving.service.rpc_table import BROADCAST_RPCS
+from trtnode.serving.service.settings_rpcs import settings_methods
+from trtnode.serving.service.shared_memory_rpcs import memory_methods
 
 Method = Callable[[Any], Any]
 """Request message to response message."""

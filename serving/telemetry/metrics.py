@@ -5,17 +5,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from partitioner.lazy_names import on_first_call
-from serving.telemetry.request_stats import ModelCounts
+from prometheus_client import CollectorRegistry
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-    from serving.telemetry.prometheus import registry_of
-else:
-    registry_of = on_first_call("serving.telemetry.prometheus:registry_of")
+from trtnode.serving.telemetry.prometheus import registry_of
+from trtnode.serving.telemetry.request_stats import ModelCounts
 
 
 class Metrics:

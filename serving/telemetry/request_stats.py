@@ -16,8 +16,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engines import StageTime
-from serving.telemetry.recent_requests import Recent, RecentRequests
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.serving.telemetry.recent_requests import Recent, RecentRequests
 
 
 class FailureReason(enum.StrEnum):

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from serving.errors import InvalidRequestError, UnsupportedError
+from trtnode.serving.errors import InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
-    from serving.telemetry.tracing import Tracing
+    from trtnode.serving.telemetry.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes
 
-from serving.telemetry.request_stats import Durations, Execution
+from trtnode.serving.telemetry.request_stats import Durations, Execution
 
 SERVICE_NAME = "trtnode"
 FLUSH_MS = 2000

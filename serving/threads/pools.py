@@ -6,8 +6,8 @@ of requests (``grpc/streams``), one for reflection (``grpc/server``) and one for
 
 from __future__ import annotations
 
-from serving.threads.cpu_affinity import PortCores
-from serving.threads.request_pool import RequestPool, inference_threads
+from trtnode.serving.threads.cpu_affinity import PortCores
+from trtnode.serving.threads.request_pool import RequestPool, inference_threads
 
 CONTROL_THREADS = 4
 BROADCAST_THREADS = 4

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
-from serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
-from serving.service.rpc_table import messages_of
-from serving.service.settings_rpcs import answer_log_settings
-from serving.workers.handle import WorkerHandle
-from serving.workers.merged_rpcs import COMBINATIONS
-from serving.workers.replay_log import Changes
+from trtnode.serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
+from trtnode.serving.service.rpc_table import messages_of
+from trtnode.serving.service.settings_rpcs import answer_log_settings
+from trtnode.serving.workers.handle import WorkerHandle
+from trtnode.serving.workers.merged_rpcs import COMBINATIONS
+from trtnode.serving.workers.replay_log import Changes
 
 logger = logging.getLogger(__name__)
 

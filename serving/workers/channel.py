@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
 
-from serving.errors import ServingError, WorkerGoneError
+from trtnode.serving.errors import ServingError, WorkerGoneError
 
 logger = logging.getLogger(__name__)
 

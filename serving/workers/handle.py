@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engines.build.interpreter import start_interpreter
-from serving.errors import ServingError
-from serving.workers.channel import Channel
-from serving.workers.worker import WorkerConfig
+from trtnode.engines.build.interpreter import start_interpreter
+from trtnode.serving.errors import ServingError
+from trtnode.serving.workers.channel import Channel
+from trtnode.serving.workers.worker import WorkerConfig
 
 START_S = 120.0
 """The longest time until a new process sends its first message. It reads libraries first, slowly on a busy machine."""
@@ -21,7 +21,7 @@ SILENCE_S = 10.0
 END_S = 5.0
 """The longest time that a process may take to end once it has closed its end of the channel."""
 
-CHILD = "import sys; from serving.workers.worker import main; main(*map(int, sys.argv[1:]))"
+CHILD = "import sys; from trtnode.serving.workers.worker import main; main(*map(int, sys.argv[1:]))"
 
 
 class WorkerHandle:

@@ -17,15 +17,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from serving.errors import UnavailableError
-from serving.rest.app import show_page
-from serving.rest.body import read_body
-from serving.rest.inference import peer_of, unless_gone
-from serving.rest.ops import NOT_STORED, OpsApp
-from serving.rest.routes import STATUS, STATUS_PAGES
-from serving.security.authorization import Authorizer
-from serving.security.tokens import Grant
-from serving.workers.merged_status import merge_status
+from trtnode.serving.errors import UnavailableError
+from trtnode.serving.rest.app import show_page
+from trtnode.serving.rest.body import read_body
+from trtnode.serving.rest.inference import peer_of, unless_gone
+from trtnode.serving.rest.ops import NOT_STORED, OpsApp
+from trtnode.serving.rest.routes import STATUS, STATUS_PAGES
+from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.security.tokens import Grant
+from trtnode.serving.workers.merged_status import merge_status
 
 STATUS_S = 3.0
 """The longest time that workers may take to send their status. Those that take longer are left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from protos import ModelStatistics, ModelStatisticsResponse, RepositoryIndexResponse
+from trtnode.protos import ModelStatistics, ModelStatisticsResponse, RepositoryIndexResponse
 
 
 def combine_statistics(responses: Sequence[ModelStatisticsResponse]) -> ModelStatisticsResponse:

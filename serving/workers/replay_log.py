@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from protos import LogSettingsRequest
-from serving.security.authorization import ADMIN_RIGHTS, READING_TOO
+from trtnode.protos import LogSettingsRequest
+from trtnode.serving.security.authorization import ADMIN_RIGHTS, READING_TOO
 
 _Thing = tuple[str, str]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from serving.errors import AddressError
-from serving.grpc.port_check import check_port
-from serving.schema.server import GrpcConfig
+from trtnode.serving.errors import AddressError
+from trtnode.serving.grpc.port_check import check_port
+from trtnode.serving.schema.server import GrpcConfig
 
 
 def reserve(config: GrpcConfig) -> socket.socket:

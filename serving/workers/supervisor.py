@@ -15,23 +15,23 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from engines.artifact.temporary_folder import TemporaryFolder
-from engines.errors import ProcessStartError
-from serving.errors import ServingError, WorkerGoneError
-from serving.rest.server import HttpServer
-from serving.schema.server import ServableConfig
-from serving.security.authorization import Authorizer
-from serving.security.exposure_warnings import warn_of_open_ports
-from serving.security.tls import Certificates
-from serving.security.tokens import Tokens
-from serving.service.inference_service import STOPPING
-from serving.telemetry.metrics import Metrics
-from serving.workers.broadcast import Broadcaster
-from serving.workers.handle import WorkerHandle
-from serving.workers.http_proxy import HttpProxy
-from serving.workers.merged_metrics import Families, MergedMetrics
-from serving.workers.shared_port import reserve
-from serving.workers.worker import WorkerConfig, socket_of
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.errors import ProcessStartError
+from trtnode.serving.errors import ServingError, WorkerGoneError
+from trtnode.serving.rest.server import HttpServer
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.security.exposure_warnings import warn_of_open_ports
+from trtnode.serving.security.tls import Certificates
+from trtnode.serving.security.tokens import Tokens
+from trtnode.serving.service.inference_service import STOPPING
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.workers.broadcast import Broadcaster
+from trtnode.serving.workers.handle import WorkerHandle
+from trtnode.serving.workers.http_proxy import HttpProxy
+from trtnode.serving.workers.merged_metrics import Families, MergedMetrics
+from trtnode.serving.workers.shared_port import reserve
+from trtnode.serving.workers.worker import WorkerConfig, socket_of
 
 logger = logging.getLogger(__name__)
 

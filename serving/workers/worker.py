@@ -22,21 +22,21 @@ from typing import Any
 
 import prometheus_client
 
-from engines.process_memory import keep_free_memory
-from partitioner.model.garbage import freeze
-from serving.errors import ServingError
-from serving.executables.interface import ServedExecutable
-from serving.grpc.server import GrpcServer
-from serving.models.loader import engine_loader
-from serving.models.servable import Loader, State
-from serving.rest.app import HttpApp
-from serving.rest.server import HttpServer
-from serving.schema.model import ModelConfig
-from serving.schema.server import ServableConfig
-from serving.service.host import ModelHost
-from serving.service.rpc_table import messages_of
-from serving.telemetry import logs
-from serving.workers.channel import Channel
+from trtnode.engines.process_memory import keep_free_memory
+from trtnode.partitioner.model.garbage import freeze
+from trtnode.serving.errors import ServingError
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.grpc.server import GrpcServer
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.models.servable import Loader, State
+from trtnode.serving.rest.app import HttpApp
+from trtnode.serving.rest.server import HttpServer
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.service.host import ModelHost
+from trtnode.serving.service.rpc_table import messages_of
+from trtnode.serving.telemetry import logs
+from trtnode.serving.workers.channel import Channel
 
 logger = logging.getLogger(__name__)
 

@@ -19,24 +19,23 @@ import numpy as np
 import pytest
 
 from backend_suite import sample
-from engines import (
-    Calibration,
-    CompileOptions,
-    EngineCache,
-    Executable,
-    PrecisionOptions,
-    Worker,
-    compile_model,
-    load_executable,
-    partition_model,
-)
-from engines.build.tolerance import accumulates_quantized
-from engines.onnxruntime.compatibility import open_native
-from engines.tensorrt.library import TENSORRT
-from partitioner import ReasonCode, Report, load_model
-from serving.cli.program import main
 from simulated_tensorrt import Simulation
 from streams import ANYONE, InProcessWorker, profile_of, samples_of
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.tolerance import accumulates_quantized
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.tensorrt.library import TENSORRT
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.model.loading import load_model
+from trtnode.serving.cli.program import main
 
 ROOT = pathlib.Path(__file__).parents[3] / "shared" / "models"
 COLLECTION = pathlib.Path(os.environ.get("TRTNODE_MODEL_COLLECTION", ROOT))
@@ -64,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.conformance
-def test_compiled_model_gives_the_stored_outputs(name: str, worker: Worker, tmp_path: pathlib.Path) -> None:
+def test_compiled_model_gives_the_stored_outputs(name: str, worker: SubprocessWorker, tmp_path: pathlib.Path) -> None:
     folder = _cases()[name]
     source, compiled = _source(folder, tmp_path), tmp_path / "compiled.onnx"
 
@@ -107,7 +106,7 @@ def test_model_is_explained_for_tensorrt_by_the_table(
 
 
 @pytest.mark.conformance
-def test_explain_and_compile_agree(name: str, worker: Worker, tmp_path: pathlib.Path) -> None:
+def test_explain_and_compile_agree(name: str, worker: SubprocessWorker, tmp_path: pathlib.Path) -> None:
     """Before a compilation they differ only where a build or its check refuses nodes, and after it nowhere."""
     source = _source(_cases()[name], tmp_path)
     options, cache = CompileOptions(engine="openvino"), EngineCache(tmp_path / "cache", 2**30)
@@ -167,7 +166,7 @@ def _source(folder: pathlib.Path, unpacked: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.conformance
 def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
-    budgeted: str, worker: Worker, tmp_path: pathlib.Path
+    budgeted: str, worker: SubprocessWorker, tmp_path: pathlib.Path
 ) -> None:
     folder = _cases()[budgeted]
     source = _source(folder, tmp_path)

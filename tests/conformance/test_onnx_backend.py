@@ -18,10 +18,14 @@ import onnx
 import pytest
 
 from backend_suite import PlainOnnxruntime, Prepared, failure, sample, suite
-from engines import CompileOptions, Executable, Worker, compile_model, load_executable
-from partitioner import ReasonCode
 from simulated_tensorrt import Simulation
 from streams import ANYONE, InProcessWorker, profile_of, samples_of
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.labels import ReasonCode
 
 ANSWERED_OTHERWISE = {
     "test_attention_4d_with_past_and_present_qk_matmul_bias_": "ONNX Runtime masks its optional output otherwise",
@@ -44,7 +48,7 @@ class _Compiled(PlainOnnxruntime):
     """Compiles with OpenVINO, writes the file, reads it back, runs it."""
 
     folder: pathlib.Path
-    worker: Worker
+    worker: SubprocessWorker
     numbers = itertools.count()
 
     @classmethod
@@ -95,7 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     _Compiled.folder = tmp_path_factory.mktemp("conformance")
-    with Worker() as _Compiled.worker, pytest.MonkeyPatch.context() as patch:
+    with SubprocessWorker() as _Compiled.worker, pytest.MonkeyPatch.context() as patch:
         patch.setenv("ONNX_HOME", str(_Compiled.folder))  # the suite writes inputs of its larger models there
         yield
 

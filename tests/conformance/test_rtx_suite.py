@@ -19,15 +19,17 @@ import onnx_ir as ir
 import pytest
 
 from backend_suite import PlainOnnxruntime, Prepared, failure, run_natively, sample, suite
-from engines import BuildOptions, Worker
-from engines.backends.shape_range import ShapeRange
-from engines.build import jobs
-from engines.tensorrt.labelling.labels import label
-from engines.tensorrt.labelling.rtx import RTX
-from partitioner import Allowance, Graph, PartitionOptions, label_nodes
-from partitioner.model.loading import view_model
 from rtx_judges import Judgement, Outcome, judge
 from tensorrt_labels import BASE_CASES, OPSETS
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.tensorrt.labelling.labels import label
+from trtnode.engines.tensorrt.labelling.rtx import RTX
+from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, label_nodes
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -98,7 +100,7 @@ class _ForGpus(PlainOnnxruntime):
     """Compiles for the first inputs that are given, and runs the compiled file in plain ONNX Runtime."""
 
     folder: pathlib.Path
-    worker: Worker
+    worker: SubprocessWorker
     judgement: Judgement | None
 
     @classmethod
@@ -124,7 +126,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_case_is_built_as_the_table_says_and_runs_natively(
     name: str,
-    worker: Worker,
+    worker: SubprocessWorker,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
@@ -156,7 +158,9 @@ def _group_of(judgement: Judgement) -> str:
 
 
 @pytest.mark.conformance
-def test_operator_is_built_in_each_type_that_the_table_takes(op: str, worker: Worker, tmp_path: pathlib.Path) -> None:
+def test_operator_is_built_in_each_type_that_the_table_takes(
+    op: str, worker: SubprocessWorker, tmp_path: pathlib.Path
+) -> None:
     path, built = tmp_path / "node.onnx", 0
     for dtype in RTX.dtypes[op]:
         model = _typed(ATTENTION if op == "Attention" else BASE_CASES[op].replace("#", op), dtype, OPSETS.get(op, 24))

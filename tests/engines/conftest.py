@@ -13,13 +13,17 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly, assert_same, run_plainly
-from engines import Calibration, CompiledModel, EngineCache, Executable, Worker
-from engines.backends import registry
 from faulty_backends import UnreliableBackend
 from precision import precision_options
 from simulated_tensorrt import Faults, Simulation, make_tensorrt
 from stand_in_workers import InProcessWorker
 from streams import Machine
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends import registry
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.precision.options import Calibration
+from trtnode.engines.runtime.executor import Executable
 from workshop import Workshop
 
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits"
@@ -30,12 +34,12 @@ PAIR = """g (float[1,4] x) => (float[1,4] y) <float[4,4] w, float[4,4] v> {
 
 
 @pytest.fixture
-def workshop(tmp_path: pathlib.Path, worker: Worker) -> Workshop:
+def workshop(tmp_path: pathlib.Path, worker: SubprocessWorker) -> Workshop:
     return Workshop(tmp_path, worker)
 
 
 @pytest.fixture(scope="module")
-def shared_workshop(tmp_path_factory: pytest.TempPathFactory, worker: Worker) -> Workshop:
+def shared_workshop(tmp_path_factory: pytest.TempPathFactory, worker: SubprocessWorker) -> Workshop:
     """For models that several tests of a file only read."""
     return Workshop(tmp_path_factory.mktemp("models"), worker)
 

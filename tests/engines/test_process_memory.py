@@ -5,7 +5,7 @@ import sys
 
 BURST = """
 import resource
-from engines.process_memory import keep_free_memory
+from trtnode.engines.process_memory import keep_free_memory
 
 def faults_of_a_burst():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -22,8 +22,8 @@ import hypothesis
 
 sys.path += [str(pathlib.Path(__file__).parents[1] / "partitioner" / "fixtures")]
 
-from engines.build.options import EVERY_ENGINE
 from tests.fuzz.targets import BOMBS, Target, Targets
+from trtnode.engines.build.options import EVERY_ENGINE
 
 
 class FindingError(Exception):

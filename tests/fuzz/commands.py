@@ -68,7 +68,7 @@ class Commands:
 
 def _command(*arguments: str) -> str:
     """Run a command of ``trtnode``; return what is wrong with its end."""
-    from serving.cli.program import main
+    from trtnode.serving.cli.program import main
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -100,8 +100,8 @@ def _compiled(file: pathlib.Path) -> str:
 
 
 def _yaml(file: pathlib.Path) -> str:
-    from serving.config.load import load_config
-    from serving.errors import ConfigError
+    from trtnode.serving.config.load import load_config
+    from trtnode.serving.errors import ConfigError
 
     with contextlib.suppress(ConfigError):
         load_config(file, {})
@@ -109,8 +109,8 @@ def _yaml(file: pathlib.Path) -> str:
 
 
 def _tokens(file: pathlib.Path) -> str:
-    from serving.errors import ConfigError
-    from serving.security.tokens import Tokens
+    from trtnode.serving.errors import ConfigError
+    from trtnode.serving.security.tokens import Tokens
 
     with contextlib.suppress(ConfigError):
         Tokens(file)

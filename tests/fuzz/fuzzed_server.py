@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from bench.server_process import free_port, inference_request, wait_until_ready
-from protos import ModelInferRequest, ModelInferResponse
 from tests.fuzz.commands import MEMORY_BYTES
+from trtnode.bench.server_process import free_port, inference_request, wait_until_ready
+from trtnode.protos import ModelInferRequest, ModelInferResponse
 
 ANSWER_S = 120
 SERVICE = "/inference.GRPCInferenceService/"
@@ -110,7 +110,7 @@ class FuzzedServer:
         if self._process is not None:
             return
         self._read = 0
-        command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(self._config)]
+        command = [sys.executable, "-m", "trtnode", "serve", "--config", str(self._config)]
         limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         with self._log.open("w") as log:
             self._process = subprocess.Popen(command, stderr=log, preexec_fn=limit)

@@ -19,11 +19,11 @@ import yaml
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-import protos
-from bench.server_process import inference_request
 from benchmarks.soak.mutators import NUMBERS, TEXTS, mutate_bytes, mutate_fields
-from protos import DESCRIPTOR
 from random_models import random_models
+from trtnode import protos
+from trtnode.bench.server_process import inference_request
+from trtnode.protos import DESCRIPTOR
 
 SEEDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4)
 """Of changes."""

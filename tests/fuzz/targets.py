@@ -11,10 +11,11 @@ from typing import Any
 import onnx
 from hypothesis import strategies as st
 
-from engines import CompileOptions, compile_model
 from tests.fuzz import mutations
 from tests.fuzz.commands import Commands
 from tests.fuzz.fuzzed_server import FuzzedServer
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
 
 CONFIGS: list[Any] = [
     {

@@ -13,8 +13,8 @@ import tritonclient.grpc as triton
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
 
-import protos
-from protos import generate
+from trtnode import protos
+from trtnode.protos import generate
 
 FOLDER = pathlib.Path(protos.__file__).parent
 SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"]
@@ -86,8 +86,8 @@ def test_messages_stay_out_of_the_default_pool() -> None:
 @pytest.mark.parametrize(
     "order",
     [
-        pytest.param("import protos, tritonclient.grpc", id="ours-first"),
-        pytest.param("import tritonclient.grpc, protos", id="tritonclient-first"),
+        pytest.param("from trtnode import protos; import tritonclient.grpc", id="ours-first"),
+        pytest.param("import tritonclient.grpc; from trtnode import protos", id="tritonclient-first"),
     ],
 )
 def test_tritonclient_imports_in_the_same_process(order: str) -> None:

@@ -15,11 +15,11 @@ import pytest
 import tritonclient.grpc as triton
 from onnx import TensorProto, helper
 
-from partitioner import TensorSpec
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
-from serving.models.servable import Loader
-from serving.process.single_process import Server
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.models.servable import Loader
+from trtnode.serving.process.single_process import Server
 
 READY_S = 240
 GRPC_PATHS = ("direct", "ordinary")

@@ -44,8 +44,8 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: SimulatedGpu) -> Provider:
         provider.sessions.append(Session(provider, real(model, options, providers=["CPUExecutionProvider"]), providers))
         return provider.sessions[-1]
 
-    monkeypatch.setattr("engines.onnxruntime.library.onnxruntime.InferenceSession", open_session)
-    monkeypatch.setattr("engines.runtime.gpu_plan.has_cuda", lambda: True)
+    monkeypatch.setattr("trtnode.engines.onnxruntime.library.onnxruntime.InferenceSession", open_session)
+    monkeypatch.setattr("trtnode.engines.runtime.gpu_plan.has_cuda", lambda: True)
     return provider
 
 

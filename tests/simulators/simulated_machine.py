@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from engines.backends import registry
-from engines.cuda import context, devices
-from engines.cuda.devices import DRIVER, Gpu
-from engines.tensorrt import backend
 from simulated_cuda import make_pycuda
 from simulated_tensorrt import VARIABLE, Simulation, make_tensorrt
+from trtnode.engines.backends import registry
+from trtnode.engines.cuda import context, devices
+from trtnode.engines.cuda.devices import DRIVER, Gpu
+from trtnode.engines.tensorrt import backend
 
 HERE = pathlib.Path(__file__).parent
 LIBRARIES = HERE / "libraries"

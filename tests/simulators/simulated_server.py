@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 
-import protos
-from protos import ModelInferRequest, ModelInferResponse, ModelMetadataResponse
+from trtnode import protos
+from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelMetadataResponse
 
 SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 

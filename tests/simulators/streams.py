@@ -13,19 +13,27 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
-from engines import BuildOptions, CompileOptions, Executable, PrecisionOptions, compile_model, load_executable
-from engines.artifact.envelope import Envelope
-from engines.artifact.trust import Trust
-from engines.backends.protocols import Engine
-from engines.backends.registry import get_backend
-from engines.backends.shape_range import Profile, ShapeRange
-from engines.cuda.streams import STREAMS, StreamPool
-from engines.inputs.shape_profiles import holds_sizes
-from engines.runtime.engine_loading import open_engine
-from engines.tensorrt.backend import TensorRtBackend
-from partitioner import Graph, PartitionOptions, TensorSpec, embedded_engine, load_model
 from simulated_tensorrt import Simulation
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.shape_range import Profile, ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.cuda.streams import STREAMS, StreamPool
+from trtnode.engines.inputs.shape_profiles import holds_sizes
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.runtime.engine_loading import open_engine
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.tensorrt.backend import TensorRtBackend
+from trtnode.partitioner.compiled.trtnode import embedded_engine
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.loading import load_model
 
 ANYONE = Trust.of((), ("openvino", "tensorrt"))
 """No signature is asked for."""

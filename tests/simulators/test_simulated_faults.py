@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import BuildOptions, Worker
-from engines.build import jobs
-from engines.errors import WorkerError
 from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
 from simulated_tensorrt import Faults, Simulation
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import WorkerError
 from workbench import Workbench, as_model
 
 CHAIN = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Tanh(a) }"
@@ -144,7 +145,7 @@ def test_a_gpu_that_is_full_has_no_room_for_a_context() -> None:
 
 def test_a_build_that_takes_too_long_is_stopped_with_its_process(
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     model: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:

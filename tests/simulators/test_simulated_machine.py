@@ -9,13 +9,14 @@ from collections.abc import Callable
 import pytest
 
 import simulated_machine
-from engines import BuildOptions, Worker
-from engines.backends.progress import Progress, listening
-from engines.backends.registry import get_backend
-from engines.build import jobs
-from engines.errors import WorkerError
-from partitioner import SUPPORTED
 from simulated_tensorrt import Faults, Plan, Simulation
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.progress import Progress, listening
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import WorkerError
+from trtnode.partitioner.cut.labels import SUPPORTED
 
 
 def test_the_backend_finds_the_library_and_the_gpu(simulate: Callable[..., Simulation]) -> None:
@@ -39,7 +40,7 @@ def test_nothing_of_a_simulation_is_left() -> None:
 
 def test_a_worker_process_builds_on_the_same_machine(
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     model: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:
@@ -54,7 +55,7 @@ def test_a_worker_process_builds_on_the_same_machine(
 
 def test_a_build_that_crashes_ends_the_worker_process_alone(
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     model: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:
@@ -66,7 +67,7 @@ def test_a_build_that_crashes_ends_the_worker_process_alone(
 
 def test_a_worker_process_tells_how_far_a_build_is(
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     model: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:
@@ -83,7 +84,7 @@ def test_a_worker_process_tells_how_far_a_build_is(
 
 def test_a_build_that_takes_too_long_is_stopped_however_much_it_tells(
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     model: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:

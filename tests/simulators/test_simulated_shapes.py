@@ -10,12 +10,14 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import CompileOptions, EngineCache, compile_model
-from engines.backends.build_options import BuildOptions, TensorRtOptions
-from engines.backends.shape_range import ShapeRange
-from engines.tensorrt.backend import TensorRtBackend
-from partitioner import PartitionOptions
 from simulated_tensorrt import Plan, Simulation
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.tensorrt.backend import TensorRtBackend
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 IMAGES = ShapeRange(low=(1, 3, 32, 32), best=(4, 3, 64, 64), high=(8, 3, 64, 128))
 FIXED = ShapeRange(low=(2, 3, 32, 32), best=(2, 3, 32, 32), high=(2, 3, 32, 32))

@@ -13,8 +13,8 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 import trtnode
-from partitioner import ModelFileError
-from serving.errors import InvalidOptionError, ServingError
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.serving.errors import InvalidOptionError, ServingError
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 DIGITS = EXAMPLE / "digits.onnx"

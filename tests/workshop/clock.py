@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from engines import CompiledModel
-from engines.errors import BusyMachineError, WorkerError
 from stand_in_workers import AnyWorker
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.errors import BusyMachineError, WorkerError
 
 GRAPH = """g (float[2,8] x) => (float[2,8] y) {
     a = Relu(x) b = Neg(a) c = Erf(b) d = Abs(c) e = Sqrt(d) f = Erf(e) h = Tanh(f) y = Neg(h)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from engines.artifact.checksum import stamp_checksum
+from trtnode.engines.artifact.checksum import stamp_checksum
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.artifact.envelope import Device, Envelope, current_platform
+from trtnode.engines.artifact.envelope import Device, Envelope, current_platform
 
 PLAN = Envelope(
     backend="tensorrt",

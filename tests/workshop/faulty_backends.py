@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from engines import BuildOptions
-from engines.backends.protocols import PrecisionSupport
-from engines.backends.reference import ReferenceBackend, ReferenceEngine
-from engines.errors import BuildError
-from engines.precision.float16 import to_half
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import PrecisionSupport
+from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
+from trtnode.engines.errors import BuildError
+from trtnode.engines.precision.float16 import to_half
 
 
 class ShiftedEngine(ReferenceEngine):

@@ -6,13 +6,10 @@ import json
 import pathlib
 from typing import Any
 
-from engines import (
-    AccuracyBudget,
-    Calibration,
-    CompiledModel,
-    PrecisionOptions,
-    PrecisionRule,
-)
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.precision.rules import PrecisionRule
 
 SAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "calibration.npz"
 DATA = Calibration(data=str(SAMPLES), method="minmax")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from engines.onnxruntime.session import NativeSession
-from engines.openvino.library import ov
-from engines.quantization.planner import plan_quantization
-from engines.quantization.qdq_writer import prepare, quantize
-from engines.quantization.schemes import SCHEMES, QuantizationScheme
-from engines.quantization.table import CalibrationTable
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.openvino.library import ov
+from trtnode.engines.quantization.planner import plan_quantization
+from trtnode.engines.quantization.qdq_writer import prepare, quantize
+from trtnode.engines.quantization.schemes import SCHEMES, QuantizationScheme
+from trtnode.engines.quantization.table import CalibrationTable
 
 QUANTIZED_OPS = ("QuantizeLinear", "DequantizeLinear")
 

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from model_texts import clean, parse
-from partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrite_segment
 from plain_runtime import run
+from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrite_segment
 
 SHAPE = (2, 8, 6, 10)
 

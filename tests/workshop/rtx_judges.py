@@ -10,16 +10,22 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from engines import BuildOptions, CompileOptions, Worker, compile_model
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.registry import get_backend
-from engines.backends.shape_range import Profile
-from engines.build import jobs
-from engines.errors import BuildError, EngineError, WorkerError
-from engines.inputs.source import cleaned
-from engines.tensorrt.library import TENSORRT_RTX
-from partitioner import Allowance, Graph, PartitionOptions, Report, expand_functions, extract_model, label_nodes
 from streams import profile_of, samples_of
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.shape_range import Profile
+from trtnode.engines.build import jobs
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.errors import BuildError, EngineError, WorkerError
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.tensorrt.library import TENSORRT_RTX
+from trtnode.partitioner.cut.function_expansion import expand_functions
+from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, label_nodes
+from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph
 
 ENGINE = "tensorrt-rtx"
 TIMEOUT_S = 250.0
@@ -55,7 +61,7 @@ class Judgement:
     crashed: bool = False
 
 
-def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: Worker, folder: pathlib.Path) -> Judgement:
+def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: SubprocessWorker, folder: pathlib.Path) -> Judgement:
     """Compile a model for the shapes of its inputs. What the table refuses of it, the library builds as a whole.
 
     Args:
@@ -95,7 +101,7 @@ def _outcome_of(report: Report) -> tuple[Outcome, tuple[str, ...]]:
 
 
 def _judge_whole(
-    graph: Graph, refusals: tuple[str, ...], shapes: tuple[Profile, ...], worker: Worker, folder: pathlib.Path
+    graph: Graph, refusals: tuple[str, ...], shapes: tuple[Profile, ...], worker: SubprocessWorker, folder: pathlib.Path
 ) -> Judgement:
     """Have the library build a whole model for each GPU of a portable engine.
 

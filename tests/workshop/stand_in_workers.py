@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from engines.errors import WorkerError
+from trtnode.engines.errors import WorkerError
 
 
 class AnyWorker(Protocol):

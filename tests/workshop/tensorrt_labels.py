@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import onnx
 
-from engines.tensorrt.labelling.labels import label
-from engines.tensorrt.labelling.tables import TENSORRT, ParserTable
-from partitioner import Allowance, Graph, Verdict
-from partitioner.model.loading import view_model
+from trtnode.engines.tensorrt.labelling.labels import label
+from trtnode.engines.tensorrt.labelling.tables import TENSORRT, ParserTable
+from trtnode.partitioner.cut.labels import Allowance, Verdict
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
 
 ONE_AXIS = "<int64[1] axes = {1}>"
 WINDOW = "g () => (float[8] y) <int64 size = {8}> { y = # (size) }"

@@ -20,6 +20,8 @@ def become(user: int = NOBODY) -> list[str]:
         pytest.skip("only root can become a user without an entry, with setpriv")
     may_read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *may_read]
-    if subprocess.run([*prefix, sys.executable, "-c", "import serving"], cwd=ROOT, capture_output=True).returncode:
+    if subprocess.run(
+        [*prefix, sys.executable, "-c", "import trtnode.serving"], cwd=ROOT, capture_output=True
+    ).returncode:
         pytest.skip("this machine doesn't let such a user read the interpreter")
     return prefix

@@ -10,25 +10,23 @@ from typing import Any
 
 import onnx
 
-from engines import (
-    BuildOptions,
-    CompiledModel,
-    CompileOptions,
-    EngineCache,
-    Executable,
-    PrecisionOptions,
-    Worker,
-    compile_model,
-    load_executable,
-)
-from partitioner import PartitionOptions
 from stand_in_workers import AnyWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 
 class Workshop:
     """Writes models, compiles them in the session's worker, and runs them."""
 
-    def __init__(self, folder: pathlib.Path, worker: Worker) -> None:
+    def __init__(self, folder: pathlib.Path, worker: SubprocessWorker) -> None:
         self.folder = folder
         self.worker = worker
         self._numbers = itertools.count()
@@ -62,7 +60,7 @@ class Workshop:
             precision=precision or PrecisionOptions(),
             **choice,
         )
-        chosen = typing.cast("Worker", worker or self.worker)  # tests put others in its place
+        chosen = typing.cast("SubprocessWorker", worker or self.worker)  # tests put others in its place
         return compile_model(source, options, cache=cache, worker=chosen)
 
     def compile_file(self, source: pathlib.Path, **options: Any) -> pathlib.Path:

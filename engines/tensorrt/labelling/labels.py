@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator
 import onnx
 import onnx_ir as ir
 
-from engines.tensorrt.labelling.operator_rules import OPERATOR_RULES, input_of, quantized_dtype
-from engines.tensorrt.labelling.operators import (
+from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES, input_of, quantized_dtype
+from trtnode.engines.tensorrt.labelling.operators import (
     ABSENT_INPUTS,
     CONSTANT_INPUTS,
     DATA_DEPENDENT,
@@ -29,11 +29,12 @@ from engines.tensorrt.labelling.operators import (
     SIZING_INPUTS,
     UNDILATED,
 )
-from engines.tensorrt.labelling.tables import TENSORRT, ParserTable
-from partitioner import SUPPORTED, Allowance, Node, ReasonCode, Verdict
-from partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
-from partitioner.model.opset_versions import extends_operator, means_the_same
-from partitioner.model.values import GIVEN_SIZES, dimensions, size_inputs
+from trtnode.engines.tensorrt.labelling.tables import TENSORRT, ParserTable
+from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
+from trtnode.partitioner.graph.view import Node
+from trtnode.partitioner.model.opset_versions import extends_operator, means_the_same
+from trtnode.partitioner.model.values import GIVEN_SIZES, dimensions, size_inputs
 
 QUANTIZERS = (QUANTIZE, DEQUANTIZE)
 

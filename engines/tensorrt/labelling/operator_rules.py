@@ -1,4 +1,4 @@
-"""Rules of TensorRT's parser for single operators, beyond the tables of ``engines.tensorrt.labelling.operators``."""
+"""Rules of TensorRT's parser for single operators, beyond the tables of ``labelling.operators``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from engines.tensorrt.labelling.operators import BLOCKED, MAX_DEPTH, MAX_K
-from partitioner import Node, ReasonCode, Verdict
-from partitioner.graph.qdq import MIDDLE, QUANTIZE, describe_quantization
-from partitioner.model.values import Dimension, dimensions, has_subgraphs, subgraphs
+from trtnode.engines.tensorrt.labelling.operators import BLOCKED, MAX_DEPTH, MAX_K
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.graph.qdq import MIDDLE, QUANTIZE, describe_quantization
+from trtnode.partitioner.graph.view import Node
+from trtnode.partitioner.model.values import Dimension, dimensions, has_subgraphs, subgraphs
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
 """Values of ``auto_pad`` by which the size of the input alone decides that of the result."""

@@ -1,8 +1,8 @@
 """Asks TensorRT's own parser about nodes. The code follows the documented Python API; the library is an argument.
 
 The parser imports the model into a network, and stops at the first node that it can't import. So it is asked about
-kinds of nodes that stand apart, and about halves of a model that it refuses (``engines.build.library_verdicts``).
-It holds Python's lock the whole time: ask in the worker process alone.
+kinds of nodes that stand apart, and about halves of a model that it refuses
+(``trtnode.engines.build.library_verdicts``). It holds Python's lock the whole time: ask in the worker process alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import onnx
 
-from engines.errors import BackendMissingError, BuildError
-from engines.tensorrt.labelling.rewrites import PASSES, prepare
-from partitioner import SUPPORTED, ReasonCode, Verdict
+from trtnode.engines.errors import BackendMissingError, BuildError
+from trtnode.engines.tensorrt.labelling.rewrites import PASSES, prepare
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 
 FIRST_STRONGLY_TYPED = 11
 """TensorRT's major release from which every network is strongly typed; before, a flag says so."""

@@ -12,11 +12,18 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from engines.errors import BuildError
-from engines.tensorrt.labelling.operators import OPSETS
-from partitioner.graph.qdq import DEQUANTIZE, MIDDLE, QUANTIZE, describe_quantization, is_integer_bias, is_paired
-from partitioner.model.opset_versions import VersionLimits, lower_versions
-from partitioner.model.values import dimensions
+from trtnode.engines.errors import BuildError
+from trtnode.engines.tensorrt.labelling.operators import OPSETS
+from trtnode.partitioner.graph.qdq import (
+    DEQUANTIZE,
+    MIDDLE,
+    QUANTIZE,
+    describe_quantization,
+    is_integer_bias,
+    is_paired,
+)
+from trtnode.partitioner.model.opset_versions import VersionLimits, lower_versions
+from trtnode.partitioner.model.values import dimensions
 
 INT8_STEPS, UINT8_STEPS = 127, 255
 
@@ -34,7 +41,7 @@ def prepare(model: onnx.ModelProto, passes: Sequence[Pass]) -> onnx.ModelProto:
     """Rewrite a model.
 
     Args:
-        model: A segment as a standalone model, whose nodes ``engines.tensorrt.labelling.labels`` has accepted.
+        model: A segment as a standalone model, whose nodes ``trtnode.engines.tensorrt.labelling.labels`` has accepted.
         passes: ``PASSES``, to ask the parser about its nodes and to build it.
 
     Returns:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from engines.tensorrt.labelling.operator_rules import input_of, quantized_dtype
-from engines.tensorrt.labelling.operators import ATTRIBUTES, BLOCKED, DTYPES, RANKS
-from engines.tensorrt.labelling.tables import ParserTable, Rule
-from partitioner import Node, ReasonCode, Verdict
-from partitioner.model.values import dimensions
+from trtnode.engines.tensorrt.labelling.operator_rules import input_of, quantized_dtype
+from trtnode.engines.tensorrt.labelling.operators import ATTRIBUTES, BLOCKED, DTYPES, RANKS
+from trtnode.engines.tensorrt.labelling.tables import ParserTable, Rule
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Node
+from trtnode.partitioner.model.values import dimensions
 
 HEAD_SIZES = range(16, 257)
 """Sizes of a head for which there is a kernel of Attention."""

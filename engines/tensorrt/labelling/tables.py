@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from engines.tensorrt.labelling.operators import ATTRIBUTES, DTYPES, RANKS
-from partitioner import Node, Verdict
+from trtnode.engines.tensorrt.labelling.operators import ATTRIBUTES, DTYPES, RANKS
+from trtnode.partitioner.cut.labels import Verdict
+from trtnode.partitioner.graph.view import Node
 
 Rule = Callable[[Node], Verdict | None]
 """Returns a refusal, or None."""
@@ -43,4 +44,4 @@ class ParserTable:
 
 
 TENSORRT = ParserTable(title="TensorRT")
-"""As NVIDIA documents it: ``engines.tensorrt.labelling.operators``."""
+"""As NVIDIA documents it: ``trtnode.engines.tensorrt.labelling.operators``."""

@@ -18,9 +18,9 @@ import math
 
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS
-from partitioner.passes.rewrites.patterns import Any, Constant, Found, Number, call, find, is_float32, number_in
-from partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.model.values import ONNX_DOMAINS
+from trtnode.partitioner.passes.rewrites.patterns import Any, Constant, Found, Number, call, find, is_float32, number_in
+from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 X, U = Any("x"), Any("u")
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 
 import onnx_ir as ir
 
-from partitioner.model.default_values import held_defaults
-from partitioner.passes.clean_up import fold_and_infer, remove_dead_nodes, remove_identities
-from partitioner.passes.rewrites.rules import RULES, Gain, Rule
-from partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.model.default_values import held_defaults
+from trtnode.partitioner.passes.clean_up import fold_and_infer, remove_dead_nodes, remove_identities
+from trtnode.partitioner.passes.rewrites.rules import RULES, Gain, Rule
+from trtnode.partitioner.passes.shape_inference import infer_shapes
 
 logger = logging.getLogger(__name__)
 

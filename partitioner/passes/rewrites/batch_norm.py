@@ -21,9 +21,9 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS, dimensions
-from partitioner.passes.rewrites.patterns import array_in, is_closed, is_float32
-from partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.model.values import ONNX_DOMAINS, dimensions
+from trtnode.partitioner.passes.rewrites.patterns import array_in, is_closed, is_float32
+from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 NORMALIZATION = "BatchNormalization"
 

@@ -24,10 +24,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS
-from partitioner.passes.rewrites.batch_norm import Affine, affine_of, is_normalization
-from partitioner.passes.rewrites.patterns import array_in, is_closed, is_float32
-from partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.model.values import ONNX_DOMAINS
+from trtnode.partitioner.passes.rewrites.batch_norm import Affine, affine_of, is_normalization
+from trtnode.partitioner.passes.rewrites.patterns import array_in, is_closed, is_float32
+from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 SUMS = ("Add", "Sum")
 

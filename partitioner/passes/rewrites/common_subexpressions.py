@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterator
 
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS, RANDOM_OPS, has_subgraphs
-from partitioner.passes.rewrites.replacement import Place
+from trtnode.partitioner.model.values import ONNX_DOMAINS, RANDOM_OPS, has_subgraphs
+from trtnode.partitioner.passes.rewrites.replacement import Place
 
 MOST_ELEMENTS = 64
 """Limit of tensors among attributes that are compared."""

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS
-from partitioner.passes.rewrites.patterns import array_in
-from partitioner.passes.rewrites.replacement import Place
+from trtnode.partitioner.model.values import ONNX_DOMAINS
+from trtnode.partitioner.passes.rewrites.patterns import array_in
+from trtnode.partitioner.passes.rewrites.replacement import Place
 
 
 def find_constant_branches(graph: ir.Graph) -> Iterator[Place]:

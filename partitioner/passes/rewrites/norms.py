@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import dimensions, is_constant
-from partitioner.passes.rewrites.patterns import (
+from trtnode.partitioner.model.values import dimensions, is_constant
+from trtnode.partitioner.passes.rewrites.patterns import (
     Any,
     Call,
     Constant,
@@ -30,7 +30,7 @@ from partitioner.passes.rewrites.patterns import (
     is_float32,
     number_in,
 )
-from partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 X, EPSILON = Any("x"), Constant("epsilon")
 SCALE, BIAS = Constant("scale"), Constant("bias")

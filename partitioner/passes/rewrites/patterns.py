@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS, is_constant
+from trtnode.partitioner.model.values import ONNX_DOMAINS, is_constant
 
 COMMUTATIVE = frozenset({"Add", "Mul"})
 

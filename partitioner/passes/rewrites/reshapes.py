@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from partitioner.model.values import ONNX_DOMAINS, dimensions
-from partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.model.values import ONNX_DOMAINS, dimensions
+from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 VIEWS = ("Squeeze", "Unsqueeze", "Flatten", "Reshape")
 

@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterator, Mapping, Set
 
 import onnx_ir as ir
 
-from partitioner.passes.rewrites.activations import (
+from trtnode.partitioner.passes.rewrites.activations import (
     find_gelu_tanh,
     find_hard_sigmoid,
     find_hard_swish,
     find_mish,
     find_tanh,
 )
-from partitioner.passes.rewrites.batch_norm import find_batch_norm
-from partitioner.passes.rewrites.branches import find_branches
-from partitioner.passes.rewrites.common_subexpressions import find_equal_nodes
-from partitioner.passes.rewrites.constant_branches import find_constant_branches
-from partitioner.passes.rewrites.norms import (
+from trtnode.partitioner.passes.rewrites.batch_norm import find_batch_norm
+from trtnode.partitioner.passes.rewrites.branches import find_branches
+from trtnode.partitioner.passes.rewrites.common_subexpressions import find_equal_nodes
+from trtnode.partitioner.passes.rewrites.constant_branches import find_constant_branches
+from trtnode.partitioner.passes.rewrites.norms import (
     find_group_norm,
     find_layer_norm,
     find_rms_norm,
     find_unscaled_layer_norm,
     find_usual_layer_norm,
 )
-from partitioner.passes.rewrites.replacement import Place
-from partitioner.passes.rewrites.reshapes import find_reshapes
+from trtnode.partitioner.passes.rewrites.replacement import Place
+from trtnode.partitioner.passes.rewrites.reshapes import find_reshapes
 
 NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX = "native", "openvino", "tensorrt", "tensorrt-rtx"
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from rich import progress as rich_progress
 from rich.console import Console
 
-from engines.backends.progress import Progress, listening
-from partitioner.lazy_imports import LateModule
-
-if TYPE_CHECKING:
-    from rich import progress as rich_progress
-else:
-    rich_progress = LateModule("rich.progress")
+from trtnode.engines.backends.progress import Progress, listening
 
 
 @contextlib.contextmanager

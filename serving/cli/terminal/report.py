@@ -15,17 +15,17 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from engines.backends.build_options import BuildOptions
-from engines.backends.registry import only_builds_reason
-from engines.runtime.reference_nodes import count_operators
-from engines.sparse.survey import LayerSparsity
-from partitioner import ReasonCode, Report
-from partitioner.cut.report import NativeNode
-from partitioner.cut.segments import Segment
-from partitioner.cut.what_if import FrozenWhatIf, WhatIf
-from partitioner.graph.view import expected_bytes
-from partitioner.passes.rewrites.apply import Rewritten
-from partitioner.wording import counted
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.registry import only_builds_reason
+from trtnode.engines.runtime.reference_nodes import count_operators
+from trtnode.engines.sparse.survey import LayerSparsity
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.report import NativeNode, Report
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.cut.what_if import FrozenWhatIf, WhatIf
+from trtnode.partitioner.graph.view import expected_bytes
+from trtnode.partitioner.passes.rewrites.apply import Rewritten
+from trtnode.partitioner.wording import counted
 
 MOST_SEGMENTS = 25
 """Segments to print."""

@@ -14,11 +14,12 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.latency.settings import PRECISIONS
-from bench.latency_report.results import LatencyResult, LatencyRow, read_result
-from engines import CompileOptions, compile_model
-from engines.backends.names import ASKED_PRECISIONS
-from serving.cli.program import main
+from trtnode.bench.latency.settings import PRECISIONS
+from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, read_result
+from trtnode.engines.backends.names import ASKED_PRECISIONS
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.serving.cli.program import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
 
@@ -157,7 +158,7 @@ def test_a_network_is_built_and_measured(tmp_path: pathlib.Path) -> None:
 def test_ctrl_c_prints_and_writes_what_was_measured(tiny: pathlib.Path, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run.json"
     options = ["--engine", "native", "--rounds", "100000", "--json", str(path), "--html", str(tmp_path / "run.html")]
-    command = [sys.executable, "-m", "serving.cli", "--log-level", "info", "bench", "model", str(tiny), *options]
+    command = [sys.executable, "-m", "trtnode", "--log-level", "info", "bench", "model", str(tiny), *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

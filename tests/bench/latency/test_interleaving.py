@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from bench.latency.interleaving import (
+from trtnode.bench.latency.interleaving import (
     Interleaving,
     Latencies,
     Turn,

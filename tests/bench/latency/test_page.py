@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench.environment import describe_environment, describe_load
-from bench.latency_report.charts import BARS_WIDTH, PANEL_HEIGHT, PANEL_WIDTH, draw_bars, draw_panels
-from bench.latency_report.page import render_page
-from bench.latency_report.results import LatencyResult, LatencyRow, LeftOut
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.latency_report.charts import BARS_WIDTH, PANEL_HEIGHT, PANEL_WIDTH, draw_bars, draw_panels
+from trtnode.bench.latency_report.page import render_page
+from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, LeftOut
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "</script><script>throw 1</script>\" onmouseover='throw 2"

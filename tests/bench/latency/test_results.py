@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bench.environment import describe_environment, describe_load
-from bench.latency.agreement import compare_answers
-from bench.latency_report import publish as program
-from bench.latency_report.errors import ResultFileError
-from bench.latency_report.regression import compare_results
-from bench.latency_report.results import LatencyResult, LatencyRow, LeftOut, geometric_means, read_result
-from bench.latency_report.tables import print_result
-from bench.latency_report.targets import check_targets, missing_conditions
+from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.latency.agreement import compare_answers
+from trtnode.bench.latency_report import publish as program
+from trtnode.bench.latency_report.errors import ResultFileError
+from trtnode.bench.latency_report.regression import compare_results
+from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, LeftOut, geometric_means, read_result
+from trtnode.bench.latency_report.tables import print_result
+from trtnode.bench.latency_report.targets import check_targets, missing_conditions
 
 FIELDS = {
     "network", "setting", "engine", "via", "batch", "threads", "p50_ms", "p95_ms", "p99_ms", "mean10_ms", "ratio",

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from serving.cli.program import main
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
-from serving.process.single_process import Server
 from simulated_server import SimulatedServer
+from trtnode.serving.cli.program import main
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.single_process import Server
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 READY_S = 240

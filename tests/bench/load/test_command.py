@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.load.client_pool import ClientProcessPool
-from bench.load.client_process import RepeatedRequest
-from bench.load.errors import ClientError
-from bench.load.load_level import Level
-from bench.load.target import INFER_METHOD
-from protos import ModelInferRequest
 from simulated_server import SimulatedServer
+from trtnode.bench.load.client_pool import ClientProcessPool
+from trtnode.bench.load.client_process import RepeatedRequest
+from trtnode.bench.load.errors import ClientError
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.target import INFER_METHOD
+from trtnode.protos import ModelInferRequest
 
 LATENCIES = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
@@ -169,7 +169,7 @@ def test_generated_inputs_have_the_shapes_that_are_asked_for(
 
 def test_ctrl_c_prints_what_was_measured_so_far(simulated: SimulatedServer, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "rows.json"
-    command = [sys.executable, "-m", "serving.cli", "bench", "server", simulated.address, "--model", "plus"]
+    command = [sys.executable, "-m", "trtnode", "bench", "server", simulated.address, "--model", "plus"]
     options = ["--concurrency", "1,2,3", "--warmup", "0", "--seconds", "600", "--json", str(file)]
     child = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     busy = threading.Event()

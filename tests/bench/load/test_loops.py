@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bench.load.arrivals import poisson_arrivals
-from bench.load.load_level import Level
-from bench.load.loops import OK, Done, Record, Traffic, closed_loop, open_loop
-from bench.load.samples import Samples
+from trtnode.bench.load.arrivals import poisson_arrivals
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.loops import OK, Done, Record, Traffic, closed_loop, open_loop
+from trtnode.bench.load.samples import Samples
 
 EVERY_10_MS = [due / 100 for due in range(300)]
 

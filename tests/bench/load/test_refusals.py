@@ -11,8 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.cli.program import main
 from simulated_server import SimulatedServer, open_port
+from trtnode.serving.cli.program import main
 
 
 def refusal(capsys: pytest.CaptureFixture[str], code: int) -> str:

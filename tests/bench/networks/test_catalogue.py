@@ -12,15 +12,21 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from bench.networks.builder import NetworkBuilder
-from bench.networks.catalogue import NETWORKS, UnknownNetworkError, network_file, sample_inputs
-from bench.networks.fragmentation import fragment
-from bench.networks.normalization import set_statistics
-from engines import CompileOptions, Worker, compile_model, load_executable
-from engines.errors import OutputFileError
-from engines.openvino.labels import label
-from partitioner import Graph, PartitionOptions, clean_up, partition_graph
-from partitioner.cut.cost_model import FLOPS, flops
+from trtnode.bench.networks.builder import NetworkBuilder
+from trtnode.bench.networks.catalogue import NETWORKS, UnknownNetworkError, network_file, sample_inputs
+from trtnode.bench.networks.fragmentation import fragment
+from trtnode.bench.networks.normalization import set_statistics
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import OutputFileError
+from trtnode.engines.openvino.labels import label
+from trtnode.partitioner.cut.cost_model import FLOPS, flops
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import partition_graph
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.passes.clean_up import clean_up
 
 SMALL = ("lenet5", "mobilenetv2", "mobilenetv3", "widedeep")
 """Networks of less than a hundred megabytes, which a test may run."""
@@ -186,7 +192,7 @@ def test_a_fragmented_network_computes_the_same(name: str, folder: pathlib.Path)
 
 @pytest.mark.parametrize(("fragmented", "segments"), [(False, 1), (True, 5)])
 def test_a_compiled_network_computes_the_same_in_its_engines(
-    fragmented: bool, segments: int, folder: pathlib.Path, tmp_path: pathlib.Path, worker: Worker
+    fragmented: bool, segments: int, folder: pathlib.Path, tmp_path: pathlib.Path, worker: SubprocessWorker
 ) -> None:
     path = network_file("lenet5", folder, fragmented=fragmented)
     feeds = sample_inputs("lenet5", 2, seed=7)

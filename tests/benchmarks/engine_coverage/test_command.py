@@ -16,9 +16,9 @@ from benchmarks.engine_coverage.collection import Case, find_cases
 from benchmarks.engine_coverage.library_alone import WholeBuild
 from benchmarks.engine_coverage.measure import CoverageRow, InSegments
 from benchmarks.engine_coverage.targets import check_targets
-from engines.backends.shape_range import ShapeRange
-from engines.errors import WorkerError
-from partitioner import PartitionOptions
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.errors import WorkerError
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 

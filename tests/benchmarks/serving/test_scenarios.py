@@ -13,8 +13,6 @@ import numpy as np
 import onnx.reference
 import pytest
 
-from bench.load.client_process import connect
-from bench.server_process import free_port, inference_call
 from benchmarks.serving import __main__ as program
 from benchmarks.serving.bare_server import make_server
 from benchmarks.serving.interleaving import medians, ratio, take_turns
@@ -24,10 +22,12 @@ from benchmarks.serving.peers import PEERS
 from benchmarks.serving.scenarios import in_process
 from benchmarks.serving.servers import BenchmarkModel, our_server
 from benchmarks.serving.targets import SpeedTarget, check_targets
-from partitioner import TensorSpec
-from serving.config.load import load_config
-from serving.schema.server import ServableConfig
-from serving.threads.cpu_affinity import PortCores
+from trtnode.bench.load.client_process import connect
+from trtnode.bench.server_process import free_port, inference_call
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.config.load import load_config
+from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.threads.cpu_affinity import PortCores
 
 AT_LEAST = SpeedTarget(what="throughput", candidate="ours", baseline="theirs", limit=0.85)
 AT_MOST = SpeedTarget(what="latency", candidate="ours", baseline="theirs", limit=1.15, measure="p50_ms")

@@ -15,8 +15,6 @@ import grpc
 import numpy as np
 import pytest
 
-import protos
-from bench.load.target import SERVICE
 from benchmarks.soak import __main__ as command
 from benchmarks.soak import clients, process_stats, scenario
 from benchmarks.soak.checks import Results, Stop
@@ -25,7 +23,9 @@ from benchmarks.soak.expected_answers import soak_models
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, Tally, outcome_of, outcome_of_mutated, outcome_of_mutated_stream
 from benchmarks.soak.process_stats import Growth, ProcessStats, growth
-from protos import ModelInferRequest, ModelInferResponse
+from trtnode import protos
+from trtnode.bench.load.target import SERVICE
+from trtnode.protos import ModelInferRequest, ModelInferResponse
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ import pathlib
 
 import pytest
 
-from engines import Trust
-from engines.artifact.keys import generate_key
-from engines.artifact.signing import sign_model
+from trtnode.engines.artifact.keys import generate_key
+from trtnode.engines.artifact.signing import sign_model
+from trtnode.engines.artifact.trust import Trust
 from workshop import Workshop
 
 GRAPH = """g (float[N,4] x) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}>

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from engines import EngineCache, load_executable
-from engines.artifact.cache import CachedEngine, engine_key
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.refusal import Refusal
 from faulty_backends import UnreliableBackend
-from partitioner import ReasonCode
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import CachedEngine, EngineCache, engine_key
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
@@ -128,7 +128,7 @@ def test_other_library_or_machine_builds_again(
     if what == "version":
         monkeypatch.setattr(unreliable, "shown_as", "2.0")
     elif what == "device":
-        from engines.artifact.envelope import Device
+        from trtnode.engines.artifact.envelope import Device
 
         monkeypatch.setattr(unreliable, "device", lambda self: Device(features="amx", name="python"))
     else:
@@ -148,7 +148,7 @@ def test_every_named_part_changes_the_key() -> None:
 
 
 def test_key_parts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", "engines.artifact.cache"):
+    with caplog.at_level("DEBUG", "trtnode.engines.artifact.cache"):
         engine_key(segment="a", device="b")
 
     assert [r.args[0] for r in caplog.records if isinstance(r.args, tuple)] == ["device", "layout", "segment"]
@@ -304,7 +304,7 @@ def test_full_disk_is_a_warning(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("engines.artifact.cache.write_atomically", fail)
+    monkeypatch.setattr("trtnode.engines.artifact.cache.write_atomically", fail)
 
     assert compile_cached().engines_built == 2
     assert "can't be written: [Errno 28] No space left on device" in caplog.text
@@ -342,7 +342,7 @@ def test_threads_may_share_a_cache(tmp_path: pathlib.Path, caplog: pytest.LogCap
 
 WRITER = """
 import pathlib, sys
-from engines.artifact.cache import CachedEngine, EngineCache
+from trtnode.engines.artifact.cache import CachedEngine, EngineCache
 cache = EngineCache(pathlib.Path(sys.argv[1]), 60_000)
 print("ready", flush=True)
 sys.stdin.readline()

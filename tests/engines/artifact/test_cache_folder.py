@@ -5,9 +5,8 @@ import pathlib
 
 import pytest
 
-from engines import EngineCache
-from engines.artifact.cache import CachedEngine
-from engines.artifact.cache_folder import default_cache_folder, folder_problem
+from trtnode.engines.artifact.cache import CachedEngine, EngineCache
+from trtnode.engines.artifact.cache_folder import default_cache_folder, folder_problem
 
 ENTRY = CachedEngine(envelope="{}", engine=b"engine")
 

@@ -12,9 +12,11 @@ import pytest
 
 from comparison import AssertSame, RunPlainly
 from edited_models import attribute
-from engines import CompileOptions, EngineError, load_executable, prepare_model
-from engines.artifact.files import write_model
-from partitioner import ModelFileError, PartitionError
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.errors import EngineError
+from trtnode.partitioner.errors import ModelFileError, PartitionError
 from workshop import Workshop
 
 FEEDS = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)}

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comparison import AssertSame, RunPlainly
-from engines import load_executable
-from engines.artifact.checksum import stamp_checksum
-from engines.artifact.envelope import Device, Envelope, current_platform
-from engines.errors import EngineError, EngineRejectedError
-from engines.runtime.engine_loading import load_engine
-from partitioner import TensorSpec
+from trtnode.engines.artifact.checksum import stamp_checksum
+from trtnode.engines.artifact.envelope import Device, Envelope, current_platform
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineError, EngineRejectedError
+from trtnode.engines.runtime.engine_loading import load_engine
+from trtnode.partitioner.graph.view import TensorSpec
 from workshop import Workshop
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"
@@ -282,7 +282,7 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
 
     assert executable.description["segments"] == 1
     (rejected,) = executable.description["rejected"]
-    assert [r.message for r in caplog.records if r.name == "engines.runtime.executor"] == [
+    assert [r.message for r in caplog.records if r.name == "trtnode.engines.runtime.executor"] == [
         f"{rejected} Its nodes run natively; compile the model again on this machine."
     ]
     assert re.search(message, rejected)

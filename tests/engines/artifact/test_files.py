@@ -13,12 +13,12 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from engines import load_executable
-from engines.artifact.compiled_model import CompiledModel
-from engines.artifact.files import sha256_of_file, write_atomically, write_model
-from engines.errors import OutputFileError
-from partitioner import ExternalDataError
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import sha256_of_file, write_atomically, write_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import OutputFileError
+from trtnode.partitioner.errors import ExternalDataError
 from workshop import Workshop
 
 WEIGHTS = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)

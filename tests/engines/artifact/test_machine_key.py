@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from engines import EngineCache, Trust, load_executable
-from engines.artifact.machine_key import MachineKey
-from engines.errors import EngineRejectedError
 from envelopes import PLAN
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.machine_key import MachineKey
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineRejectedError
 from workshop import Workshop
 
 

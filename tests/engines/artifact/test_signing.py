@@ -19,12 +19,14 @@ from edited_models import (
     with_field,
     with_weight_changed,
 )
-from engines import Trust, load_executable
-from engines.artifact.envelope import Envelope
-from engines.artifact.keys import generate_key, read_public_key
-from engines.artifact.signing import sign_model
-from engines.errors import KeyFileError, SigningError
-from partitioner import CompiledModelError, embedded_engine, is_trtnode
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.keys import generate_key, read_public_key
+from trtnode.engines.artifact.signing import sign_model
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import KeyFileError, SigningError
+from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode
+from trtnode.partitioner.errors import CompiledModelError
 
 OLD_FILES = pathlib.Path(__file__).parents[2] / "fixtures" / "0.1.0"
 

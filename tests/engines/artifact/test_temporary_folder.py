@@ -8,11 +8,11 @@ import tempfile
 
 import pytest
 
-from engines.artifact.temporary_folder import PREFIX, TemporaryFolder, remove_abandoned
+from trtnode.engines.artifact.temporary_folder import PREFIX, TemporaryFolder, remove_abandoned
 
 HOLD = """
 import sys
-from engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 folder = TemporaryFolder()
 (folder.path / "left").mkdir()
 print(folder.path, flush=True)

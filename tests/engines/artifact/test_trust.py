@@ -19,13 +19,13 @@ from edited_models import (
     with_function_edited,
     with_weight_changed,
 )
-from engines import Trust, load_executable
-from engines.artifact.envelope import Device
-from engines.artifact.keys import generate_key, read_private_key
-from engines.artifact.signing import sign_model
-from engines.artifact.trust import sign
-from engines.errors import EngineRejectedError
 from envelopes import PLAN
+from trtnode.engines.artifact.envelope import Device
+from trtnode.engines.artifact.keys import generate_key, read_private_key
+from trtnode.engines.artifact.signing import sign_model
+from trtnode.engines.artifact.trust import Trust, sign
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineRejectedError
 
 FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
 

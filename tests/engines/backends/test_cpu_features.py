@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from engines.backends.cpu_features import (
+from trtnode.engines.backends.cpu_features import (
     LIMIT_VARIABLE,
     has_short_sums,
     has_wide_vectors,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from engines.backends.names import (
+from trtnode.engines.backends.names import (
     ALLOWANCES,
     ASKED_PRECISIONS,
     CALIBRATION_METHODS,
@@ -15,18 +15,18 @@ from engines.backends.names import (
     LIBRARY_NAMES,
     PRECISION_NAMES,
 )
-from engines.backends.registry import BACKENDS
-from engines.precision.rules import PRECISIONS
-from engines.quantization.range_estimators import find_estimator
-from partitioner import Allowance
+from trtnode.engines.backends.registry import BACKENDS
+from trtnode.engines.precision.rules import PRECISIONS
+from trtnode.engines.quantization.range_estimators import find_estimator
+from trtnode.partitioner.cut.labels import Allowance
 
 
 def test_reading_them_imports_no_library() -> None:
-    code = "import sys, serving.cli.arguments, engines.backends.names; print(*sys.modules)"
+    code = "import sys, trtnode.serving.cli.arguments, trtnode.engines.backends.names; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert "engines.backends.names" in loaded
+    assert "trtnode.engines.backends.names" in loaded
     assert {"numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "pydantic", "tensorrt"}.isdisjoint(loaded)
 
 

@@ -12,13 +12,15 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import BuildOptions, load_executable
-from engines.artifact.envelope import Envelope, current_platform
-from engines.backends.reference import ReferenceBackend
-from engines.backends.registry import get_backend
-from engines.errors import BuildError, EngineRejectedError, ExecutionError
-from partitioner import Graph, TensorSpec, load_model
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.envelope import Envelope, current_platform
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.reference import ReferenceBackend
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 Feeds = Mapping[str, Any]

@@ -12,13 +12,18 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from engines import EngineCache, EngineError, Worker, load_executable
-from engines.artifact.refusal import Refusal
-from engines.build.bisection import Budget, find_culprits
-from engines.errors import BuildError, WorkerError
 from faulty_backends import UnreliableBackend
-from partitioner import Graph, ReasonCode, Segment, cut_segments, load_model
 from stand_in_workers import AnyWorker, InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.build.bisection import Budget, find_culprits
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import BuildError, EngineError, WorkerError
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.segments import Segment, cut_segments
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 pytestmark = pytest.mark.slow
@@ -32,7 +37,7 @@ THREE_SEGMENTS = """g (float[2,8] x) => (float[2,8] y) {
 FEEDS = {"x": np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)}
 
 
-def fail(worker: Worker, how: str) -> None:
+def fail(worker: SubprocessWorker, how: str) -> None:
     """Have a real child refuse, crash or never finish."""
     if how == "crash":
         worker.call(os._exit, 60, 11)
@@ -75,7 +80,7 @@ WORDS = {"refuse": "It is poisoned.", "crash": "crashed (exit code 11)", "hang":
 def failures() -> Mapping[str, EngineError]:
     """Return failures of a child as its parent sees them. Each is brought about once: a child starts slowly."""
     told: dict[str, EngineError] = {}
-    with Worker() as victim:
+    with SubprocessWorker() as victim:
         for how in WORDS:
             with pytest.raises(EngineError) as caught:
                 fail(victim, how)
@@ -175,7 +180,7 @@ def test_part_that_computes_from_constants_is_not_tried(workshop: Workshop) -> N
 
 @pytest.mark.parametrize("how", WORDS)
 def test_only_the_poisoned_node_of_a_long_segment_runs_natively(
-    how: str, workshop: Workshop, worker: Worker, plain: RunPlainly, same: AssertSame
+    how: str, workshop: Workshop, worker: SubprocessWorker, plain: RunPlainly, same: AssertSame
 ) -> None:
     source = workshop.write(CHAIN)
 
@@ -203,7 +208,7 @@ def test_segment_without_any_engine_costs_the_others_nothing(
     segment: set[str],
     how: str,
     workshop: Workshop,
-    worker: Worker,
+    worker: SubprocessWorker,
     failures: Mapping[str, EngineError],
     plain: RunPlainly,
     same: AssertSame,
@@ -269,7 +274,7 @@ def test_engine_that_crashes_its_check_costs_the_others_nothing(
     same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
 
 
-def test_second_compilation_searches_nothing(workshop: Workshop, worker: Worker, cache: EngineCache) -> None:
+def test_second_compilation_searches_nothing(workshop: Workshop, worker: SubprocessWorker, cache: EngineCache) -> None:
     source = workshop.write(CHAIN)
     faulty = FaultyWorker(worker, "refuse", lambda outputs: "d" in outputs)
     first = workshop.compile(source, worker=faulty, cache=cache)
@@ -283,7 +288,7 @@ def test_second_compilation_searches_nothing(workshop: Workshop, worker: Worker,
 
 
 def test_search_in_which_the_child_crashed_is_done_again(
-    workshop: Workshop, worker: Worker, failures: Mapping[str, EngineError], cache: EngineCache
+    workshop: Workshop, worker: SubprocessWorker, failures: Mapping[str, EngineError], cache: EngineCache
 ) -> None:
     source = workshop.write(CHAIN)
     faulty = FaultyWorker(worker, "crash", lambda outputs: "d" in outputs, failures["crash"])

@@ -9,11 +9,11 @@ import tempfile
 
 import pytest
 
-from engines import compile_model
-from engines.build.interpreter import start_interpreter
-from engines.build.options import CompileOptions
-from engines.compile.prepare import prepare_model
-from engines.errors import ProcessStartError
+from trtnode.engines.build.interpreter import start_interpreter
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import prepare_model
+from trtnode.engines.errors import ProcessStartError
 
 ECHO = """
 import sys

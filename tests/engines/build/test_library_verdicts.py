@@ -9,14 +9,17 @@ from typing import Any
 import onnx
 import pytest
 
-from engines import EngineCache, Worker
-from engines.build import jobs
-from engines.build.library_verdicts import _known, ask_library
-from engines.build.whole_model import Reading
-from engines.errors import WorkerError
-from engines.openvino.backend import OpenVinoBackend
-from partitioner import SUPPORTED, Graph, PartitionOptions, ReasonCode, Verdict, clean_up, label_nodes
-from partitioner.model.loading import view_model
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build import jobs
+from trtnode.engines.build.library_verdicts import _known, ask_library
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.whole_model import Reading
+from trtnode.engines.errors import WorkerError
+from trtnode.engines.openvino.backend import OpenVinoBackend
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[1, 4, 8, 8] x) => (float[A, B] y)
 <float[4, 4, 3, 3] w, int64[2] shape = {1, -1}, int64[4] perm = {0, 2, 3, 1}> {
@@ -29,7 +32,7 @@ MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[1, 4, 8, 8] x) => (
 }"""
 
 
-class AskedWorker(Worker):
+class AskedWorker(SubprocessWorker):
     """Answers questions itself, and keeps them."""
 
     def __init__(self, answer: Callable[[onnx.ModelProto], Verdict | None]) -> None:
@@ -60,7 +63,7 @@ def has(op_type: str, code: ReasonCode = ReasonCode.UNSUPPORTED_OP) -> Callable[
     return lambda model: refusal if op_type in [n.op_type for n in model.graph.node] else None
 
 
-def refused(graph: Graph, worker: Worker, cache: EngineCache | None = None) -> dict[str, str]:
+def refused(graph: Graph, worker: SubprocessWorker, cache: EngineCache | None = None) -> dict[str, str]:
     options = PartitionOptions()
     rule = ask_library(OpenVinoBackend(), Reading(graph=graph), options, cache, worker)
     return {n: v.detail for n, v in label_nodes(graph, rule, options).items() if not v.supported}
@@ -136,7 +139,7 @@ def test_openvino_itself_takes_these_nodes_and_refuses_an_operator_that_it_lacks
     _save(fine, ["y = Relu(x)"])
     _save(odd, ["y = Det(x)"])
 
-    with Worker() as worker:
+    with SubprocessWorker() as worker:
         assert refused(graph, worker) == {}
         assert worker.call(jobs.check_support, 60.0, backend.name, fine) == SUPPORTED
         assert "Det" in worker.call(jobs.check_support, 60.0, backend.name, odd).detail

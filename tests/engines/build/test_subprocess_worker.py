@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from engines.backends.progress import Progress, listening
-from engines.build.subprocess_worker import SubprocessWorker
-from engines.errors import (
+from trtnode.engines.backends.progress import Progress, listening
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import (
     EngineError,
     EngineRejectedError,
     ModelLoadError,
@@ -31,8 +31,8 @@ from engines.errors import (
 # The child imports what it is told to run by name, so these live in a module that it can import.
 FUNCTIONS = """
 import os, pathlib, signal, sys, threading, time
-from engines import errors
-from engines.backends import progress
+from trtnode.engines import errors
+from trtnode.engines.backends import progress
 
 def add(one, other=1): return one + other
 def identify(): return os.getpid()
@@ -245,7 +245,7 @@ def test_progress_comes_before_the_answer(child: SubprocessWorker, functions: ty
 def test_progress_that_nobody_listens_to_is_logged(
     child: SubprocessWorker, functions: types.ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level("INFO", "engines.backends.progress"):
+    with caplog.at_level("INFO", "trtnode.engines.backends.progress"):
         child.call(functions.advance, 60)
         child.call(functions.add, 60, 1)
 
@@ -254,7 +254,7 @@ def test_progress_that_nobody_listens_to_is_logged(
 
 def test_child_ends_when_its_parent_is_killed_during_a_call(functions: types.ModuleType) -> None:
     script = (
-        "import worker_functions as functions; from engines.build.subprocess_worker import SubprocessWorker; "
+        "import worker_functions as functions; from trtnode.engines.build.subprocess_worker import SubprocessWorker; "
         "worker = SubprocessWorker(); "
         "print(worker.call(functions.identify, 60), flush=True); worker.call(functions.shout_and_hang, 600)"
     )

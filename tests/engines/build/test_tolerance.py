@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engines.build.tolerance import accumulates_quantized, find_difference, find_excess
+from trtnode.engines.build.tolerance import accumulates_quantized, find_difference, find_excess
 
 
 def f32(*values: float) -> np.ndarray:

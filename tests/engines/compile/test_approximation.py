@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from comparison import RunPlainly
-from engines import AccuracyBudget, CompiledModel, PrecisionOptions, load_executable
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+from trtnode.engines.precision.options import PrecisionOptions
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly", "one_builder")]
@@ -24,13 +27,13 @@ ERRORS = {"hard sigmoid": 0.07, "tanh": 1e-3, "sigmoid": 0.03}
 @pytest.fixture
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PLACE_S", "WHOLE_S"):
-        monkeypatch.setattr(f"engines.compile.approximation.{name}", 0.02)
+        monkeypatch.setattr(f"trtnode.engines.compile.approximation.{name}", 0.02)
 
 
 @pytest.fixture
 def all_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.compile.approximation.is_faster", lambda *_: True)
-    monkeypatch.setattr("engines.compile.approximation._gain", lambda _: 1.5)
+    monkeypatch.setattr("trtnode.engines.compile.approximation.is_faster", lambda *_: True)
+    monkeypatch.setattr("trtnode.engines.compile.approximation._gain", lambda _: 1.5)
 
 
 def compile_approximately(workshop: Workshop, source: pathlib.Path, **limits: float) -> CompiledModel:
@@ -67,7 +70,7 @@ def test_what_breaks_the_budget_is_named_and_left_out(workshop: Workshop) -> Non
 
 
 def test_places_that_do_not_pay_are_named_and_left_out(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.compile.approximation.is_faster", lambda *_: False)
+    monkeypatch.setattr("trtnode.engines.compile.approximation.is_faster", lambda *_: False)
 
     compiled = compile_approximately(workshop, workshop.write(GRAPH))
 

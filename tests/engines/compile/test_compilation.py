@@ -9,11 +9,12 @@ import pytest
 
 from chain import FEEDS
 from comparison import AssertSame, RunPlainly
-from engines import EngineCache, load_executable
-from engines.errors import EngineError, InvalidInputError, WorkerError
 from faulty_backends import UnreliableBackend
-from partitioner import ReasonCode
 from stand_in_workers import CrashingWorker, InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineError, InvalidInputError, WorkerError
+from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
 

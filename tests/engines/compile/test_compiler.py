@@ -17,20 +17,18 @@ import pytest
 
 from chain import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
-from engines import (
-    CompiledModel,
-    CompileOptions,
-    ModelLoadError,
-    compile_model,
-    load_executable,
-    partition_model,
-)
-from engines.artifact.cache import builder_version
-from engines.artifact.envelope import current_platform
-from engines.backends.registry import get_backend
-from engines.errors import AlreadyCompiledError, UnknownBackendError
-from engines.openvino.backend import ov
-from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
+from trtnode.engines.artifact.cache import builder_version
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.envelope import current_platform
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import AlreadyCompiledError, ModelLoadError, UnknownBackendError
+from trtnode.engines.openvino.backend import ov
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
 from workshop import Workshop
 
 
@@ -201,7 +199,7 @@ def test_without_a_worker_a_temporary_one_is_used(source: pathlib.Path) -> None:
 
 SCRIPT = """
 import os, pathlib, sys, time
-from engines import CompileOptions, Worker, compile_model
+from trtnode.engines import CompileOptions, Worker, compile_model
 
 moment, source, target = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 

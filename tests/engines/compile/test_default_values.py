@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import CompileOptions, Executable, InvalidInputError, compile_model, load_executable
-from engines.backends.shape_range import ShapeRange
-from partitioner import PartitionOptions
 from stand_in_workers import InProcessWorker
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import InvalidInputError
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.labels import PartitionOptions
 from workshop import Workshop
 
 SCALED = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)

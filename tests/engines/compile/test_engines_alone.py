@@ -9,13 +9,15 @@ import numpy as np
 import onnx.reference
 import pytest
 
-from engines import CompileOptions, EngineCache, ExecutionError, ModelLoadError, load_executable, prepare_model
-from engines.artifact.compiled_model import NATIVE_FALLBACK
-from engines.build import jobs
-from engines.errors import BuildError
 from faulty_backends import UnreliableBackend
-from serving.cli.program import main
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
+from trtnode.engines.build import jobs
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.errors import BuildError, ExecutionError, ModelLoadError
+from trtnode.serving.cli.program import main
 from workshop import Workshop
 
 GRAPH = """g (float[N,2,8,8] x, float[1,4] rois, int64[1] batch) => (float[1,2,2,2] y) {

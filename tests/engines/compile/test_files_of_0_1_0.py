@@ -8,7 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from engines import Trust, load_executable
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.compile.prepare import load_executable
 
 FILES = pathlib.Path(__file__).parents[2] / "fixtures" / "0.1.0"
 

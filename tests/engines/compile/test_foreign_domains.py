@@ -10,10 +10,15 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import CompileOptions, Executable, Worker, compile_model, load_executable, partition_model
-from engines.backends.shape_range import ShapeRange
-from partitioner import Report
 from stand_in_workers import InProcessWorker
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.report import Report
 from workshop import Workshop
 
 DOMAINS = ', "com.microsoft": 1, "ai.onnx.ml": 3'
@@ -57,7 +62,9 @@ def test_nodes_behind_a_foreign_operator_stay_in_engines(
     assert report.unknown_shapes == ()
 
 
-def test_profiles_of_an_engine_behind_a_foreign_operator_follow_from_runs(workshop: Workshop, worker: Worker) -> None:
+def test_profiles_of_an_engine_behind_a_foreign_operator_follow_from_runs(
+    workshop: Workshop, worker: SubprocessWorker
+) -> None:
     rows = {"x": ShapeRange(low=(1, 3), best=(4, 3), high=(9, 3))}
     options = CompileOptions(engine="tensorrt-rtx", shapes=(rows,))
 

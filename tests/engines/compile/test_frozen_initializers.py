@@ -11,19 +11,16 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from engines import (
-    CompileOptions,
-    EngineCache,
-    InvalidInputError,
-    compile_model,
-    load_executable,
-    partition_model,
-    prepare_model,
-)
-from engines.backends.shape_range import ShapeRange
-from partitioner import PartitionOptions
-from serving.cli.program import main
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.errors import InvalidInputError
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.serving.cli.program import main
 from workshop import Workshop
 
 GRAPH = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)

@@ -8,10 +8,15 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from engines import CompileOptions, Worker, compile_model, load_executable
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
 
 
-def test_a_function_of_another_opset_runs_natively_beside_engines(worker: Worker, tmp_path: pathlib.Path) -> None:
+def test_a_function_of_another_opset_runs_natively_beside_engines(
+    worker: SubprocessWorker, tmp_path: pathlib.Path
+) -> None:
     text = """<ir_version: 10, opset_import: ["": 17, "f": 1]> g (float[2, 3] x) => (float[3, 2] y) {
         a = f.old(x)
         y = Relu(a)
@@ -28,7 +33,9 @@ def test_a_function_of_another_opset_runs_natively_beside_engines(worker: Worker
     np.testing.assert_array_equal(executable.run({"x": x})["y"], np.maximum(x.T, 0))
 
 
-def test_linked_weights_are_read_for_a_model_that_stays_native(worker: Worker, tmp_path: pathlib.Path) -> None:
+def test_linked_weights_are_read_for_a_model_that_stays_native(
+    worker: SubprocessWorker, tmp_path: pathlib.Path
+) -> None:
     store, folder = tmp_path / "store", tmp_path / "model"
     store.mkdir()
     folder.mkdir()

@@ -6,11 +6,11 @@ import pathlib
 
 import pytest
 
-from engines import EngineCache
-from engines.artifact.envelope import Device
-from engines.backends import cpu_features
-from engines.compile.known_engines import KnownEngines
-from engines.openvino.backend import OpenVinoBackend
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.envelope import Device
+from trtnode.engines.backends import cpu_features
+from trtnode.engines.compile.known_engines import KnownEngines
+from trtnode.engines.openvino.backend import OpenVinoBackend
 
 MODEL = pathlib.Path("model.onnx")
 

@@ -10,23 +10,17 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from engines import (
-    CompileOptions,
-    ExecutionError,
-    ModelLoadError,
-    compile_model,
-    load_executable,
-    partition_model,
-    prepare_model,
-)
-from engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES
-from engines.backends.shape_range import ShapeRange
-from engines.backends.stage_times import StageTime
-from engines.compile.prepare import prepare_file
-from engines.compile.prepared import open_prepared
-from engines.errors import ReferenceNeededError
-from engines.runtime.executor import open_executable
-from partitioner import load_model
+from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
+from trtnode.engines.compile.prepared import open_prepared
+from trtnode.engines.errors import ExecutionError, ModelLoadError, ReferenceNeededError
+from trtnode.engines.runtime.executor import open_executable
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 DOMAINS = ', "ai.onnx.preview": 1'

@@ -6,8 +6,8 @@ import functools
 
 import numpy as np
 
-from engines import Worker
-from engines.compile.memory_growth import MemoryGrowth, growth_of, measure_memory
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.memory_growth import MemoryGrowth, growth_of, measure_memory
 from workshop import Workshop
 
 MB = 10**6
@@ -22,7 +22,7 @@ def grow(load_mb: int, run_mb: int) -> MemoryGrowth:
 
 
 def test_loading_and_running_are_told_apart() -> None:
-    with Worker() as worker:
+    with SubprocessWorker() as worker:
         growth = worker.call(grow, 60.0, 64, 128)
 
     assert 60 * MB <= growth.load_bytes <= 80 * MB

@@ -12,7 +12,7 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import load_executable
+from trtnode.engines.compile.prepare import load_executable
 from workshop import Workshop
 
 Feeds = Mapping[str, Any]

@@ -10,10 +10,11 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import EngineError, load_executable
 from odd_models import EDITS, odd_model
-from partitioner import PartitionError
 from stand_in_workers import InProcessWorker
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import EngineError
+from trtnode.partitioner.errors import PartitionError
 from workshop import Workshop
 
 FEEDS = {"x": floats(2, 4), "unread": floats(1)}
@@ -95,7 +96,7 @@ def test_a_model_that_can_t_be_simplified_is_compiled_as_it_is(
     def fail(_: object) -> None:
         raise KeyError("no such value")
 
-    monkeypatch.setattr("partitioner.passes.clean_up.PASSES", (fail,))
+    monkeypatch.setattr("trtnode.partitioner.passes.clean_up.PASSES", (fail,))
     path = workshop.write(odd_model("plain"))
 
     compiled = workshop.compile_file(path, worker=in_process)

@@ -7,10 +7,13 @@ import pathlib
 import numpy as np
 import pytest
 
-from engines import CompileOptions, EngineCache, partition_model
 from faulty_backends import UnreliableBackend
-from partitioner import PartitionOptions, ReasonCode, Report
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.partitioner.cut.labels import PartitionOptions, ReasonCode
+from trtnode.partitioner.cut.report import Report
 from workshop import Workshop
 
 PLACES = """g (float[4] x) => (float[A] y, float[4] z) <float never = {1e9}> {

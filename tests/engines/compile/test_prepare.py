@@ -15,11 +15,16 @@ import pytest
 
 from chain import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
-from engines import CompileOptions, EngineCache, Executable, UnknownBackendError, prepare_model
-from engines.build import builder
-from engines.build.subprocess_worker import SubprocessWorker
-from partitioner import ModelFileError, PartitionOptions, UnknownOptionError
-from partitioner.model import protobuf_walk
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build import builder
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.prepare import prepare_model
+from trtnode.engines.errors import UnknownBackendError
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
+from trtnode.partitioner.model import protobuf_walk
 from workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("one_builder")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engines import CompiledModel
-from engines.backends.cpu_features import has_short_sums, usable_flags
-from engines.onnxruntime.session import NativeSession
-from partitioner import ReasonCode
 from quantized_patterns import PATTERNS, Pattern, qdq
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
 

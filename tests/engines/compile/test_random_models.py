@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import load_executable
 from stand_in_workers import InProcessWorker
+from trtnode.engines.compile.prepare import load_executable
 from workshop import Workshop
 
 UNARY = ("Abs", "Exp", "Neg", "Relu", "Sigmoid", "Tanh", "Softplus")

@@ -8,10 +8,13 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import CompileOptions, Worker, compile_model, load_executable, partition_model, prepare_model
-from engines.backends.names import REWRITE_NAMES
-from engines.compile.prepare import prepare_file
-from engines.compile.prepared import open_prepared
+from trtnode.engines.backends.names import REWRITE_NAMES
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
+from trtnode.engines.compile.prepared import open_prepared
 from workshop import Workshop
 
 SIDE = 12
@@ -60,7 +63,7 @@ def op_types(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in nodes]
 
 
-def test_an_engine_and_its_fallback_hold_the_merged_block(source: pathlib.Path, worker: Worker) -> None:
+def test_an_engine_and_its_fallback_hold_the_merged_block(source: pathlib.Path, worker: SubprocessWorker) -> None:
     compiled = compile_model(source, CompileOptions(engine="openvino", all_engines=True), worker=worker)
 
     compiled.save(source.with_name("compiled.onnx"))
@@ -78,7 +81,7 @@ def test_an_engine_and_its_fallback_hold_the_merged_block(source: pathlib.Path, 
     ]
 
 
-def test_a_native_model_gains_too(source: pathlib.Path, worker: Worker) -> None:
+def test_a_native_model_gains_too(source: pathlib.Path, worker: SubprocessWorker) -> None:
     compiled = compile_model(source, CompileOptions(engine="native"), worker=worker)
 
     assert compiled.rewritten
@@ -108,7 +111,7 @@ def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tm
 
 
 @pytest.mark.parametrize("engine", ["openvino", "native"])
-def test_all_rewrites_can_be_left_out(source: pathlib.Path, worker: Worker, engine: str) -> None:
+def test_all_rewrites_can_be_left_out(source: pathlib.Path, worker: SubprocessWorker, engine: str) -> None:
     options = CompileOptions(engine=engine, all_engines=True, without_rewrites=REWRITE_NAMES)
 
     compiled = compile_model(source, options, worker=worker)
@@ -118,7 +121,7 @@ def test_all_rewrites_can_be_left_out(source: pathlib.Path, worker: Worker, engi
     assert op_types(compiled.model) == [node.op_type for node in block().graph.node]
 
 
-def test_one_rewrite_can_be_left_out_and_explain_says_so(source: pathlib.Path, worker: Worker) -> None:
+def test_one_rewrite_can_be_left_out_and_explain_says_so(source: pathlib.Path, worker: SubprocessWorker) -> None:
     options = CompileOptions(engine="openvino", without_rewrites=("mish",))
 
     _, report = partition_model(source, options, worker=worker)

@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from engines import ExecutionError, ModelLoadError, load_executable
-from engines.errors import OutOfRangeError
-from engines.openvino.engine import OpenVinoEngine
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import ExecutionError, ModelLoadError, OutOfRangeError
+from trtnode.engines.openvino.engine import OpenVinoEngine
 from workshop import Workshop
 
 MODEL = """<ir_version: 10, opset_import: ["": 21, "local": 1]>

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from engines.cuda import context
 from pycuda_stand_in import StandInGpu, find_library
 from simulated_tensorrt import Simulation
 from streams import Machine, between, numbers
+from trtnode.engines.cuda import context
 
 pytestmark = [
     pytest.mark.pycuda,

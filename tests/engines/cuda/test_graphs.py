@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from engines import BuildOptions
-from engines.backends.build_options import TensorRtOptions
-from partitioner import Allowance
 from simulated_cuda import SimulatedGpu
 from streams import NOTHING, Machine, between, numbers
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.partitioner.cut.labels import Allowance
 
 FIXED = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) y = Exp(a) }"
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"
@@ -89,14 +88,14 @@ class _Graph:
 @pytest.fixture
 def graphs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Graphs:
     graphs = Graphs(machine.gpu)
-    monkeypatch.setattr("engines.cuda.graphs.cuda_bindings", graphs)
+    monkeypatch.setattr("trtnode.engines.cuda.graphs.cuda_bindings", graphs)
     return graphs
 
 
 @pytest.fixture
 def one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that each request finds what the one before has left."""
-    monkeypatch.setattr("engines.tensorrt.backend.STREAMS", 1)
+    monkeypatch.setattr("trtnode.engines.tensorrt.backend.STREAMS", 1)
 
 
 def load(machine: Machine, graphs: Graphs, graph: str, **options: Any) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import EngineError, ExecutionError, InvalidInputError, align
-from engines.diagnostics.alignment import signal_to_noise_db
 from quantized_patterns import qdq
+from trtnode.engines.diagnostics.alignment import align, signal_to_noise_db
+from trtnode.engines.errors import EngineError, ExecutionError, InvalidInputError
 from workshop import Workshop
 
 CHAIN = """chain (float[N,4] x) => (float[N,4] y) <float[4] scale = {{1, 2, {third}, 4}}> {{

@@ -8,9 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import CompileOptions, EngineError, compile_model
-from engines.diagnostics.profiling import StageLayers, profile_layers
-from partitioner import PartitionOptions
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.diagnostics.profiling import StageLayers, profile_layers
+from trtnode.engines.errors import EngineError
+from trtnode.partitioner.cut.labels import PartitionOptions
 from workshop import Workshop
 
 IMAGE = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)

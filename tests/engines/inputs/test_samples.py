@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.errors import EngineError, InvalidInputError
-from engines.inputs.samples import MAX_ELEMENTS, find_samples, load_samples
-from engines.onnxruntime.session import NativeSession
-from partitioner import Graph, TensorSpec, load_model
+from trtnode.engines.errors import EngineError, InvalidInputError
+from trtnode.engines.inputs.samples import MAX_ELEMENTS, find_samples, load_samples
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 

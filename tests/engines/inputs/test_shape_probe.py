@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from engines.errors import ExecutionError
-from engines.inputs.shape_probe import observe_shapes
-from partitioner import TensorSpec
-from partitioner.model.values import Dimension
+from trtnode.engines.errors import ExecutionError
+from trtnode.engines.inputs.shape_probe import observe_shapes
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.values import Dimension
 
 
 class Model:

@@ -7,20 +7,15 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from engines.backends.shape_range import ShapeRange
-from engines.errors import BuildError, InputShapesError
-from engines.inputs.samples import SampledSizes
-from engines.inputs.shape_profiles import check_profiles, follow, sampled, segment_profile
-from partitioner import (
-    SUPPORTED,
-    PartitionOptions,
-    ReasonCode,
-    TensorSpec,
-    Verdict,
-    clean_up,
-    load_model,
-    partition_graph,
-)
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.errors import BuildError, InputShapesError
+from trtnode.engines.inputs.samples import SampledSizes
+from trtnode.engines.inputs.shape_profiles import check_profiles, follow, sampled, segment_profile
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import partition_graph
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 from workshop import Workshop
 
 ZEROS = ", ".join("0" * (8 * 3 * 3 * 3))

@@ -11,9 +11,11 @@ import onnx_ir as ir
 import pytest
 
 from arrays import floats
-from engines import Executable, InvalidInputError, load_executable
-from engines.inputs.signature import Signature
-from partitioner import TensorSpec, describe
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import InvalidInputError
+from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.graph.view import TensorSpec, describe
 from workshop import Workshop
 
 Feeds = Mapping[str, Any]

@@ -9,11 +9,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from engines.artifact.envelope import Envelope, current_platform
-from engines.backends.names import ENGINE_NAMES
-from engines.backends.registry import get_backend
-from engines.errors import EngineRejectedError
-from partitioner import TensorSpec
+from trtnode.engines.artifact.envelope import Envelope, current_platform
+from trtnode.engines.backends.names import ENGINE_NAMES
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.partitioner.graph.view import TensorSpec
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Abs(x) }'

@@ -9,10 +9,11 @@ import onnx
 import pytest
 
 from comparison import RunPlainly
-from engines import ModelLoadError, load_executable
-from engines.onnxruntime.compatibility import open_native
-from engines.onnxruntime.limits import native_limits
-from engines.onnxruntime.session import NativeSession
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.onnxruntime.limits import native_limits
+from trtnode.engines.onnxruntime.session import NativeSession
 from workshop import Workshop
 
 FEEDS = {"x": np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)}

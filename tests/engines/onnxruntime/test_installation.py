@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from engines.cuda import devices
-from engines.cuda.devices import Gpu, find_gpu
-from engines.onnxruntime import installation
-from engines.onnxruntime.installation import overlay_problem, warn_of_overlay
-from engines.onnxruntime.session import NativeSession
+from trtnode.engines.cuda import devices
+from trtnode.engines.cuda.devices import Gpu, find_gpu
+from trtnode.engines.onnxruntime import installation
+from trtnode.engines.onnxruntime.installation import overlay_problem, warn_of_overlay
+from trtnode.engines.onnxruntime.session import NativeSession
 
 DRIVER = """
 #include <string.h>

@@ -6,9 +6,10 @@ import pathlib
 
 import pytest
 
-from engines.artifact.cache import EngineCache
-from engines.onnxruntime.missing_kernels import nodes_without_kernel
-from partitioner import clean_up, load_model
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.onnxruntime.missing_kernels import nodes_without_kernel
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 from workshop import Workshop
 
 
@@ -60,7 +61,9 @@ def test_kinds_with_a_kernel_are_asked_about_once(
     first = nodes_without_kernel(graph, graph.nodes, cache)
 
     asked: list[str] = []
-    monkeypatch.setattr("engines.onnxruntime.missing_kernels.open_native", lambda _, name, **__: asked.append(name))
+    monkeypatch.setattr(
+        "trtnode.engines.onnxruntime.missing_kernels.open_native", lambda _, name, **__: asked.append(name)
+    )
     nodes_without_kernel(graph, graph.nodes, EngineCache(tmp_path / "cache", 2**20))
 
     assert [node.op_type for node in first] == ["Pow"]

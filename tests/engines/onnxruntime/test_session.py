@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from engines.errors import ExecutionError, ModelLoadError
-from engines.onnxruntime.session import NativeSession, as_array, as_ort_value, clean_message, runs_as_array
-from partitioner import TensorSpec
+from trtnode.engines.errors import ExecutionError, ModelLoadError
+from trtnode.engines.onnxruntime.session import NativeSession, as_array, as_ort_value, clean_message, runs_as_array
+from trtnode.partitioner.graph.view import TensorSpec
 from workshop import Workshop
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines.onnxruntime.subgraph_weights import move_weights_inside
+from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
 
 BRANCHES = """g (bool c, float[2] x) => (float[2] y) <float[2] a = {1, 2}, float[2] b = {3, 4}, float[2] s = {5, 6}> {
     y = If (c) <

@@ -16,13 +16,14 @@ import onnx_ir as ir
 import pytest
 
 from comparison import RunPlainly
-from engines import BuildOptions
-from engines.artifact.envelope import Envelope, current_platform
-from engines.backends.registry import get_backend
-from engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
-from engines.openvino.backend import WITHOUT_DOT_PRODUCTS, OpenVinoBackend, ov
-from engines.openvino.engine import OpenVinoEngine
-from partitioner import Graph, TensorSpec, load_model
+from trtnode.engines.artifact.envelope import Envelope, current_platform
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
+from trtnode.engines.openvino.backend import WITHOUT_DOT_PRODUCTS, OpenVinoBackend, ov
+from trtnode.engines.openvino.engine import OpenVinoEngine
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

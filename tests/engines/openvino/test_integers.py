@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from engines import load_executable
 from stand_in_workers import InProcessWorker
+from trtnode.engines.compile.prepare import load_executable
 from workshop import Workshop
 
 WIDE = 2**30  # float32 holds every 64th integer here

@@ -8,9 +8,12 @@ from typing import Any
 import onnx
 import pytest
 
-from engines.openvino.labels import ATTRIBUTE_RULES, label
-from engines.openvino.operators import CONSTANT_INPUTS, SUPPORTED_OPS
-from partitioner import Graph, ReasonCode, Verdict, clean_up, load_model
+from trtnode.engines.openvino.labels import ATTRIBUTE_RULES, label
+from trtnode.engines.openvino.operators import CONSTANT_INPUTS, SUPPORTED_OPS
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 from workshop import Workshop
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.errors import MetricError
-from engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures
-from partitioner import Graph, load_model
+from trtnode.engines.errors import MetricError
+from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from engines.inputs.source import cleaned
-from engines.onnxruntime.session import NativeSession
-from engines.precision.approximations import FORMS, FUNCTIONS, approximate, context_of, find_places
-from partitioner import Graph, embed_engines
+from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.approximations import FORMS, FUNCTIONS, approximate, context_of, find_places
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.graph.view import Graph
 from workshop import Workshop
 
 X = np.linspace(-6, 6, 64, dtype=np.float32)

@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from engines.onnxruntime.session import NativeSession
-from engines.precision.bfloat16 import with_float32_kernels
-from engines.precision.float16 import to_half
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.bfloat16 import with_float32_kernels
+from trtnode.engines.precision.float16 import to_half
 
 CHAIN = "g (float[2,32] x) => (float[2,8] y) { a = MatMul(x, w) b = Relu(a) c = MatMul(b, v) y = Add(c, c) }"
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.precision.float16 import to_half
+from trtnode.engines.precision.float16 import to_half
 
 NETWORK = """g (float[1,3,8,8] x) => (float[1,4] y)
 <float[4,3,3,3] w, float[4,4] m = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}> {

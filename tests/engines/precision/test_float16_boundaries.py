@@ -14,15 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comparison import AssertSame, RunPlainly
-from engines import EngineCache, PrecisionOptions, PrecisionRule, load_executable
-from engines.backends.protocols import PrecisionSupport
-from engines.backends.reference import ReferenceBackend
-from engines.diagnostics.alignment import align
-from engines.openvino.backend import OpenVinoBackend
-from engines.runtime import contexts
-from engines.runtime.executor import open_executable
-from partitioner import load_model
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.protocols import PrecisionSupport
+from trtnode.engines.backends.reference import ReferenceBackend
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.diagnostics.alignment import align
+from trtnode.engines.openvino.backend import OpenVinoBackend
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.runtime import contexts
+from trtnode.engines.runtime.executor import open_executable
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 SKIP = """g (float[4,64] x) => (float[4,64] y) {

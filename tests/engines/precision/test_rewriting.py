@@ -11,14 +11,12 @@ import onnx
 import pytest
 
 from comparison import RunPlainly
-from engines import (
-    Calibration,
-    CompiledModel,
-    load_executable,
-)
-from engines.backends.registry import get_backend
 from precision import envelope, precision_options
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.precision.options import Calibration
 from workshop import Workshop
 
 

@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
-from engines import PrecisionRule
-from engines.precision.rules import assign, at_least, check_rules, join_precisions
-from partitioner import Graph, UnknownOptionError, load_model
+from trtnode.engines.precision.rules import PrecisionRule, assign, at_least, check_rules, join_precisions
+from trtnode.partitioner.errors import UnknownOptionError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 NODES = """g (float[2,2] x) => (float[2,2] y) {

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.table import CalibrationTable
 from quantized_networks import Example, Prepare, dims
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.table import CalibrationTable
 
 
 @pytest.fixture

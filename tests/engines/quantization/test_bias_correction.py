@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
-from engines.onnxruntime.session import NativeSession
-from engines.quantization.bias_correction import ChannelMeans, expected_shift
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.qdq_writer import quantize
-from engines.quantization.schemes import SCHEMES
-from partitioner import Graph, load_model
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.quantization.bias_correction import ChannelMeans, expected_shift
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.qdq_writer import quantize
+from trtnode.engines.quantization.schemes import SCHEMES
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 NETWORKS = {

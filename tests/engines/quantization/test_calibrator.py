@@ -16,11 +16,11 @@ import onnx
 import pytest
 from onnxruntime.quantization import calibrate as peer
 
-from engines.errors import CalibrationDataError, CalibrationTableError, UnknownCalibratorError
-from engines.quantization import calibrator, range_estimators
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.table import CalibrationTable
+from trtnode.engines.errors import CalibrationDataError, CalibrationTableError, UnknownCalibratorError
+from trtnode.engines.quantization import calibrator, range_estimators
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.table import CalibrationTable
 from workshop import Workshop
 
 SQUARES = "net (float[N, 4] x) => (float[N, 4] y) { big = Mul (x, x)  y = Relu (big) }"

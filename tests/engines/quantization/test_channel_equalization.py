@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from engines.quantization.calibrator import calibrate
-from engines.quantization.channel_equalization import scale_channels
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.qdq_writer import prepare
-from engines.quantization.table import CalibrationTable
 from quantized_networks import Prepare, dims, network, simulate
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.channel_equalization import scale_channels
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.qdq_writer import prepare
+from trtnode.engines.quantization.table import CalibrationTable
 
 INVERTED_RESIDUAL = """net (float[N, 4, 8, 8] x) => (float[N, 5] y)
 <float[6, 4, 1, 1] w0, float[6] b0, float[12, 6, 1, 1] w1, float[12] b1, float[12, 1, 3, 3] w2, float[12] b2,

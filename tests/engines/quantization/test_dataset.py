@@ -12,9 +12,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from engines.errors import CalibrationDataError
-from engines.quantization.dataset import CalibrationDataset
-from partitioner import TensorSpec
+from trtnode.engines.errors import CalibrationDataError
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.partitioner.graph.view import TensorSpec
 
 IMAGE = TensorSpec(name="image", dtype=ir.DataType.FLOAT, shape=("N", 2))
 FIXED = TensorSpec(name="image", dtype=ir.DataType.FLOAT, shape=(2, 2))

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
-from engines.quantization.qdq_writer import quantize
-from engines.quantization.schemes import FLOAT8, INT8, SCHEMES
-from engines.quantization.table import CalibrationTable
 from quantized_networks import NETWORKS, RESIDUAL, Prepare, cosine, network, positive_variance, readers, simulate
+from trtnode.engines.quantization.qdq_writer import quantize
+from trtnode.engines.quantization.schemes import FLOAT8, INT8, SCHEMES
+from trtnode.engines.quantization.table import CalibrationTable
 
 SCHEME = SCHEMES["tensorrt-rtx"].in_float8()
 

@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from engines.quantization.schemes import SCHEMES
-from engines.quantization.table import CalibrationTable
 from quantized_networks import (
     NETWORKS,
     RESIDUAL,
@@ -22,6 +20,8 @@ from quantized_networks import (
     simulate,
     zero_points,
 )
+from trtnode.engines.quantization.schemes import SCHEMES
+from trtnode.engines.quantization.table import CalibrationTable
 
 
 def test_tensorrt_gets_an_add_quantized_on_its_residual_input_only(prepare: Prepare) -> None:

@@ -10,11 +10,6 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines.errors import QuantizationError
-from engines.quantization import qdq_writer
-from engines.quantization.qdq_writer import is_quantized, quantize
-from engines.quantization.schemes import SCHEMES
-from engines.quantization.table import CalibrationTable
 from quantized_networks import (
     NETWORKS,
     QUANTIZED_OPS,
@@ -32,6 +27,11 @@ from quantized_networks import (
     simulate,
     zero_points,
 )
+from trtnode.engines.errors import QuantizationError
+from trtnode.engines.quantization import qdq_writer
+from trtnode.engines.quantization.qdq_writer import is_quantized, quantize
+from trtnode.engines.quantization.schemes import SCHEMES
+from trtnode.engines.quantization.table import CalibrationTable
 
 POINTS = 0.3 / 100
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from engines.quantization.weight_blocks import blocks_of, store_in_blocks
 from quantized_networks import cosine, network, simulate
+from trtnode.engines.quantization.weight_blocks import blocks_of, store_in_blocks
 
 DENSE = "g (float[2, {k}] x) => (float[2, 6] y) <float[{k}, 6] w> {{ [mul] y = MatMul (x, w) }}"
 FORMS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.runtime.buffers import ALIGNMENT, Lifetime, allocate, plan_offsets
+from trtnode.engines.runtime.buffers import ALIGNMENT, Lifetime, allocate, plan_offsets
 
 lifetimes = st.builds(
     lambda dtype, shape, first, length: Lifetime(dtype=np.dtype(dtype), shape=shape, first=first, last=first + length),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import Executable
-from engines.runtime import contexts
+from trtnode.engines.runtime import contexts
+from trtnode.engines.runtime.executor import Executable
 from workshop import Workshop
 
 SMALL, LARGE = 4, 8192  # elements; results from HAND_OUT_BYTES on are handed out without a copy

@@ -13,9 +13,10 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import Executable, ExecutionError, InvalidInputError, ModelLoadError, load_executable
-from engines.runtime.executor import open_executable
-from partitioner import load_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import ExecutionError, InvalidInputError, ModelLoadError
+from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 Feeds = Mapping[str, Any]

@@ -10,12 +10,13 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines import PrecisionOptions, load_executable
-from engines.artifact.checksum import stamp_checksum
-from engines.backends.protocols import PrecisionSupport
-from engines.tensorrt.backend import TensorRtBackend
-from engines.tensorrt.library import TENSORRT
 from streams import ANYONE, Machine, numbers
+from trtnode.engines.artifact.checksum import stamp_checksum
+from trtnode.engines.backends.protocols import PrecisionSupport
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.tensorrt.backend import TensorRtBackend
+from trtnode.engines.tensorrt.library import TENSORRT
 
 SKIP = """g (float[64, 64] x) => (float[64, 64] y) {
     u = Relu(x) t = Neg(u) n = Softsign(t) y = Add(n, u)

@@ -12,8 +12,9 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from engines import Executable, load_executable
-from engines.runtime.request_values import finite_check
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.request_values import finite_check
 from workshop import Workshop
 
 RELU = "g (float[N,4] x, float[N,4] z) => (float[N,4] y) { a = Relu(x) b = Add(a, z) y = Softmax(b) }"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from engines.sparse import library
+from trtnode.engines.sparse import library
 
 if given := os.environ.get("TRTNODE_TEST_KERNELS"):
     library.LIBRARY = pathlib.Path(given).resolve()

@@ -13,16 +13,17 @@ import pytest
 from onnx import helper, numpy_helper
 
 from comparison import RunPlainly
-from engines import EngineCache, load_executable
-from engines.artifact.envelope import Envelope
-from engines.backends.registry import get_backend
-from engines.compile import sparse_choice
-from engines.errors import BackendMissingError, EngineRejectedError
-from engines.onnxruntime.session import NativeSession
-from engines.sparse import library
-from engines.sparse.library import missing_reason
-from engines.sparse.survey import survey
-from partitioner import Graph
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.compile import sparse_choice
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import BackendMissingError, EngineRejectedError
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.sparse import library
+from trtnode.engines.sparse.library import missing_reason
+from trtnode.engines.sparse.survey import survey
+from trtnode.partitioner.graph.view import Graph
 from workshop import Workshop
 
 compiled_kernels = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
@@ -131,7 +132,7 @@ def test_threads_wait_busily_only_where_nothing_else_computes(
         opened.append(options["shares_cores"])
         return NativeSession(model, **options)
 
-    monkeypatch.setattr("engines.sparse.backend.NativeSession", open_session)
+    monkeypatch.setattr("trtnode.engines.sparse.backend.NativeSession", open_session)
     load_executable(path, shares_cores=shares_cores)
 
     assert set(opened) == {leaves_cores}
@@ -148,7 +149,7 @@ def test_auto_takes_the_faster_of_sparse_and_dense_and_remembers_it(
     engine: str,
 ) -> None:
     source, cache, measured = workshop.write(network(0.9)), EngineCache(tmp_path / "cache", 1 << 30), []
-    monkeypatch.setattr("engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
+    monkeypatch.setattr("trtnode.engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
     monkeypatch.setattr(sparse_choice, "_measured", lambda *_: measured.append(1) or {"gains": gains})
 
     chosen = [workshop.compile(source, engine="auto", cache=cache).engine for _ in range(2)]
@@ -161,7 +162,7 @@ def test_auto_takes_the_faster_of_sparse_and_dense_and_remembers_it(
 def test_auto_leaves_dense_weights_and_a_user_who_says_no_alone(
     workshop: Workshop, choosing_engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
+    monkeypatch.setattr("trtnode.engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
     monkeypatch.setattr(sparse_choice, "_measured", lambda *_: pytest.fail("nothing was to be measured"))
 
     assert workshop.compile(workshop.write(network(0.2)), engine="auto").engine != "sparse"

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from engines.errors import ModelLoadError
-from engines.onnxruntime.session import NativeSession
-from engines.sparse import rewriting
-from engines.sparse.library import LIBRARY, missing_reason
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.sparse import rewriting
+from trtnode.engines.sparse.library import LIBRARY, missing_reason
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
 

@@ -11,10 +11,10 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from engines.errors import ModelLoadError
-from engines.onnxruntime.session import NativeSession
-from engines.sparse import packing, rewriting
-from engines.sparse.library import LIBRARY, instructions, missing_reason
+from trtnode.engines.errors import ModelLoadError
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.sparse import packing, rewriting
+from trtnode.engines.sparse.library import LIBRARY, instructions, missing_reason
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
 

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from engines.sparse.packing import SparseWeights, best_block, pack, sparsity, stored_share
+from trtnode.engines.sparse.packing import SparseWeights, best_block, pack, sparsity, stored_share
 
 
 def blocks_of(rows: int, columns: int, block: int, zeros: float) -> np.ndarray:

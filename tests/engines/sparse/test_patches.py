@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis.extra import numpy as arrays
 
-from engines.sparse.packing import SparseWeights
-from engines.sparse.patches import BLOCK, COLUMNS, ROWS, SECOND_HALF, SPARE_PLACES, pack_patches
+from trtnode.engines.sparse.packing import SparseWeights
+from trtnode.engines.sparse.patches import BLOCK, COLUMNS, ROWS, SECOND_HALF, SPARE_PLACES, pack_patches
 
 
 def unpacked(packed: SparseWeights) -> np.ndarray:

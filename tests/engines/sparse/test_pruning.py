@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from engines.sparse.pruning import prune_model
+from trtnode.engines.sparse.pruning import prune_model
 
 TEXT = """g (float[1,64] x) => (float[1,64] y) <float[64,64] a, float[64,64] b, float[64,64] c, float[64,64] d> {
     p = MatMul(x, a) q = MatMul(p, b) r = Gemm<transB=1>(q, c) y = MatMul(r, d)

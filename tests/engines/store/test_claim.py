@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from engines.artifact.second_tier import Entry
-from engines.store.claim import BuildClaim
-from engines.store.places import Folder
-from engines.store.shared import SharedStore
+from trtnode.engines.artifact.second_tier import Entry
+from trtnode.engines.store.claim import BuildClaim
+from trtnode.engines.store.places import Folder
+from trtnode.engines.store.shared import SharedStore
 
 LEASE_S = 0.6
 ENTRY = Entry(fields={"built": True}, content=b"engine")

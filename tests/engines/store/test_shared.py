@@ -13,14 +13,16 @@ from typing import Any, Never
 
 import pytest
 
-from engines import CompiledModel, EngineCache, Trust
-from engines.artifact.envelope import Device
-from engines.errors import KeyFileError
-from engines.store import shared
-from engines.store.places import Folder
-from engines.store.shared import SharedStore, store_events
 from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.envelope import Device
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.errors import KeyFileError
+from trtnode.engines.store import shared
+from trtnode.engines.store.places import Folder
+from trtnode.engines.store.shared import SharedStore, store_events
 from workshop import Workshop
 
 GRAPH = "g (float[N,4] x) => (float[N,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }"

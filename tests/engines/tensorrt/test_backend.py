@@ -7,13 +7,15 @@ import pathlib
 
 import pytest
 
-from engines import CompileOptions, compile_model, partition_model
-from engines.backends.registry import get_backend, resolve_engine
-from engines.cuda import devices
-from engines.errors import BackendMissingError
-from engines.tensorrt.backend import TensorRtBackend
-from engines.tensorrt.library import TENSORRT
-from serving.cli.program import main
+from trtnode.engines.backends.registry import get_backend, resolve_engine
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.cuda import devices
+from trtnode.engines.errors import BackendMissingError
+from trtnode.engines.tensorrt.backend import TensorRtBackend
+from trtnode.engines.tensorrt.library import TENSORRT
+from trtnode.serving.cli.program import main
 from workshop import Workshop
 
 pytestmark = pytest.mark.skipif(TENSORRT.find().module is not None, reason="TensorRT is installed")

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from engines.tensorrt import builder, layer_times, loaded_engine, output_allocator, refit, stage
-from engines.tensorrt.labelling import parser
-from engines.tensorrt.labelling.parser import CODES
 from real_signatures import READ_ONLY, differences
 from simulated_tensorrt import Simulation, make_tensorrt
 from simulated_tensorrt.surface import FIRST
+from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, output_allocator, refit, stage
+from trtnode.engines.tensorrt.labelling import parser
+from trtnode.engines.tensorrt.labelling.parser import CODES
 
 ROOT = pathlib.Path(__file__).parents[3]
 RTX = "1.7.1.116"
@@ -78,7 +78,7 @@ DOWNLOAD_S, ASK_S = 60, 60
 
 CHILD = """
 import importlib, json, sys
-from engines.tensorrt.labelling.parser import make_logger
+from trtnode.engines.tensorrt.labelling.parser import make_logger
 
 trt = importlib.import_module(sys.argv[1])
 

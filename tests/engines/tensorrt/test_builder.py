@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
-from engines.backends.build_options import BuildOptions, TensorRtOptions
-from engines.backends.shape_range import ShapeRange
-from engines.errors import BuildError
-from engines.tensorrt import refit
-from engines.tensorrt.builder import BuildSettings, build_engine, build_plan, properties
 from simulated_tensorrt import Plan, Simulation, make_tensorrt
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.errors import BuildError
+from trtnode.engines.tensorrt import refit
+from trtnode.engines.tensorrt.builder import BuildSettings, build_engine, build_plan, properties
 
 BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
 

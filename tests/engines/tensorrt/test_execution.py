@@ -14,16 +14,16 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from engines import BuildOptions
-from engines.backends.protocols import Engine
-from engines.backends.registry import get_backend
-from engines.backends.shape_range import ShapeRange
-from engines.backends.stage_times import StageTime
-from engines.cuda.streams import STREAMS
-from engines.errors import OutOfRangeError
-from partitioner import Allowance, Graph
-from partitioner.graph.view import specs
 from streams import NOTHING, Machine, between, numbers
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import Engine
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.cuda.streams import STREAMS
+from trtnode.engines.errors import OutOfRangeError
+from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.graph.view import Graph, specs
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 HYBRID = """g (float[2, 8] x) => (float[2, 8] y, float[2, 8] z) {

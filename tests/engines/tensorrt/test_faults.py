@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import load_executable
-from engines.artifact.compiled_model import NATIVE_FALLBACK
-from engines.backends.registry import get_backend
-from engines.errors import BackendMissingError, EngineRejectedError, ExecutionError
-from partitioner import Allowance
 from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
 from streams import ANYONE, NOTHING, Machine, between, numbers
+from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.errors import BackendMissingError, EngineRejectedError, ExecutionError
+from trtnode.partitioner.cut.labels import Allowance
 
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"
 CHAIN = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) c = Exp(b) d = Softsign(c) y = Abs(d) }"
@@ -205,7 +205,7 @@ def _no_device(driver: ModuleType):
 
 
 def test_program_without_pycuda_is_told_how_to_get_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.cuda.context.driver", None)
+    monkeypatch.setattr("trtnode.engines.cuda.context.driver", None)
 
     assert "pip install 'trtnode[cuda]'" in (get_backend("tensorrt").unavailable_reason() or "")
     with pytest.raises(BackendMissingError, match=r"pip install 'trtnode\[cuda\]'"):

@@ -9,12 +9,15 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from engines import CompileOptions, compile_model, load_executable, partition_model
-from engines.backends.shape_range import ShapeRange
-from partitioner.cut.labels import ReasonCode
-from serving.cli.program import main
 from stand_in_workers import InProcessWorker
 from streams import ANYONE, Loaded, Machine, numbers
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.serving.cli.program import main
 from workshop import Workshop
 
 EXPAND = "g (float[1, 8] x, int64[2] s) => (float[A, B] y) { a = Relu(x) b = Expand(a, s) y = Neg(b) }"

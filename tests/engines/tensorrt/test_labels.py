@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engines.tensorrt.labelling.labels import label
-from engines.tensorrt.labelling.operators import DATA_DEPENDENT
-from partitioner import Allowance, PartitionOptions, ReasonCode, Verdict, label_nodes
 from tensorrt_labels import BASE_CASES, IMAGE, verdicts, view
+from trtnode.engines.tensorrt.labelling.labels import label
+from trtnode.engines.tensorrt.labelling.operators import DATA_DEPENDENT
+from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, ReasonCode, Verdict, label_nodes
 
 
 def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str, opset: int = 24) -> Any:

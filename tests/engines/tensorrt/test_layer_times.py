@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engines import BuildOptions
-from engines.backends.build_options import TensorRtOptions
-from engines.cuda.graphs import GraphCapture
-from engines.cuda.streams import ExecutionStream
-from engines.diagnostics.profiling import profile_layers
 from streams import Machine, numbers
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.cuda.graphs import GraphCapture
+from trtnode.engines.cuda.streams import ExecutionStream
+from trtnode.engines.diagnostics.profiling import profile_layers
 
 CHAIN = "g (float[2,4] x) => (float[2,4] y) { [n1] a = Relu(x) [n2] b = Softsign(a) [n3] y = Tanh(b) }"
 
@@ -60,7 +59,7 @@ def test_simulated_engines_are_not_recorded_while_their_layers_are_timed(
         recorded.append(wanted)
         return GraphCapture(stream, wanted=wanted)
 
-    monkeypatch.setattr("engines.tensorrt.stage.GraphCapture", record)
+    monkeypatch.setattr("trtnode.engines.tensorrt.stage.GraphCapture", record)
 
     profile_layers(compiled, {"x": numbers(2, 4)}, threads=None)
 

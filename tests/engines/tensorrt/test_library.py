@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from engines import BuildOptions
-from engines.backends import registry
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.registry import build_options_of, get_backend
-from engines.cuda.devices import Gpu
-from engines.tensorrt import library
-from engines.tensorrt.library import TENSORRT, Installation
 from simulated_tensorrt import Simulation
+from trtnode.engines.backends import registry
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.registry import build_options_of, get_backend
+from trtnode.engines.cuda.devices import Gpu
+from trtnode.engines.tensorrt import library
+from trtnode.engines.tensorrt.library import TENSORRT, Installation
 
 GPU = Gpu(name="a", compute_capability="9.0")
 
@@ -40,7 +39,9 @@ def second(simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, SECOND.module, module)
     monkeypatch.setattr(library, "SECOND", SECOND, raising=False)
     monkeypatch.setitem(
-        registry.BACKENDS, "second", ("engines.tensorrt.backend:TensorRtBackend", "engines.tensorrt.library:SECOND")
+        registry.BACKENDS,
+        "second",
+        ("trtnode.engines.tensorrt.backend:TensorRtBackend", "trtnode.engines.tensorrt.library:SECOND"),
     )
     return module
 

@@ -17,16 +17,20 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines import BuildOptions, CompileOptions, Trust, Worker, compile_model, load_executable
-from engines.artifact.keys import generate_key
-from engines.artifact.signing import sign_model
-from engines.backends.build_options import TensorRtOptions
-from engines.tensorrt import backend
-from engines.tensorrt.library import TENSORRT
-from serving.cli.program import main
 from simulated_cuda import SimulatedGpu
 from simulated_tensorrt import Faults, Simulation
 from streams import ANYONE, Loaded, Machine, numbers
+from trtnode.engines.artifact.keys import generate_key
+from trtnode.engines.artifact.signing import sign_model
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.tensorrt import backend
+from trtnode.engines.tensorrt.library import TENSORRT
+from trtnode.serving.cli.program import main
 
 CHAIN = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) y = Exp(b) }"
 
@@ -40,7 +44,7 @@ def compile_by_command(model: pathlib.Path) -> int:
 
 def test_library_that_can_not_be_loaded_is_told_in_one_sentence(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (tmp_path / "tensorrt.py").write_text("raise ImportError('libnvinfer.so.11: cannot open shared object file')")
-    command = [sys.executable, "-m", "serving.cli", "compile", str(model), "-o", str(tmp_path / "out.onnx")]
+    command = [sys.executable, "-m", "trtnode", "compile", str(model), "-o", str(tmp_path / "out.onnx")]
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
 
     ended = subprocess.run(
@@ -69,7 +73,7 @@ def test_machine_without_a_gpu_is_told_in_one_sentence(
 def test_driver_that_is_too_old_is_told_in_one_sentence(
     model: pathlib.Path,
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     simulated_worker(simulate(faults=Faults(builder_missing=True)))
@@ -85,7 +89,7 @@ def test_driver_that_is_too_old_is_told_in_one_sentence(
 def test_auto_takes_the_next_engine_where_the_driver_is_too_old(
     model: pathlib.Path,
     simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], Worker],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -193,7 +197,9 @@ def native_nodes(compiled: pathlib.Path) -> list[dict]:
 
 
 def test_model_whose_build_takes_too_long_is_compiled_without_engines(
-    simulate: Callable[..., Simulation], simulated_worker: Callable[[Simulation], Worker], tmp_path: pathlib.Path
+    simulate: Callable[..., Simulation],
+    simulated_worker: Callable[[Simulation], SubprocessWorker],
+    tmp_path: pathlib.Path,
 ) -> None:
     worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
     source = tmp_path / "model.onnx"

@@ -11,12 +11,16 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines import BuildOptions, CompileOptions, Executable, compile_model, load_executable
-from engines.artifact.trust import Trust
-from engines.backends.registry import get_backend
-from engines.backends.shape_range import Profile, ShapeRange
-from engines.cuda.devices import find_gpu
-from partitioner import PartitionOptions
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.shape_range import Profile, ShapeRange
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.cuda.devices import find_gpu
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 pytestmark = [
     pytest.mark.gpu,
@@ -91,7 +95,7 @@ def test_engine_of_tensorrt_for_rtx_that_was_built_without_a_gpu_is_compared_her
     source, compiled = tmp_path / "hybrid.onnx", tmp_path / "compiled.onnx"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {HYBRID}'), source)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("engines.tensorrt.backend.find_gpu", lambda: None)
+        elsewhere.setattr("trtnode.engines.tensorrt.backend.find_gpu", lambda: None)
         compile_model(source, CompileOptions(engine=engine, shapes=({"x": ROWS},))).save(compiled)
 
     executable = load_executable(compiled, trust=Trust.of((), (engine,)))

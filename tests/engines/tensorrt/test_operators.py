@@ -8,9 +8,10 @@ from typing import Any
 import onnx
 import pytest
 
-from engines.tensorrt.labelling.labels import label
-from engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
-from engines.tensorrt.labelling.operators import (
+from tensorrt_labels import BASE_CASES, OPSETS, verdicts
+from trtnode.engines.tensorrt.labelling.labels import label
+from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
+from trtnode.engines.tensorrt.labelling.operators import (
     ABSENT_INPUTS,
     ATTRIBUTES,
     CONSTANT_INPUTS,
@@ -22,9 +23,9 @@ from engines.tensorrt.labelling.operators import (
     SIZING_INPUTS,
     UNDILATED,
 )
-from partitioner import Allowance, Graph, PartitionOptions, Verdict, label_nodes
-from partitioner.model.loading import view_model
-from tensorrt_labels import BASE_CASES, OPSETS, verdicts
+from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, Verdict, label_nodes
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
 
 
 @pytest.mark.parametrize("op", sorted(DTYPES))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engines.tensorrt.labelling.parser import CODES, ask_parser
-from partitioner import ReasonCode, Verdict
+from trtnode.engines.tensorrt.labelling.parser import CODES, ask_parser
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 
 
 @pytest.mark.parametrize(("code", "reason"), [*CODES.items(), ("UNSUPPORTED_NODE", ReasonCode.UNSUPPORTED_OP)])

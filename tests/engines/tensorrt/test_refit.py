@@ -13,18 +13,22 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from engines import BuildOptions, CompileOptions, EngineCache, EngineError, compile_model, load_executable
-from engines.artifact.checksum import stamp_checksum
-from engines.artifact.envelope import Envelope
-from engines.backends.build_options import TensorRtOptions
-from engines.compile.prepare import prepare_model
-from engines.precision.options import Calibration, PrecisionOptions
-from engines.precision.rules import PrecisionRule
-from engines.tensorrt import refit
-from engines.tensorrt.labelling.parser import make_logger
-from partitioner import PartitionOptions, embedded_engine, is_trtnode
 from simulated_tensorrt import Plan
 from streams import ANYONE, InProcessWorker, Loaded, Machine, numbers
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.checksum import stamp_checksum
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.errors import EngineError
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.tensorrt import refit
+from trtnode.engines.tensorrt.labelling.parser import make_logger
+from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 STRIPPED = BuildOptions(tensorrt=TensorRtOptions(strip_plan=True))
 SIZE = 64
@@ -224,7 +228,7 @@ def test_server_builds_anew_what_can_not_be_given_its_weights(
 ) -> None:
     compiled = build(cache)
     machine.simulation.faults.refit_fails = True
-    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: Inside())
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: Inside())
 
     executable = prepare_model(compiled, CompileOptions(engine="tensorrt"), cache=cache)
 

@@ -10,9 +10,9 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from engines.errors import BuildError
-from engines.tensorrt.labelling.operators import OPSETS
-from engines.tensorrt.labelling.rewrites import (
+from trtnode.engines.errors import BuildError
+from trtnode.engines.tensorrt.labelling.operators import OPSETS
+from trtnode.engines.tensorrt.labelling.rewrites import (
     PASSES,
     center_uint8,
     fold_integer_biases,

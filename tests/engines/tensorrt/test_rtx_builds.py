@@ -11,15 +11,15 @@ from typing import Any
 import onnx
 import pytest
 
-from engines import BuildOptions, EngineCache
-from engines.artifact.envelope import Device
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.progress import Progress, listening
-from engines.backends.registry import get_backend, resolve_engine
-from engines.backends.shape_range import Profile, ShapeRange
-from engines.errors import BuildError, BuildOptionError
-from engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
-from engines.tensorrt.parsed_tensors import check_tensors
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.envelope import Device
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.progress import Progress, listening
+from trtnode.engines.backends.registry import get_backend, resolve_engine
+from trtnode.engines.backends.shape_range import Profile, ShapeRange
+from trtnode.engines.errors import BuildError, BuildOptionError
+from trtnode.engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
+from trtnode.engines.tensorrt.parsed_tensors import check_tensors
 from workshop import Workshop
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 

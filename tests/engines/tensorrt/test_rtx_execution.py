@@ -18,27 +18,23 @@ import onnx
 import onnxruntime
 import pytest
 
-from engines import (
-    BuildOptions,
-    CompileOptions,
-    EngineCache,
-    Executable,
-    PrecisionOptions,
-    compile_model,
-    load_executable,
-    prepare_model,
-)
-from engines.artifact.checksum import stamp_checksum
-from engines.artifact.envelope import Envelope
-from engines.artifact.trust import Trust
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.registry import get_backend
-from engines.tensorrt import backend
-from partitioner import PartitionOptions
 from simulated_cuda import SimulatedGpu
 from simulated_tensorrt import Plan, Simulation
 from stand_in_workers import CrashingWorker, InProcessWorker
 from streams import between, numbers
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.checksum import stamp_checksum
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.tensorrt import backend
+from trtnode.partitioner.cut.labels import PartitionOptions
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -69,7 +65,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> InProcessWorker:
 
 
 def replace_worker(monkeypatch: pytest.MonkeyPatch, worker: InProcessWorker | CrashingWorker) -> None:
-    monkeypatch.setattr("engines.compile.known_engines.SubprocessWorker", lambda: contextlib.nullcontext(worker))
+    monkeypatch.setattr(
+        "trtnode.engines.compile.known_engines.SubprocessWorker", lambda: contextlib.nullcontext(worker)
+    )
 
 
 @pytest.fixture

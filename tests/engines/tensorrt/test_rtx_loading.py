@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-from engines import BuildOptions, CompileOptions, EngineCache, Trust, load_executable, prepare_model
-from engines.artifact.envelope import Envelope
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.registry import get_backend, resolve_engine
-from engines.cuda import devices
-from engines.cuda.devices import Gpu
-from engines.errors import EngineRejectedError
-from engines.runtime import engine_loading
-from engines.tensorrt import backend as backend_module
-from engines.tensorrt.backend import TensorRtBackend
-from engines.tensorrt.library import TENSORRT_RTX
-from partitioner import TensorSpec
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.registry import get_backend, resolve_engine
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.cuda import devices
+from trtnode.engines.cuda.devices import Gpu
+from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.runtime import engine_loading
+from trtnode.engines.tensorrt import backend as backend_module
+from trtnode.engines.tensorrt.backend import TensorRtBackend
+from trtnode.engines.tensorrt.library import TENSORRT_RTX
+from trtnode.partitioner.graph.view import TensorSpec
 from workshop import Workshop
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
@@ -160,7 +163,7 @@ def test_served_model_stays_native_where_engines_could_not_run(
 ) -> None:
     source, cache = workshop.write(GRAPH), EngineCache(tmp_path / "cache", 10**9)
 
-    with caplog.at_level("INFO", logger="engines.compile.prepare"):
+    with caplog.at_level("INFO", logger="trtnode.engines.compile.prepare"):
         executable = prepare_model(source, CompileOptions(engine="tensorrt-rtx"), cache)
 
     assert (executable.description["engine"], executable.description["engines_built"]) == ("native", 0)

@@ -9,13 +9,15 @@ from typing import Any
 import onnx
 import pytest
 
-from engines import Worker
-from engines.backends.registry import get_backend
-from engines.build.library_verdicts import _known, ask_library
-from engines.build.whole_model import Reading
-from engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
-from engines.tensorrt.labelling.parser import ask_parser, make_logger, new_builder, new_network
-from partitioner import SUPPORTED, PartitionOptions, ReasonCode, clean_up, label_nodes, load_model
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build.library_verdicts import _known, ask_library
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.whole_model import Reading
+from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
+from trtnode.engines.tensorrt.labelling.parser import ask_parser, make_logger, new_builder, new_network
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, label_nodes
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -84,7 +86,7 @@ def test_one_logger_serves_the_whole_process_and_notes_are_no_errors() -> None:
 
 
 def test_parser_refines_the_table(
-    write: Callable[[str], pathlib.Path], worker: Worker, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[str], pathlib.Path], worker: SubprocessWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _known.clear()
     monkeypatch.delitem(OPERATOR_RULES, "CumSum")  # which knows what the parser refuses

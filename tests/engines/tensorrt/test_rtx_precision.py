@@ -15,20 +15,22 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto
 
-from engines import BuildOptions, Calibration
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.names import TARGET_NAMES
-from engines.backends.registry import get_backend
-from engines.errors import BuildError, PrecisionError
-from engines.precision.rewriting import Setting, transform
-from engines.quantization.calibrator import calibrate
-from engines.quantization.dataset import CalibrationDataset
-from engines.quantization.table import CalibrationTable
-from partitioner import Segment, clean_up, load_model
 from precision import envelope, precision_options
-from serving.cli.program import main
 from simulated_tensorrt import Simulation
 from stand_in_workers import InProcessWorker
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.names import TARGET_NAMES
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.errors import BuildError, PrecisionError
+from trtnode.engines.precision.options import Calibration
+from trtnode.engines.precision.rewriting import Setting, transform
+from trtnode.engines.quantization.calibrator import calibrate
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.serving.cli.program import main
 from workshop import Workshop
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")

@@ -14,19 +14,20 @@ import onnx.numpy_helper
 import pytest
 
 from backend_suite import run_natively
-from engines import Worker
-from engines.backends.build_options import BuildOptions
-from engines.backends.registry import get_backend
-from engines.build import jobs
-from engines.errors import BuildError, WorkerError
-from engines.tensorrt.labelling.labels import label
-from engines.tensorrt.labelling.operators import DTYPES
-from engines.tensorrt.labelling.rtx import RTX
-from engines.tensorrt.labelling.tables import TENSORRT
-from partitioner import Allowance, Graph
-from partitioner.model.loading import view_model
 from rtx_judges import Outcome, judge
 from tensorrt_labels import IMAGE, verdicts
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import BuildError, WorkerError
+from trtnode.engines.tensorrt.labelling.labels import label
+from trtnode.engines.tensorrt.labelling.operators import DTYPES
+from trtnode.engines.tensorrt.labelling.rtx import RTX
+from trtnode.engines.tensorrt.labelling.tables import TENSORRT
+from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
 from workshop import Workshop
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
@@ -175,7 +176,7 @@ def test_packed_tensors_have_an_even_number_of_elements(
 
 
 def test_attention_of_a_tensor_with_itself_crashes_the_builder_and_is_refused(
-    worker: Worker, tmp_path: pathlib.Path
+    worker: SubprocessWorker, tmp_path: pathlib.Path
 ) -> None:
     graph = "g (float16[1,2,3,16] q) => (float16[1,2,3,16] y) { y = Attention(q, q, q) }"
 
@@ -247,7 +248,7 @@ def test_attention_without_a_kernel_is_expanded_and_the_model_is_one_engine(work
 )
 @pytest.mark.filterwarnings("ignore")
 def test_case_of_the_backend_suite_is_one_engine_and_runs_natively_with_its_answer(
-    case: str, worker: Worker, tmp_path: pathlib.Path
+    case: str, worker: SubprocessWorker, tmp_path: pathlib.Path
 ) -> None:
     model, stored = DATA / case / "model.onnx", DATA / case / "test_data_set_0"
     names = [value.name for value in onnx.load(model).graph.input]

@@ -12,13 +12,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from engines import BuildOptions
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.names import TARGET_NAMES
-from engines.backends.registry import get_backend
-from engines.errors import BuildError
-from partitioner import Graph, ReasonCode, Verdict
-from partitioner.model.loading import view_model
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.names import TARGET_NAMES
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.errors import BuildError
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 

@@ -12,13 +12,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from engines import CompileOptions, EngineCache, Worker, compile_model, partition_model
-from engines.backends.shape_range import ShapeRange
-from engines.build.library_verdicts import _known
-from engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
-from engines.tensorrt.whole_model import read_model
-from partitioner import SUPPORTED, PartitionOptions, ReasonCode
 from stand_in_workers import AnyWorker, CrashingWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.build.library_verdicts import _known
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
+from trtnode.engines.tensorrt.whole_model import read_model
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode
 from workshop import Workshop
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
@@ -63,7 +67,7 @@ def _nothing_known() -> None:
 
 
 @pytest.fixture
-def compile_rtx(workshop: Workshop, worker: Worker) -> Callable[..., Any]:
+def compile_rtx(workshop: Workshop, worker: SubprocessWorker) -> Callable[..., Any]:
     """Compiles a graph in ONNX's own language."""
 
     def compile_rtx(
@@ -199,7 +203,7 @@ def test_only_nodes_behind_a_shape_that_nobody_knows_run_natively(compile_rtx: C
 
 @pytest.mark.parametrize("crash", [CrashingWorker, DyingWorker], ids=["told", "real"])
 def test_crash_at_the_question_about_the_whole_model_leaves_parts_asked(
-    crash: Any, worker: Worker, compile_rtx: Callable[..., Any]
+    crash: Any, worker: SubprocessWorker, compile_rtx: Callable[..., Any]
 ) -> None:
     counting = CountingWorker(worker)
     by = CrashingWorker(counting, "read_model") if crash is CrashingWorker else DyingWorker(counting)
@@ -211,7 +215,7 @@ def test_crash_at_the_question_about_the_whole_model_leaves_parts_asked(
 
 
 def test_taken_whole_model_is_asked_about_once_and_answers_are_kept(
-    worker: Worker, compile_rtx: Callable[..., Any], cache: EngineCache
+    worker: SubprocessWorker, compile_rtx: Callable[..., Any], cache: EngineCache
 ) -> None:
     first, second = CountingWorker(worker), CountingWorker(worker)
 
@@ -224,7 +228,7 @@ def test_taken_whole_model_is_asked_about_once_and_answers_are_kept(
 
 
 def test_what_comes_behind_a_refused_node_is_asked_about_as_well(
-    worker: Worker, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    worker: SubprocessWorker, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(OPERATOR_RULES, "CumSum")  # which knows what the parser refuses
     graph = """g (float[2,3] x) => (float[2,3] y) <int64 axis = {0}> {
@@ -256,7 +260,9 @@ def test_sizes_that_the_table_can_not_follow_are_the_librarys_to_judge(compile_r
     assert (compiled.report.native, len(compiled.report.segments)) == ((), 1)
 
 
-def test_sizes_that_a_request_decides_stay_the_tables_to_judge(worker: Worker, compile_rtx: Callable[..., Any]) -> None:
+def test_sizes_that_a_request_decides_stay_the_tables_to_judge(
+    worker: SubprocessWorker, compile_rtx: Callable[..., Any]
+) -> None:
     counting = CountingWorker(worker)
     graph = """g (float[1,1,4,4] x, float[4] scales) => (float[A,B,C,D] y) {
         twice = Add(scales, scales) a = Relu(x) [sized] b = Resize<mode = "nearest">(a, , twice) y = Tanh(b)
@@ -301,7 +307,7 @@ def two_lstms(size: int = 4) -> onnx.ModelProto:
 
 
 def test_segment_that_the_builder_refuses_loses_one_node_in_few_builds(
-    worker: Worker, compile_rtx: Callable[..., Any]
+    worker: SubprocessWorker, compile_rtx: Callable[..., Any]
 ) -> None:
     counting = CountingWorker(worker)
 
@@ -314,7 +320,7 @@ def test_segment_that_the_builder_refuses_loses_one_node_in_few_builds(
     assert counting.jobs.count("build") <= 10
 
 
-def test_library_that_can_not_be_reached_is_asked_nothing_twice(pair: pathlib.Path, worker: Worker) -> None:
+def test_library_that_can_not_be_reached_is_asked_nothing_twice(pair: pathlib.Path, worker: SubprocessWorker) -> None:
     counting = CountingWorker(CrashingWorker(worker, "read_model", "check_support", "build"))
 
     compiled = compile_model(pair, CompileOptions(engine="tensorrt-rtx"), worker=counting)  # type: ignore[arg-type]

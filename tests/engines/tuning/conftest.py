@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clock import GRAPH, Tune
-from engines import CompiledModel
 from stand_in_workers import AnyWorker
+from trtnode.engines.artifact.compiled_model import CompiledModel
 from workshop import Workshop
 
 

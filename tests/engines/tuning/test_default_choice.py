@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from clock import Clock, Tune, fast_middle, table
-from engines import CompiledModel, EngineCache
-from engines.backends.build_options import BuildOptions
-from engines.backends.reference import ReferenceBackend
-from engines.build.options import EVERY_ENGINE
-from engines.errors import BusyMachineError
-from engines.tuning.candidates import is_faster, is_faster_undisturbed
-from engines.tuning.timing import time_briefly
-from partitioner import ReasonCode
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.reference import ReferenceBackend
+from trtnode.engines.build.options import EVERY_ENGINE
+from trtnode.engines.errors import BusyMachineError
+from trtnode.engines.tuning.candidates import is_faster, is_faster_undisturbed
+from trtnode.engines.tuning.timing import time_briefly
+from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("choosing_engines")
@@ -195,7 +196,7 @@ def test_real_brief_measurement_names_its_choice(
     in_process: InProcessWorker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engines.tuning.timing.BUSY", 0.0)
+    monkeypatch.setattr("trtnode.engines.tuning.timing.BUSY", 0.0)
 
     tuning = workshop.compile(source, native_ops=("Erf",), worker=in_process).report.tuning
 
@@ -242,7 +243,7 @@ def test_brief_turns_end_when_they_are_clear_or_time_is_up(
     seconds_a: float, seconds_b: float, turns: int, most_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeTime()
-    monkeypatch.setattr("engines.tuning.timing.time", clock)
+    monkeypatch.setattr("trtnode.engines.tuning.timing.time", clock)
     calls = {"a": lambda: clock.compute(seconds_a), "b": lambda: clock.compute(seconds_b)}
 
     measured = time_briefly(calls, 4.0)
@@ -254,7 +255,7 @@ def test_brief_turns_end_when_they_are_clear_or_time_is_up(
 
 def test_few_turns_beside_busy_programs_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeTime(share=0.1)
-    monkeypatch.setattr("engines.tuning.timing.time", clock)
+    monkeypatch.setattr("trtnode.engines.tuning.timing.time", clock)
 
     with pytest.raises(BusyMachineError, match="Other programs keep this machine too busy"):
         time_briefly({"a": lambda: clock.compute(3.0), "b": lambda: clock.compute(2.0)}, 4.0)

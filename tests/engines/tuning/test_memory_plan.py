@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines import CompileOptions, partition_model
-from engines.runtime.buffers import Lifetime
-from engines.tuning.memory_plan import ArenaPlan, Spans, keeps_memory_pattern
-from partitioner import PartitionOptions
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.runtime.buffers import Lifetime
+from trtnode.engines.tuning.memory_plan import ArenaPlan, Spans, keeps_memory_pattern
+from trtnode.partitioner.cut.labels import PartitionOptions
 from workshop import Workshop
 
 KB = 1024

@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import (
-    Calibration,
-    CompiledModel,
-)
-from engines.backends.registry import get_backend
-from engines.precision.accuracy_budget import Figures
-from engines.quantization.dataset import CalibrationDataset
-from engines.tuning.accuracy_jobs import CalibrationShare
 from faulty_backends import OnePrecisionBackend
-from partitioner import Graph, load_model
-from partitioner.graph.view import specs
 from precision import SAMPLES, envelope, precision_options
 from stand_in_workers import AnyWorker, InProcessWorker
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.precision.accuracy_budget import Figures
+from trtnode.engines.precision.options import Calibration
+from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.tuning.accuracy_jobs import CalibrationShare
+from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 

@@ -12,19 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines import (
-    Calibration,
-    CompiledModel,
-    CompileOptions,
-    EngineCache,
-    PrecisionOptions,
-    prepare_model,
-)
-from engines.errors import CalibrationTableError, MetricError, PrecisionError
-from engines.tuning.accuracy_jobs import calibrate_to
-from partitioner import UnknownOptionError
 from precision import SAMPLES, envelope, precision_options
 from stand_in_workers import AnyWorker, InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.prepare import prepare_model
+from trtnode.engines.errors import CalibrationTableError, MetricError, PrecisionError
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.tuning.accuracy_jobs import calibrate_to
+from trtnode.partitioner.errors import UnknownOptionError
 from workshop import Workshop
 
 
@@ -189,12 +186,12 @@ def test_a_precision_without_use_on_this_processor_is_told(
     asked: str,
     sentence: str,
 ) -> None:
-    monkeypatch.setattr("engines.tuning.precision_stage.usable_flags", lambda: frozenset(flags))
+    monkeypatch.setattr("trtnode.engines.tuning.precision_stage.usable_flags", lambda: frozenset(flags))
 
     with caplog.at_level(logging.WARNING):
         workshop.compile(pair, precision=precision_options(asked, calibration=vectors, min_cosine=0.9))
 
-    told = [record.message for record in caplog.records if record.name == "engines.tuning.precision_stage"]
+    told = [record.message for record in caplog.records if record.name == "trtnode.engines.tuning.precision_stage"]
     assert [sentence in message for message in told] == ([True] if sentence else [])
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from clock import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
-from engines import load_executable
-from engines.tuning import timing
-from engines.tuning.timing import time_in_turn
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.tuning import timing
+from trtnode.engines.tuning.timing import time_in_turn
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]

@@ -12,13 +12,19 @@ import pytest
 
 from clock import FEEDS, Clock, Tune, table
 from comparison import AssertSame, RunPlainly
-from engines import CompiledModel, CompileOptions, load_executable, partition_model, prepare_model
-from engines.build.context import CompileContext
-from engines.inputs.source import SourceModel
-from engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
-from engines.tuning.tuner import Tuner
-from partitioner import Graph, PartitionOptions, ReasonCode, cut_segments, load_model
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.build.context import CompileContext
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.inputs.source import SourceModel
+from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
+from trtnode.engines.tuning.tuner import Tuner
+from trtnode.partitioner.cut.labels import PartitionOptions, ReasonCode
+from trtnode.partitioner.cut.segments import cut_segments
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
@@ -97,7 +103,7 @@ def test_native_is_measured_as_it_will_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
-    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
     options = CompileOptions(engine="openvino", tune=True, partition=PartitionOptions(native_ops=("Erf",)))
 
     prepare_model(source, options, shares_cores=shares_cores)

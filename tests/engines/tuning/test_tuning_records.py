@@ -11,11 +11,13 @@ import pytest
 
 from clock import FEEDS, GRAPH, Clock, Tune, fast_middle
 from comparison import AssertSame, RunPlainly
-from engines import CompileOptions, EngineCache, prepare_model
-from engines.errors import InvalidInputError
 from faulty_backends import UnreliableBackend
-from partitioner import PartitionOptions
 from stand_in_workers import InProcessWorker
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.prepare import prepare_model
+from trtnode.engines.errors import InvalidInputError
+from trtnode.partitioner.cut.labels import PartitionOptions
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from model_cases import Case
 from model_texts import clean, described, parse
-from partitioner import (
-    CompiledModelError,
+from plain_runtime import assert_equal, passes_checker, run
+from random_models import RANDOM_FEEDS, random_models
+from stub_engine import embed, partition
+from trtnode.partitioner.compiled.trtnode import (
     EmbeddedEngine,
-    Graph,
     embed_engines,
     embedded_engine,
     is_trtnode,
     segment_hash,
 )
-from plain_runtime import assert_equal, passes_checker, run
-from random_models import RANDOM_FEEDS, random_models
-from stub_engine import embed, partition
+from trtnode.partitioner.errors import CompiledModelError
+from trtnode.partitioner.graph.view import Graph
 
 MODEL = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> net (float[N, 3] x, float[N, 3] unused) =>
 (float[N, 3] y, float[N, 3] c) <float[3] w = {1, 2, 3}, float[3] v = {4, 5, 6}, float[N, 3] n> {

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from model_texts import clean, parse
-from partitioner import Graph, PartitionOptions, partition_graph
-from partitioner.cut.atomic_groups import atomic_groups
 from plain_runtime import run
 from stub_engine import embed, refusing
+from trtnode.partitioner.cut.atomic_groups import atomic_groups
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import partition_graph
+from trtnode.partitioner.graph.view import Graph
 
 QUANTIZED = """<ir_version: 10, opset_import: ["": 17]> g (uint8[1, 2, 4, 4] x) => (uint8[1, 2, 4, 4] y)
 <float s = {0.1}, uint8 z = {0}, uint8[2, 2, 1, 1] w = {1, 2, 3, 4}> {

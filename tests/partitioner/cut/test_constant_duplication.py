@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 
 from model_texts import clean
-from partitioner import Partition, PartitionOptions, partition_graph
 from plain_runtime import run
 from stub_engine import embed, refusing
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import Partition, partition_graph
 
 SHARED = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y)
 <float[3] w = {1, 2, 3}> {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from model_texts import clean
-from partitioner import PartitionOptions, partition_graph
-from partitioner.cut.cost_model import flops
 from stub_engine import refusing
+from trtnode.partitioner.cut.cost_model import flops
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import partition_graph
 
 COUNTED = {
     "Conv": ("float[1, 8, 6, 6] y", "y = Conv(x, w)", "float[1, 4, 8, 8] x, float[8, 4, 3, 3] w", 2 * 8 * 36 * 4 * 9),

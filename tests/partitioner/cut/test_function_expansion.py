@@ -9,20 +9,13 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from partitioner import (
-    SUPPORTED,
-    Graph,
-    PartitionOptions,
-    Predicate,
-    ReasonCode,
-    Verdict,
-    clean_up,
-    embed_engines,
-    expand_functions,
-    partition_graph,
-)
-from partitioner.cut.function_expansion import expand_nodes, is_defined_as_function
-from partitioner.model.loading import view_model
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.cut.function_expansion import expand_functions, expand_nodes, is_defined_as_function
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import partition_graph
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 
 def graph(text: str, *, opset: int = 24) -> Graph:

@@ -7,9 +7,17 @@ import pytest
 
 from model_cases import Case
 from model_texts import clean
-from partitioner import Node, PartitionOptions, ReasonCode, UnknownOptionError, Verdict
-from partitioner.cut.labels import SUPPORTED, label_nodes, without_constant_islands
 from stub_engine import refusing
+from trtnode.partitioner.cut.labels import (
+    SUPPORTED,
+    PartitionOptions,
+    ReasonCode,
+    Verdict,
+    label_nodes,
+    without_constant_islands,
+)
+from trtnode.partitioner.errors import UnknownOptionError
+from trtnode.partitioner.graph.view import Node
 
 CHAIN = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
     [body_relu] a = Relu(x)

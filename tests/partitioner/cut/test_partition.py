@@ -13,19 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model_texts import clean
-from partitioner import (
-    SUPPORTED,
-    Partition,
-    PartitionOptions,
-    ReasonCode,
-    Segment,
-    UnknownOptionError,
-    Verdict,
-    partition_graph,
-)
-from partitioner.cut.levels import certifies
 from random_models import random_models
 from stub_engine import partition, refusing
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.levels import certifies
+from trtnode.partitioner.cut.partition import Partition, partition_graph
+from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.errors import UnknownOptionError
 
 STEADY = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -216,8 +210,8 @@ def test_the_rule_is_asked_once_for_nodes_that_it_cannot_tell_apart() -> None:
 
 SCRIPT = """
 import json, pathlib, onnx
-from partitioner import SUPPORTED, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
-from partitioner.model.loading import view_model
+from trtnode.partitioner import SUPPORTED, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
+from trtnode.partitioner.model.loading import view_model
 
 calls = {True: "v{0} = Neg(v{1})", False: "v{0} = Add(v{1}, v{2})"}
 body = chr(10).join(calls[i % 7 == 3].format(i, max(i - 3, 0), max(i - 5, 0)) for i in range(1, 90))

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_cases import Case
-from partitioner.cut.levels import certifies, earliest_levels, latest_levels
-from partitioner.cut.placement import CROSSING_BYTES, place_nodes
-from partitioner.graph.topology import GRAPH_INPUT, Topology
+from trtnode.partitioner.cut.levels import certifies, earliest_levels, latest_levels
+from trtnode.partitioner.cut.placement import CROSSING_BYTES, place_nodes
+from trtnode.partitioner.graph.topology import GRAPH_INPUT, Topology
 
 LARGE = 100 * CROSSING_BYTES
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from model_cases import Case
 from model_texts import clean
-from partitioner import Partition, ReasonCode
-from partitioner.cut.report import count_crossing_tensors
 from random_models import random_models
 from stub_engine import partition
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.cut.report import count_crossing_tensors
 
 MODEL = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x, bool c) => (float[3] y)
 <float[3] w = {1, 2, 3}> {

@@ -14,9 +14,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model_texts import clean
-from partitioner import Graph, Segment, UnlabelledNodeError, cut_segments
-from partitioner.cut.levels import certifies, earliest_levels
 from random_models import random_models
+from trtnode.partitioner.cut.levels import certifies, earliest_levels
+from trtnode.partitioner.cut.segments import Segment, cut_segments
+from trtnode.partitioner.errors import UnlabelledNodeError
+from trtnode.partitioner.graph.view import Graph
 
 STEADY = settings(max_examples=60, deadline=None, derandomize=True)
 

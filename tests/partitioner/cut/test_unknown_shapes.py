@@ -7,8 +7,9 @@ import collections
 import pytest
 
 from model_texts import clean
-from partitioner import Partition, ReasonCode
 from stub_engine import partition
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.partition import Partition
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "mine": 1]>'
 

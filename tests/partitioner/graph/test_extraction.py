@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from model_cases import Case
 from model_texts import clean, described, parse
-from partitioner import Graph, Node, clean_up, extract_model, load_model
-from partitioner.cut.levels import earliest_levels
-from partitioner.cut.segments import values_leaving, values_read
-from partitioner.graph.extraction import single_node_model
 from plain_runtime import assert_equal, passes_checker, run
 from random_models import RANDOM_FEEDS, random_models
 from stub_engine import embed
+from trtnode.partitioner.cut.levels import earliest_levels
+from trtnode.partitioner.cut.segments import values_leaving, values_read
+from trtnode.partitioner.graph.extraction import extract_model, single_node_model
+from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 MODEL = """<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]> net (float[N, 3] x, float[N, 3] z) =>
 (float[N, 3] y) <float[3] w = {1, 2, 3}, float[3] v = {4, 5, 6}, float[N, 3] n> {

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from model_texts import clean, parse, view
-from partitioner import Graph, TensorSpec
-from partitioner.model.values import Dimension, holds_map
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.values import Dimension, holds_map
 
 CHAIN = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
     a = Relu(x)

@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.attacks import bombs
 from model_texts import parse
-from partitioner import ModelFileError, load_model
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.model.loading import load_model
 
 KINDS = [kind for kind in ir.DataType if kind is not ir.DataType.UNDEFINED]
 

@@ -10,11 +10,13 @@ import onnx
 import pytest
 
 from model_texts import ADD, ADD_CONSTANT, ADD_CONSTANT_IN_A_SUBGRAPH, save
-from partitioner import ExternalDataError, ModelFileError, clean_up, embed_engines, load_model
-from partitioner.model.external_data import take_data_inside
-from partitioner.model.loading import read_proto
-from partitioner.model.protobuf_walk import tensors
 from plain_runtime import assert_equal, run
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.errors import ExternalDataError, ModelFileError
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import load_model, read_proto
+from trtnode.partitioner.model.protobuf_walk import tensors
+from trtnode.partitioner.passes.clean_up import clean_up
 
 ADD_CONSTANT_IN_A_FUNCTION = """<ir_version: 10, opset_import: ["": 17, "f": 1]> g (float[3] x) => (float[3] y) {
     y = f.plus(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.garbage import without_collections
 
 
 def test_what_was_built_counts_as_old() -> None:

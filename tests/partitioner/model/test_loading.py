@@ -10,9 +10,11 @@ import pytest
 
 from model_cases import Case
 from model_texts import ADD, ADD_CONSTANT, ADD_CONSTANT_IN_A_SUBGRAPH, parse, save
-from partitioner import ExternalDataError, ModelFileError, PartitionError, clean_up, embed_engines, load_model
-from partitioner.model.loading import read_proto
 from plain_runtime import assert_equal, run
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.errors import ExternalDataError, ModelFileError, PartitionError
+from trtnode.partitioner.model.loading import load_model, read_proto
+from trtnode.partitioner.passes.clean_up import clean_up
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 

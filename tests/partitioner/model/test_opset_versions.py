@@ -8,9 +8,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from partitioner import clean_up
-from partitioner.model.loading import view_model
-from partitioner.model.opset_versions import VersionLimits, extends_operator, is_too_new, lower_versions
+from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.model.opset_versions import VersionLimits, extends_operator, is_too_new, lower_versions
+from trtnode.partitioner.passes.clean_up import clean_up
 
 LIMITS = VersionLimits(opset=26, ir_version=13)
 

@@ -6,8 +6,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from partitioner.model.plain_models import is_plain, read_plain_model
-from partitioner.model.protobuf_walk import Parts
+from trtnode.partitioner.model.plain_models import is_plain, read_plain_model
+from trtnode.partitioner.model.protobuf_walk import Parts
 
 TEXT = """
 <ir_version: 10, opset_import: ["": 21, "com.acme": 2], producer_name: "maker", model_version: 3, doc_string: "a doc">

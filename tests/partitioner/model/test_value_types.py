@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 from model_texts import parse
-from partitioner import load_model
-from partitioner.model.value_types import TypeReader, TypeWriter
-from partitioner.model.values import serialize_value
+from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.model.value_types import TypeReader, TypeWriter
+from trtnode.partitioner.model.values import serialize_value
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]> g (float[N, 3] x) => (float[N, 3] y)
     <float[N, 3] a, float[N, 3] b, int64[2] s>

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from model_cases import Case
 from model_texts import clean, parse, view
-from partitioner import embed_engines
-from partitioner.passes.clean_up import (
+from plain_runtime import assert_equal, passes_checker, run
+from random_models import RANDOM_FEEDS, random_models
+from stub_engine import embed
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.passes.clean_up import (
     PASSES,
     inline_functions,
     lift_constants,
@@ -21,9 +24,6 @@ from partitioner.passes.clean_up import (
     sort_nodes,
     state_axes,
 )
-from plain_runtime import assert_equal, passes_checker, run
-from random_models import RANDOM_FEEDS, random_models
-from stub_engine import embed
 
 
 def ops(model: ir.Model | ir.Graph) -> list[str]:

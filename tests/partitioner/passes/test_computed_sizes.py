@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.attacks import bombs
 from model_texts import parse
-from partitioner import ModelFileError, clean_up, load_model
-from partitioner.model.loading import view_model
-from partitioner.passes.computed_sizes import check_computed_sizes
-from partitioner.passes.shape_inference import propagates_little
+from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.model.loading import load_model, view_model
+from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
+from trtnode.partitioner.passes.shape_inference import propagates_little
 
 MODEL = pathlib.Path("model.onnx")
 COMPUTED = ("concats", "constant-of-shape", "expand", "tile", "range", "pad", "products", "random")

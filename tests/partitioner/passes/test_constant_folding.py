@@ -7,11 +7,11 @@ import onnx
 import pytest
 
 from model_texts import clean
-from partitioner import Graph
-from partitioner.model.values import is_constant
-from partitioner.passes.constant_folding import MAX_ELEMENTS
 from plain_runtime import assert_equal, run
 from stub_engine import embed
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.passes.constant_folding import MAX_ELEMENTS
 
 WHOLE = np.array([-7, 7, 0, -1, 2**40], np.int64)
 SMALL = np.array([-7, 7, 0, -1, 2**31 - 1], np.int32)
@@ -160,7 +160,7 @@ def test_what_small_inputs_make_large_is_not_even_computed(
     def compute(_: onnx.ModelProto) -> None:
         pytest.fail("it was computed")
 
-    monkeypatch.setattr("partitioner.passes.constant_folding.ReferenceEvaluator", compute)
+    monkeypatch.setattr("trtnode.partitioner.passes.constant_folding.ReferenceEvaluator", compute)
 
     graph = clean(one_node(op, inputs))
 

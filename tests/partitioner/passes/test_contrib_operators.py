@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from model_texts import clean, parse
-from partitioner import embed_engines
 from plain_runtime import passes_checker, run
+from trtnode.partitioner.compiled.trtnode import embed_engines
 
 FORMULA = ["Div", "Erf", "Add", "Mul", "Mul"]
 

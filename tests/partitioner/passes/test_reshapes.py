@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.passes.rewrites.reshapes import VIEWS
 from rewriting import assert_same, model_of, op_types, rewritten
+from trtnode.partitioner.passes.rewrites.reshapes import VIEWS
 
 BATCH = "N"
 

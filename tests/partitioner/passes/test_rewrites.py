@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.backends.names import REWRITE_NAMES
 from model_texts import clean, parse
-from partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrites_of, would_rewrite
-from partitioner.passes.rewrites.rules import NAMES
 from plain_runtime import passes_checker
 from rewriting import AFFINE, CENTRED, CUBIC, SHAPE, assert_same, model_of, op_types, rewritten
+from trtnode.engines.backends.names import REWRITE_NAMES
+from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrites_of, would_rewrite
+from trtnode.partitioner.passes.rewrites.rules import NAMES
 
 MISH = ["Clip", "Exp", "Add", "Mul", "Add", "Div", "Mul"]
 PLACES = [

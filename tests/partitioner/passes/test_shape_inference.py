@@ -10,11 +10,10 @@ import onnx_ir as ir
 import pytest
 
 from model_texts import parse, view
-from partitioner import clean_up, load_model
-from partitioner.model.loading import load_with_protobuf
-from partitioner.model.values import Dimension, dimensions
-from partitioner.passes.clean_up import run_passes
-from partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
+from trtnode.partitioner.model.loading import load_model, load_with_protobuf
+from trtnode.partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.passes.clean_up import clean_up, run_passes
+from trtnode.partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
 
 
 def shapes_of(model: ir.Model) -> dict[str | None, tuple[Dimension, ...] | None]:
@@ -97,7 +96,7 @@ def test_a_stored_shape_stands_where_the_rules_know_nothing() -> None:
 
 
 def test_a_domain_that_is_not_imported_stops_inference_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "partitioner.passes.shape_inference")
+    caplog.set_level("INFO", "trtnode.partitioner.passes.shape_inference")
     model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
         a = nowhere.NoSuchOp(x)
         y = Relu(a)

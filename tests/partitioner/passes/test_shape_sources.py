@@ -8,9 +8,12 @@ import onnx_ir as ir
 import pytest
 
 from model_texts import view
-from partitioner import Graph, TensorSpec, clean_up, embed_engines, extract_model
-from partitioner.model.values import Dimension, dimensions
-from partitioner.passes.shape_sources import complete_shapes, incomplete_values, lacks_types
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.graph.extraction import extract_model
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.partitioner.passes.shape_sources import complete_shapes, incomplete_values, lacks_types
 
 GIVEN_UP = """<ir_version: 10, opset_import: ["": 21]> g (float[N, 4] x) => (float[A, B] y)
 <int64 zero = {0}, int64 one = {1}> {

@@ -12,8 +12,11 @@ import onnx_ir as ir
 import pytest
 from PIL import Image
 
-from partitioner import Graph, PipelineError, Source, Stage, chain_stages, embed_engines
-from partitioner.pipelines.blocks import (
+from plain_runtime import passes_checker, run
+from trtnode.partitioner.compiled.trtnode import embed_engines
+from trtnode.partitioner.errors import PipelineError
+from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.pipelines.blocks import (
     Block,
     Cast,
     CenterCrop,
@@ -24,8 +27,8 @@ from partitioner.pipelines.blocks import (
     SwapColors,
     TopK,
 )
-from partitioner.pipelines.node_writer import Layout
-from plain_runtime import passes_checker, run
+from trtnode.partitioner.pipelines.chaining import Source, Stage, chain_stages
+from trtnode.partitioner.pipelines.node_writer import Layout
 
 UINT8, FLOAT, FLOAT16 = ir.DataType.UINT8, ir.DataType.FLOAT, ir.DataType.FLOAT16
 ANY_IMAGES = Source(UINT8, (None, None, None, 3))

@@ -10,12 +10,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from partitioner import Graph, ModelFileError, PipelineError, Source, Stage, TensorSpec, chain_stages, describe
-from partitioner import embed_engines as write
-from partitioner.pipelines.blocks import Block, Cast, ChangeLayout, Normalize, Softmax, TopK
-from partitioner.pipelines.chaining import DEFAULT_SOURCE
-from partitioner.pipelines.stage_models import Place
 from plain_runtime import passes_checker, run
+from trtnode.partitioner.compiled.trtnode import embed_engines as write
+from trtnode.partitioner.errors import ModelFileError, PipelineError
+from trtnode.partitioner.graph.view import Graph, TensorSpec, describe
+from trtnode.partitioner.pipelines.blocks import Block, Cast, ChangeLayout, Normalize, Softmax, TopK
+from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Source, Stage, chain_stages
+from trtnode.partitioner.pipelines.stage_models import Place
 
 HEAD = '<ir_version: 10, opset_import: ["": 18]>'
 DOUBLE = "g (float[N, 3] x) => (float[N, 3] y) <float two = {2}> { y = Mul(x, two) }"

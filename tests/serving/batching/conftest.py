@@ -17,14 +17,14 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from engines import ExecutionError
-from partitioner import TensorSpec
-from serving.batching.concatenation import Feeds
-from serving.batching.queued_request import Outcome
-from serving.batching.request_options import RequestOptions
-from serving.models.servable import RequestRunner
-from serving.telemetry.request_stats import Durations
 from tests.serving.conftest import Running, Starter
+from trtnode.engines.errors import ExecutionError
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.models.servable import RequestRunner
+from trtnode.serving.telemetry.request_stats import Durations
 
 PATIENCE_S = 120
 POISON = 666

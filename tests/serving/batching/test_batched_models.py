@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from protos import ModelInferRequest
 from tests.serving.batching.conftest import POISON, Recorder, Service, fails_with
 from tests.serving.conftest import Running, Starter
+from trtnode.protos import ModelInferRequest
 
 
 def test_a_model_without_a_batch_axis_is_served_one_by_one_and_the_log_says_so(

@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from engines import StageTime
-from serving.batching.batcher import DynamicBatcher
-from serving.batching.request_options import RequestOptions
-from serving.errors import CancelledRequestError, QueueFullError, QueueTimeoutError
-from serving.executables.interface import always
-from serving.schema.model import BatchingConfig
-from serving.telemetry.request_stats import ModelCounts
-from serving.threads.request_pool import RequestPool
 from tests.serving.batching.conftest import outcome_of
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.serving.batching.batcher import DynamicBatcher
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.errors import CancelledRequestError, QueueFullError, QueueTimeoutError
+from trtnode.serving.executables.interface import always
+from trtnode.serving.schema.model import BatchingConfig
+from trtnode.serving.telemetry.request_stats import ModelCounts
+from trtnode.serving.threads.request_pool import RequestPool
 
 POISON = 666
 CLIENTS, REQUESTS = 24, 40

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.batching.latency_controller import LatencyController
-from serving.batching.policy import BatchLimits, Decision, next_batch
+from trtnode.serving.batching.latency_controller import LatencyController
+from trtnode.serving.batching.policy import BatchLimits, Decision, next_batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 

@@ -23,7 +23,7 @@ COMMANDS = {
 CODE = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY_BYTES}, {MEMORY_BYTES}))
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 print([main([word.replace("MODEL", model) for word in {{command!r}}]) for model in sys.argv[1:]])
 """
 

@@ -7,12 +7,12 @@ import pathlib
 
 import pytest
 
-from engines.backends.build_options import TensorRtOptions
-from engines.backends.shape_range import ShapeRange
-from serving.cli.program import main
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.models.loader import compile_options
+from trtnode.engines.backends.build_options import TensorRtOptions
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.serving.cli.program import main
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.models.loader import compile_options
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 MENDING = "TensorRT is not installed here"

@@ -9,9 +9,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from engines.errors import CalibrationDataError, OutputFileError
-from engines.quantization.table import CalibrationTable
-from serving.cli.arguments import CALIBRATE
+from trtnode.engines.errors import CalibrationDataError, OutputFileError
+from trtnode.engines.quantization.table import CalibrationTable
+from trtnode.serving.cli.arguments import CALIBRATE
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 

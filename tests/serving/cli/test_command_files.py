@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS = EXAMPLES / "digits.onnx"

@@ -14,13 +14,13 @@ import pytest
 
 from unprivileged import become
 
-TRTNODE = [sys.executable, "-m", "serving.cli"]
+TRTNODE = [sys.executable, "-m", "trtnode"]
 ROOT = pathlib.Path(__file__).parents[3]
 DRIVER = """
 import pathlib, sys
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
-from serving.process.single_process import Server
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.single_process import Server
 config = load_config(pathlib.Path(sys.argv[1]))
 server = Server(config, engine_loader(config))
 server.start()

@@ -13,8 +13,8 @@ import onnxruntime
 import pytest
 
 from clock import Clock, table
-from engines import Worker
-from serving.cli.program import main
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.serving.cli.program import main
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -182,12 +182,12 @@ def test_tuned_compile_tells_what_was_measured(
 def test_compile_measures_by_default_and_explain_knows_the_choice(
     cache: pathlib.Path,
     tmp_path: pathlib.Path,
-    worker: Worker,
+    worker: SubprocessWorker,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = Clock(worker, {}, table({"": 1.0, "0": 2.0}))
-    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
 
     compile_digits(tmp_path / "compiled.onnx", cache, "--engine", "openvino")
     printed = " ".join(capsys.readouterr().out.split())

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from serving.cli.program import main
-from serving.cli.terminal.precision import print_precision
+from trtnode.serving.cli.program import main
+from trtnode.serving.cli.terminal.precision import print_precision
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 

@@ -10,15 +10,15 @@ import sys
 
 import pytest
 
-from serving import Command
-from serving.cli import program
-from serving.errors import ServingError
+from trtnode.serving.cli import program
+from trtnode.serving.cli.command import Command
+from trtnode.serving.errors import ServingError
 
 ENTRY_POINTS = {
-    "config": "serving.cli.serve:CONFIG",
+    "config": "trtnode.serving.cli.serve:CONFIG",
     "fake": "cli_fakes:FAKE",
     "gone": "no.such.module:GONE",
-    "serve": "serving.cli.serve:SERVE",
+    "serve": "trtnode.serving.cli.serve:SERVE",
 }
 
 
@@ -161,7 +161,7 @@ def test_ctrl_c_is_130(fakes: Fakes) -> None:
 def test_a_reader_that_left_is_no_traceback(tmp_path: pathlib.Path) -> None:
     # The child waits for the end of its input, so the reader has left before anything is written.
     code = (
-        "import sys; from serving.cli.serve import CONFIG; from serving.cli import program\n"
+        "import sys; from trtnode.serving.cli.serve import CONFIG; from trtnode.serving.cli import program\n"
         "program._parse = lambda *_: (__import__('argparse').Namespace(debug=False, log_level=None), CONFIG)\n"
         "sys.stdin.read(); sys.exit(program.main([]))"
     )
@@ -209,7 +209,7 @@ def test_serve_main_is_the_command_serve(
 
 
 def test_the_list_of_commands_imports_neither_engines_nor_grpc() -> None:
-    code = "import sys, serving.cli.program, serving.cli.serve; print(*sys.modules)"
+    code = "import sys, trtnode.serving.cli.program, trtnode.serving.cli.serve; print(*sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -227,7 +227,7 @@ def test_an_older_protobuf_is_told_with_the_way_back(tmp_path: pathlib.Path) -> 
         "check(Domain.PUBLIC, 99, 0, 0, '', 'health.proto')\n"
     )
     model = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
-    command = [sys.executable, "-m", "serving.cli", "serve", str(model), "--port", "0", "--http-port", "0"]
+    command = [sys.executable, "-m", "trtnode", "serve", str(model), "--port", "0", "--http-port", "0"]
     done = subprocess.run(
         [*command, "--engine", "native"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

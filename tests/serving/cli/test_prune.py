@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS = EXAMPLES / "digits.onnx"

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_page_lists_layers_with_many_zeros(pruned: pathlib.Path, tmp_path: p
 def test_explain_says_in_one_sentence_that_the_kernels_are_missing(
     pruned: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engines.sparse.library.LIBRARY", pruned.with_name("kernels.so"))
+    monkeypatch.setattr("trtnode.engines.sparse.library.LIBRARY", pruned.with_name("kernels.so"))
 
     assert main(["explain", str(pruned), "--no-cache"]) == 0
 

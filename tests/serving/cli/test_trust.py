@@ -8,10 +8,10 @@ import pathlib
 
 import pytest
 
-from serving.cli.program import GROUP, main
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.models.loader import engine_loader
+from trtnode.serving.cli.program import GROUP, main
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.models.loader import engine_loader
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 COMMANDS = ("compile", "keys", "run", "sign")
@@ -20,7 +20,9 @@ COMMANDS = ("compile", "keys", "run", "sign")
 @pytest.fixture(autouse=True)
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands of this checkout, whatever checkout is installed."""
-    points = [importlib.metadata.EntryPoint(name, f"serving.cli.arguments:{name.upper()}", GROUP) for name in COMMANDS]
+    points = [
+        importlib.metadata.EntryPoint(name, f"trtnode.serving.cli.arguments:{name.upper()}", GROUP) for name in COMMANDS
+    ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
 
 

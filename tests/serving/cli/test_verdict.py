@@ -9,7 +9,7 @@ from collections.abc import Callable
 import onnx
 import pytest
 
-from serving.cli.program import main
+from trtnode.serving.cli.program import main
 
 Explain = Callable[..., list[str]]
 

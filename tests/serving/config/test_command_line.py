@@ -7,10 +7,10 @@ import pathlib
 
 import pytest
 
-from serving.cli.serve import SERVE
-from serving.config.command_line import config_from
-from serving.errors import InvalidOptionError
-from serving.schema.server import ServableConfig
+from trtnode.serving.cli.serve import SERVE
+from trtnode.serving.config.command_line import config_from
+from trtnode.serving.errors import InvalidOptionError
+from trtnode.serving.schema.server import ServableConfig
 
 
 @pytest.fixture

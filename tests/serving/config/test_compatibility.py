@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from serving.config.load import load_config
-from serving.schema.model import LatestVersions, ModelConfig
-from serving.schema.pipeline import PreprocessConfig
-from serving.schema.server import ServableConfig
+from trtnode.serving.config.load import load_config
+from trtnode.serving.schema.model import LatestVersions, ModelConfig
+from trtnode.serving.schema.pipeline import PreprocessConfig
+from trtnode.serving.schema.server import ServableConfig
 
 FIXTURE = pathlib.Path(__file__).parents[2] / "fixtures" / "0.1.0"
 

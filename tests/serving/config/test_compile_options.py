@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from engines import AccuracyBudget, Calibration, PrecisionOptions, PrecisionRule
-from engines.backends.shape_range import ShapeRange
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.models.loader import compile_options
+from trtnode.engines.backends.shape_range import ShapeRange
+from trtnode.engines.precision.accuracy_budget import AccuracyBudget
+from trtnode.engines.precision.options import Calibration, PrecisionOptions
+from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.models.loader import compile_options
 
 MODEL = "models:\n- name: a\n  path: m.onnx\n"
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.schema.json_schema import config_schema
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.schema.json_schema import config_schema
 
 MODEL = "models:\n- name: a\n  path: m.onnx\n"
 

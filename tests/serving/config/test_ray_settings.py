@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.config.load import load_config
-from serving.errors import ConfigError
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
 
 MODEL = "models:\n- name: a\n  path: m.onnx\n"
 Write = Callable[[str | bytes], pathlib.Path]
@@ -57,7 +57,7 @@ def test_what_a_cluster_cant_follow_is_told_with_file_line_and_field(write: Writ
 
 
 def test_a_cluster_serves_a_configuration_and_no_single_file() -> None:
-    command = [sys.executable, "-m", "serving.cli", "serve", "model.onnx", "--on", "ray"]
+    command = [sys.executable, "-m", "trtnode", "serve", "model.onnx", "--on", "ray"]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
 

@@ -9,10 +9,10 @@ import shutil
 
 import pytest
 
-from serving.cli.serve import SERVE
-from serving.config.command_line import config_from
-from serving.errors import ConfigError
-from serving.schema.model import ModelConfig
+from trtnode.serving.cli.serve import SERVE
+from trtnode.serving.config.command_line import config_from
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.schema.model import ModelConfig
 
 PLAIN = """
 name: "sum"

@@ -8,7 +8,7 @@ import re
 import onnx
 import pytest
 
-from serving.config.load import load_config
+from trtnode.serving.config.load import load_config
 
 ROOT = pathlib.Path(__file__).parents[3]
 IMAGES = """<ir_version: 8, opset_import: ["": 13]>

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.executables.step_rule import FIRST_HOLD_S, LONGEST_HOLD_S, StepRule
+from trtnode.serving.executables.step_rule import FIRST_HOLD_S, LONGEST_HOLD_S, StepRule
 
 LATENCIES = (0.8, 0.4, 0.1)
 """Seconds that a request of each variant takes alone."""

@@ -17,15 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
-from engines import InvalidInputError
-from partitioner import PipelineError, TensorSpec
-from partitioner.pipelines.tiles import TileAxis, interpolate
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.executables import variant_timing
-from serving.executables.tiled import TiledExecutable
-from serving.schema.pipeline import LowTextureConfig, TilesConfig
 from tests.serving.conftest import Starter
+from trtnode.engines.errors import InvalidInputError
+from trtnode.partitioner.errors import PipelineError
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.pipelines.tiles import TileAxis, interpolate
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.executables import variant_timing
+from trtnode.serving.executables.tiled import TiledExecutable
+from trtnode.serving.schema.pipeline import LowTextureConfig, TilesConfig
 
 PLACE = ("preprocess", 0, "tiles")
 

@@ -16,11 +16,11 @@ import onnx
 import pytest
 import tritonclient.grpc as triton
 
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.executables import variant_timing
-from serving.grpc import direct
 from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.executables import variant_timing
+from trtnode.serving.grpc import direct
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -173,7 +173,7 @@ def test_what_was_measured_is_kept_for_the_next_start(
         measurements.append(list(calls))
         return time_all(calls, seconds=seconds, brief=brief)
 
-    monkeypatch.setattr("serving.executables.variant_timing.time_in_turn", counted)
+    monkeypatch.setattr("trtnode.serving.executables.variant_timing.time_in_turn", counted)
     first, second = start(entry()), start(entry())
     adders.write("small.onnx", 3)
     start(entry())
@@ -317,7 +317,7 @@ def test_a_faster_variant_answers_while_the_target_is_missed_and_the_better_one_
 ) -> None:
     """The clock of the rule is that of a simulation, on which each request takes a tenth of a second."""
     late, now_s = threading.Event(), 0.0
-    monkeypatch.setattr("serving.executables.variant_set.time", types.SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("trtnode.serving.executables.variant_set.time", types.SimpleNamespace(monotonic=lambda: now_s))
     latencies = {"big": variant_timing.Latency(2, 2), "small": variant_timing.Latency(1, 1)}
     monkeypatch.setattr(variant_timing.VariantTiming, "figures", lambda *_: latencies)
     running = start(entry(TWO, "latency_target_ms: 500", "step_down: true", f"batching: {batching}"))

@@ -10,7 +10,7 @@ import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from protos import ModelInferRequest, ModelStreamInferResponse
+from trtnode.protos import ModelInferRequest, ModelStreamInferResponse
 
 WAIT_S = 120
 METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"

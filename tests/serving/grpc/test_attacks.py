@@ -14,8 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from benchmarks.attacks import http2
 from benchmarks.attacks.grpc_attacks import INFER, METADATA, START, WHOLE
 from benchmarks.soak.process_stats import read_stats
-from serving.grpc import server
 from tests.serving.conftest import Eventually, Running, StartFake
+from trtnode.serving.grpc import server
 
 FRAMES = 1000
 ROUNDS = 50

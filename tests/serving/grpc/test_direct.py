@@ -15,11 +15,11 @@ from tritonclient.utils import InferenceServerException
 
 from benchmarks.attacks import http2
 from benchmarks.attacks.grpc_attacks import INFER, START, WHOLE
-from serving.grpc import direct
-from serving.service.inference_service import InferenceService
 from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
 from tests.serving.grpc.conftest import RawStream, message
 from tests.serving.grpc.test_attacks import connected
+from trtnode.serving.grpc import direct
+from trtnode.serving.service.inference_service import InferenceService
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 

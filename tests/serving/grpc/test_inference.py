@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from engines import ExecutionError
-from protos import ModelInferRequest, ModelInferResponse
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 from tests.serving.grpc.conftest import triton_inputs
+from trtnode.engines.errors import ExecutionError
+from trtnode.protos import ModelInferRequest, ModelInferResponse
 
 ROW = np.array([[1, 2, 3]], np.float32)
 

@@ -11,12 +11,12 @@ import grpc
 import numpy as np
 import pytest
 
-from bench.server_process import inference_request
 from benchmarks.soak.clients import in_memory
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, is_message, outcome_of_mutated, outcome_of_mutated_stream
-from protos import ModelInferRequest, ModelInferResponse, SystemSharedMemoryRegisterRequest
 from tests.serving.conftest import Eventually, Running
+from trtnode.bench.server_process import inference_request
+from trtnode.protos import ModelInferRequest, ModelInferResponse, SystemSharedMemoryRegisterRequest
 
 pytestmark = pytest.mark.slow
 

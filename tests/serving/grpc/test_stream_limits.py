@@ -14,9 +14,9 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 
-from protos import ModelInferRequest
 from tests.serving.conftest import FakeExecutable, Running, StartFake
 from tests.serving.grpc.conftest import METHOD, WAIT_S, RawStream, Stream, inputs, message, take
+from trtnode.protos import ModelInferRequest
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -215,7 +215,7 @@ def test_each_request_of_a_stream_has_its_lines_in_the_log(
 ) -> None:
     stream = Stream(start_fake().client)
 
-    with caplog.at_level(logging.DEBUG, "serving.telemetry.logs"):
+    with caplog.at_level(logging.DEBUG, "trtnode.serving.telemetry.logs"):
         stream.send(1)
         stream.next()
         stream.send(model="nowhere")

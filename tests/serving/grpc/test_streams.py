@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving.grpc.streams import MAX_PENDING
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 from tests.serving.grpc.conftest import WAIT_S, RawStream, Stream, inputs, message, take
+from trtnode.serving.grpc.streams import MAX_PENDING
 
 
 @pytest.fixture

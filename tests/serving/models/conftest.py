@@ -70,5 +70,5 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> Never:
         raise AssertionError("something is compiled")
 
-    monkeypatch.setattr("serving.models.isolation.prepare_model", refuse)
-    monkeypatch.setattr("serving.models.isolation.Worker", refuse)
+    monkeypatch.setattr("trtnode.serving.models.isolation.prepare_model", refuse)
+    monkeypatch.setattr("trtnode.serving.models.isolation.SubprocessWorker", refuse)

@@ -14,9 +14,9 @@ from tritonclient.utils import InferenceServerException
 
 import stalls
 from benchmarks.attacks import bombs
-from engines import Worker
-from serving.models import isolation
 from tests.serving.conftest import Eventually, Running, Starter
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.serving.models import isolation
 
 MOST_BYTES = 300 * 2**20
 """What the serving process may take on top of what it has, whatever it is asked to load."""
@@ -113,7 +113,7 @@ def test_a_load_that_takes_too_long_is_ended(
 ) -> None:
     running = start(models, server=f"{ADMIN}, limits: {{load_timeout_s: 60}}")
     monkeypatch.setattr(isolation, "prepare", stalls.stall)
-    monkeypatch.setattr(Worker, "call", short(Worker.call))
+    monkeypatch.setattr(SubprocessWorker, "call", short(SubprocessWorker.call))
 
     with pytest.raises(InferenceServerException, match=r"more than 60 s; raise server.limits.load_timeout_s"):
         load(running, onnx.parser.parse_model(RELU.replace("Relu", "Abs")))

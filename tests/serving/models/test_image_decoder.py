@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving.errors import InvalidRequestError
-from serving.models.image_decoder import ImageDecoder
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.models.image_decoder import ImageDecoder
 
 LABEL = "input 'image' of model 'm'"
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.batching.queued_request import Outcome
-from serving.batching.request_options import RequestOptions
-from serving.errors import CancelledRequestError
-from serving.executables.interface import always
-from serving.models.instance_pool import InstancePool
-from serving.telemetry.request_stats import Durations, ModelCounts
-from serving.threads.request_pool import RequestPool
 from tests.serving.batching.conftest import outcome_of
 from tests.serving.conftest import FakeExecutable
+from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.errors import CancelledRequestError
+from trtnode.serving.executables.interface import always
+from trtnode.serving.models.instance_pool import InstancePool
+from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
+from trtnode.serving.threads.request_pool import RequestPool
 
 X = {"x": np.zeros(1, np.float32)}
 

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import Executable
-from partitioner.model import protobuf_walk
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
+from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
 
 MODEL = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }'
 X = np.array([-1, 2], np.float32)
@@ -63,8 +63,8 @@ def test_a_model_that_engines_run_whole_needs_onnxruntime_for_its_first_fallback
     load(folder)
     code = """
 import numpy as np, pathlib, sys
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
 settings = load_config(pathlib.Path("servable.yaml"))
 executable = engine_loader(settings)(settings.models[0])
 for value in (1, np.nan):

@@ -14,8 +14,8 @@ import tritonclient.grpc as triton
 from onnx.reference import ReferenceEvaluator
 from tritonclient.utils import InferenceServerException
 
-from serving.cli.program import main
 from tests.serving.conftest import Eventually, Running, Starter
+from trtnode.serving.cli.program import main
 
 IMPORTS = '<ir_version: 10, opset_import: ["": 22, "ai.onnx.preview": 1]>'
 

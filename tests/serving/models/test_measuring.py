@@ -26,8 +26,8 @@ def test_first_load_measures_and_the_second_does_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock(InProcessWorker(), {}, table({"": 2.0, "0": 1.0}))
-    monkeypatch.setattr("serving.models.isolation.Worker", LoadingHere)
-    monkeypatch.setattr("engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    monkeypatch.setattr("trtnode.serving.models.isolation.SubprocessWorker", LoadingHere)
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
     entry = f"- {{name: digits, path: {DIGITS}, engine: openvino, {key}}}\n"
 
     with caplog.at_level(logging.INFO):

@@ -48,8 +48,8 @@ def test_memory_stands_in_metrics_and_status(start: Callable[..., Any], entry: s
 def test_a_model_is_served_with_the_approximations_that_pay(
     key: str, expected: float, start: Callable[..., Any], entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.models.isolation.Worker", LoadingHere)
-    module = "engines.compile.approximation"
+    monkeypatch.setattr("trtnode.serving.models.isolation.SubprocessWorker", LoadingHere)
+    module = "trtnode.engines.compile.approximation"
     monkeypatch.setattr(f"{module}.SubprocessWorker", lambda: contextlib.nullcontext(InProcessWorker()))
     monkeypatch.setattr(f"{module}.is_faster", lambda *_: True)
     monkeypatch.setattr(f"{module}._gain", lambda _: 1.5)

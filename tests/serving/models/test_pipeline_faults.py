@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.models import image_decoder
-from serving.schema.json_schema import config_schema
 from tests.serving.conftest import Eventually, Starter
 from tests.serving.models.conftest import BRIGHTEST, PIPELINE, ask, encoded, labels
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.models import image_decoder
+from trtnode.serving.schema.json_schema import config_schema
 
 
 def fails_with(code: str, call: Callable[[], object]) -> str:
@@ -152,7 +152,7 @@ def test_without_pillow_the_configuration_says_how_to_install_it(
     script = """
         import pathlib, sys
         sys.modules["PIL"] = None
-        from serving.config.load import load_config
+        from trtnode.serving.config.load import load_config
         try:
             load_config(pathlib.Path(sys.argv[1]))
         except Exception as error:

@@ -114,11 +114,11 @@ def test_requests_with_images_are_batched(start: Starter, entry: Callable[[str],
 def test_a_second_start_builds_nothing_and_another_pipeline_does(
     start: Starter, entry: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "engines.build.builder")
+    caplog.set_level("INFO", "trtnode.engines.build.builder")
     text = entry(PIPELINE, engine="openvino")
     for models in (text, text, text.replace("0.25", "0.5")):
         start(models)
-        caplog.set_level("INFO", "engines.build.builder")
+        caplog.set_level("INFO", "trtnode.engines.build.builder")
 
     assert sum("Building" in record.message for record in caplog.records) == 2
 

@@ -14,10 +14,11 @@ import tritonclient.grpc as triton
 from prometheus_client import generate_latest
 from tritonclient.utils import InferenceServerException
 
-from engines import ModelLoadError, prepare_model
-from serving.models.loader import compile_options
-from serving.schema.model import ModelConfig
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Starter
+from trtnode.engines.compile.prepare import prepare_model
+from trtnode.engines.errors import ModelLoadError
+from trtnode.serving.models.loader import compile_options
+from trtnode.serving.schema.model import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -27,7 +28,7 @@ CLIENTS = 4
 
 @pytest.fixture(autouse=True)
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving.models.watcher.POLL_S", 0.05)
+    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.05)
 
 
 class Load:
@@ -203,7 +204,7 @@ def test_a_bad_new_version_leaves_the_old_one_serving_until_it_is_whole(
 def test_a_file_that_is_being_written_is_not_taken(
     start: Starter, adders: Adders, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.models.watcher.POLL_S", 0.3)
+    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.3)
     adders.write("m/1/model.onnx", 1)
     loaded: list[str] = []
 

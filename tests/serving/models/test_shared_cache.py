@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 import pytest
 
-from engines import Executable
-from serving.config.load import load_config
-from serving.errors import ConfigError
-from serving.models.loader import engine_loader
 from tests.serving.conftest import Eventually
 from tests.workshop.lesser_processors import held_back_to
+from trtnode.engines.runtime.executor import Executable
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.models.loader import engine_loader
 
 MODEL = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }'
 X = np.array([-1, 2], np.float32)
@@ -61,7 +61,7 @@ def test_other_replicas_than_before_take_the_same_file(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     load_on(folder, "a")
-    monkeypatch.setattr("serving.models.isolation.half_of_memory_mb", lambda: 1000)
+    monkeypatch.setattr("trtnode.serving.models.isolation.half_of_memory_mb", lambda: 1000)
     request.getfixturevalue("no_compiler")
 
     assert load_on(folder, "b").description["segments"] == 1
@@ -69,8 +69,8 @@ def test_other_replicas_than_before_take_the_same_file(
 
 BUILDS = """
 import pathlib, sys
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
 settings = load_config(pathlib.Path(sys.argv[1]))
 print(engine_loader(settings)(settings.models[0]).description["engines_built"])
 """

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from serving.config.load import load_config
-from serving.errors import ConfigError
 from tests.serving.conftest import Adders, Eventually, Starter
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import ConfigError
 
 FOLDER = "- {name: m, path: m, engine: native, "
 

@@ -12,9 +12,11 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from partitioner import SUPPORTED, Partition, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
-from partitioner.model.loading import view_model
-from serving.pages.explain_page import render_page
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import Partition, partition_graph
+from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.serving.pages.explain_page import render_page
 
 HOSTILE = [
     "</script><script>throw 1</script>",

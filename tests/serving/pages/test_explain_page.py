@@ -12,14 +12,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.partition.graphs import FAMILIES, generate, supports
-from partitioner import Partition, PartitionOptions, partition_graph
-from partitioner.passes.rewrites.apply import Rewritten
-from partitioner.passes.rewrites.rules import Gain
-from serving.cli.program import main
-from serving.pages.drawing import columns, draw, shorten
-from serving.pages.explain_page import render_page
-from serving.pages.explain_tables import SHOWN_ROWS, group_native, segment_table
 from tests.serving.pages.explain_samples import HOSTILE, MODEL, Page, chain, cut, long_chain, page_of
+from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.partition import Partition, partition_graph
+from trtnode.partitioner.passes.rewrites.apply import Rewritten
+from trtnode.partitioner.passes.rewrites.rules import Gain
+from trtnode.serving.cli.program import main
+from trtnode.serving.pages.drawing import columns, draw, shorten
+from trtnode.serving.pages.explain_page import render_page
+from trtnode.serving.pages.explain_tables import SHOWN_ROWS, group_native, segment_table
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 

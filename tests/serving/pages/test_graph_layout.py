@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.pages.graph_layout import BEND_BUDGET, ROW_HEIGHT, VERTEX_GAP, Layout, assign_rows, lay_out
+from trtnode.serving.pages.graph_layout import BEND_BUDGET, ROW_HEIGHT, VERTEX_GAP, Layout, assign_rows, lay_out
 
 
 def random_edges(seed: int, count: int) -> list[tuple[int, int]]:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving.pages.status_page import render_status_page
-from serving.rest import app
 from tests.serving.conftest import Running, StartFake
 from tests.serving.pages.conftest import DumpDom
+from trtnode.serving.pages.status_page import render_status_page
+from trtnode.serving.rest import app
 
 pytestmark = pytest.mark.browser
 

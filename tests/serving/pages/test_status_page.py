@@ -14,10 +14,11 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from engines import CompileOptions, compile_model
-from serving.pages.status_page import render_status_page
-from serving.telemetry.request_stats import Durations, ModelCounts, latency_bound_us
 from tests.serving.conftest import Eventually, Running, Starter, StartFake
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.serving.pages.status_page import render_status_page
+from trtnode.serving.telemetry.request_stats import Durations, ModelCounts, latency_bound_us
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 

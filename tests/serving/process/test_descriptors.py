@@ -14,10 +14,10 @@ from benchmarks.attacks.grpc_attacks import METADATA, START, WHOLE
 from benchmarks.attacks.probes import health, readyz
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import read_stats
-from serving.security import descriptors
-from serving.security.descriptors import bounded_connections, raise_descriptor_limit
 from tests.serving.conftest import Eventually
 from tests.serving.rest.conftest import INFER
+from trtnode.serving.security import descriptors
+from trtnode.serving.security.descriptors import bounded_connections, raise_descriptor_limit
 
 CONNECTIONS = 300
 MORE_MB = 200

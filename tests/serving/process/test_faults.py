@@ -23,17 +23,17 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from bench.load.client_pool import ClientProcessPool
-from bench.load.client_process import RepeatedRequest
-from bench.load.load_level import Level
-from bench.load.target import INFER_METHOD, SERVICE
-from bench.server_process import inference_request
-from protos import ModelStreamInferResponse
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake
+from trtnode.bench.load.client_pool import ClientProcessPool
+from trtnode.bench.load.client_process import RepeatedRequest
+from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.target import INFER_METHOD, SERVICE
+from trtnode.bench.server_process import inference_request
+from trtnode.protos import ModelStreamInferResponse
 
 pytestmark = pytest.mark.slow
 
-SERVE = [sys.executable, "-m", "serving.cli", "--log-level", "debug", "serve", "--config"]
+SERVE = [sys.executable, "-m", "trtnode", "--log-level", "debug", "serve", "--config"]
 CALLERS = 64
 STOPPED_AFTER = 1000
 """Answers."""
@@ -211,7 +211,7 @@ class Process:
         return [
             pid
             for pid in found
-            if b"engines.build.subprocess_worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"trtnode.engines.build.subprocess_worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
         ]
 
     def platform(self) -> str:

@@ -50,7 +50,7 @@ def server(tmp_path: pathlib.Path) -> Iterator[tuple[int, triton.InferenceServer
         "server: {grpc: {port: 0}, http: {port: 0}, admin: {repository: true}, limits: {model_memory_mb: 128}}\n"
         f"cache: {{dir: cache}}\nmodels: [{entries}, {{name: digits, path: {DIGITS}, engine: native}}]\n"
     )
-    command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
         try:
             assert child.stderr is not None

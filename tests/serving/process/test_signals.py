@@ -19,15 +19,15 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-COMMAND = [sys.executable, "-m", "serving.cli", "serve", "--config"]
+COMMAND = [sys.executable, "-m", "trtnode", "serve", "--config"]
 SERVE_ANYWHERE = [*COMMAND[:-1], "--port", "0", "--http-port", "0"]
 BATCHED = 'max_batch_size: 4 dynamic_batching {} input { name: "x" data_type: TYPE_FP32 dims: -1 }'
 DRIVER = """
 import logging, pathlib, sys, time
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
-from serving.process.signals import run_until_signal
-from serving.process.single_process import Server
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.signals import run_until_signal
+from trtnode.serving.process.single_process import Server
 
 def say(text):
     print(text, file=sys.stderr, flush=True)

@@ -14,10 +14,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.utils import InferenceServerException
 
-from engines import ModelLoadError
-from serving.schema.model import ModelConfig
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
+from trtnode.engines.errors import ModelLoadError
+from trtnode.serving.schema.model import ModelConfig
 
 SERVICE = "inference.GRPCInferenceService"
 

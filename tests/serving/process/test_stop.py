@@ -10,9 +10,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from serving.errors import AddressError
 from tests.serving.conftest import FakeExecutable, Starter, StartFake
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
+from trtnode.serving.errors import AddressError
 
 
 def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake, fake: FakeExecutable) -> None:

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from protos import InferParameter
-from serving.errors import InvalidRequestError
-from serving.protocol.parameters import class_count, queue_wishes
+from trtnode.protos import InferParameter
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.protocol.parameters import class_count, queue_wishes
 
 NO_SEQUENCES = "the model has no sequences; send the request without the parameter "
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
-from protos import ModelInferRequest, ModelInferResponse
-from serving.errors import ServingError
-from serving.protocol import request_cache, tensors
-from serving.protocol.request_cache import RequestCache
-from serving.protocol.shared_memory import SharedMemory
-from serving.protocol.wire_signature import DATATYPES, WireSignature
 from tests.serving.conftest import Running, spec
+from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.serving.errors import ServingError
+from trtnode.serving.protocol import request_cache, tensors
+from trtnode.serving.protocol.request_cache import RequestCache
+from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.wire_signature import DATATYPES, WireSignature
 
 NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
 FLOAT, BOOL, STRING = onnx_ir.DataType.FLOAT, onnx_ir.DataType.BOOL, onnx_ir.DataType.STRING

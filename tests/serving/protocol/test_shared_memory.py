@@ -15,10 +15,10 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import serialize_byte_tensor
 
-from serving.protocol import shared_memory
-from serving.protocol.shared_memory import MAX_REGIONS
 from tests.serving.conftest import Running
 from tests.serving.protocol.conftest import Memory, X, output, refusal, tensor
+from trtnode.serving.protocol import shared_memory
+from trtnode.serving.protocol.shared_memory import MAX_REGIONS
 
 DTYPES = {
     "BOOL": ("BOOL", np.bool_),

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from partitioner import TensorSpec
-from protos import InferTensorContents, ModelInferRequest, ModelInferResponse
-from serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
-from serving.protocol import tensors
-from serving.protocol.shared_memory import SharedMemory
-from serving.protocol.wire_signature import BYTES, DATATYPES, WireSignature, WireTensor
+from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.protos import InferTensorContents, ModelInferRequest, ModelInferResponse
+from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
+from trtnode.serving.protocol import tensors
+from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, WireSignature, WireTensor
 
 NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
 NUMERIC = [element for element, datatype in DATATYPES.items() if datatype is not BYTES]

@@ -5,8 +5,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos import ModelInferRequest
-from serving.protocol.wire_format import MOST_FIELDS, cut_field, varint
+from trtnode.protos import ModelInferRequest
+from trtnode.serving.protocol.wire_format import MOST_FIELDS, cut_field, varint
 
 RAW = ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
 

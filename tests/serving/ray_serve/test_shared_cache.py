@@ -51,7 +51,7 @@ class Nodes:
             "models": [{**model, "scaling": {"replicas": replicas, "cpus": 1}}],
         }
         config.write_text(json.dumps(content))
-        command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config), "--on", "ray"]
+        command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config), "--on", "ray"]
         environment = {**os.environ, "RAY_ADDRESS": self._cluster.address}
         with (self._folder / "log").open("wb") as log:
             self.served = subprocess.Popen(command, stdout=log, stderr=log, env=environment)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from serving.rest import bounded_protocol, connection_table
-from serving.rest.bounded_protocol import PIPELINED
 from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
 from tests.serving.rest.conftest import call, fake_request, refusal
+from trtnode.serving.rest import bounded_protocol, connection_table
+from trtnode.serving.rest.bounded_protocol import PIPELINED
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\n"

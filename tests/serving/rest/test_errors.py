@@ -9,11 +9,11 @@ import socket
 
 import pytest
 
-from engines import ExecutionError
-from serving.security import tokens
-from serving.service.status import CODES, HTTP_STATUSES
 from tests.serving.conftest import FakeExecutable, Running, StartFake
 from tests.serving.rest.conftest import call, fake_request, refusal
+from trtnode.engines.errors import ExecutionError
+from trtnode.serving.security import tokens
+from trtnode.serving.service.status import CODES, HTTP_STATUSES
 
 ALL, ONE = "all-models-0123456789", "one-model-0123456789"
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from serving.errors import AddressError
-from serving.rest import body as request_body
-from serving.rest.bounded_protocol import BoundedProtocol
 from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake
 from tests.serving.rest.conftest import INFER, call, fake_request, refusal, request
+from trtnode.serving.errors import AddressError
+from trtnode.serving.rest import body as request_body
+from trtnode.serving.rest.bounded_protocol import BoundedProtocol
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])

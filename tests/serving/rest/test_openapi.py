@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
-from serving.rest.app import HttpApp
-from serving.rest.openapi import openapi
-from serving.service.host import ModelHost
 from tests.serving.conftest import Running, Starter
 from tests.serving.rest.conftest import call, request
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.rest.app import HttpApp
+from trtnode.serving.rest.openapi import openapi
+from trtnode.serving.service.host import ModelHost
 
 CONFIG = pathlib.Path(__file__).parents[3] / "configs" / "digits.yaml"
 TYPES: dict[str, Any] = {

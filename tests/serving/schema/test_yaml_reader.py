@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.schema.yaml_reader import YamlProblemError, read_yaml
+from trtnode.serving.schema.yaml_reader import YamlProblemError, read_yaml
 
 
 def test_values_remember_the_lines_of_their_keys() -> None:

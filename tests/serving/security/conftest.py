@@ -14,9 +14,9 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-import protos
-from serving.security import tokens
 from tests.serving.conftest import Running, StartFake
+from trtnode import protos
+from trtnode.serving.security import tokens
 
 ALL, ONE, ADMIN = "all-models-0123456789", "one-model-0123456789", "administrator-0123456789"
 FILE = f"""

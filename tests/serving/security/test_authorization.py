@@ -20,14 +20,14 @@ import tritonclient.grpc as triton
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-import protos
-from serving.config.load import load_config
-from serving.models.loader import engine_loader
-from serving.process.single_process import Server
-from serving.schema.server import AdminConfig
-from serving.security.authorization import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS, READING_TOO
 from tests.serving.conftest import FakeExecutable, Running
 from tests.serving.security.conftest import ADMIN, ALL, ONE, SERVICE, bearer, infer, refusal, refusals
+from trtnode import protos
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.single_process import Server
+from trtnode.serving.schema.server import AdminConfig
+from trtnode.serving.security.authorization import ADMIN_RIGHTS, ANYONE, MODEL_FIELDS, READING_TOO
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from serving.errors import ConfigError, TlsError
 from tests.serving.conftest import FakeExecutable, Running, Starter
+from trtnode.serving.errors import ConfigError, TlsError
 
 DAY = datetime.timedelta(days=1)
 

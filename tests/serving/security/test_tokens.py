@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serving.errors import ConfigError
-from serving.security import tokens
-from serving.security.tokens import Tokens
 from tests.serving.conftest import Running, StartFake
 from tests.serving.security.conftest import ADMIN, ALL, FILE, ONE, infer, refusal
+from trtnode.serving.errors import ConfigError
+from trtnode.serving.security import tokens
+from trtnode.serving.security.tokens import Tokens
 
 
 def test_a_changed_file_holds_from_the_next_call(running: Running, file: pathlib.Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.models import repository
 from tests.serving.conftest import Adders, Running, Starter
+from trtnode.serving.models import repository
 
 
 @pytest.fixture

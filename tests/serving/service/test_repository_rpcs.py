@@ -19,10 +19,10 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from protos import RepositoryIndexRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest
-from serving.errors import InvalidRequestError
-from serving.models.overrides import UploadedFiles
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, Starter
+from trtnode.protos import RepositoryIndexRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest
+from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.models.overrides import UploadedFiles
 
 ADMIN = "admin: {repository: true}"
 MODEL = "- {name: m, path: m.onnx, engine: native}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import grpc
 
-from serving.service.request_context import RequestContext
+from trtnode.serving.service.request_context import RequestContext
 
 
 def test_a_client_that_leaves_is_told_to_everyone_who_asked() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from protos import DESCRIPTOR
-from serving.models.repository import ModelRepository
-from serving.schema.server import ServerConfig
-from serving.security.authorization import ADMIN_RIGHTS
-from serving.service.inference_service import InferenceService
-from serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, messages_of, pool_of
-from serving.service.unary_rpcs import UnaryRpcs
-from serving.telemetry.metrics import Metrics
-from serving.threads.cpu_affinity import PortCores
-from serving.threads.pools import ThreadPools
-from serving.threads.request_pool import RequestPool
+from trtnode.protos import DESCRIPTOR
+from trtnode.serving.models.repository import ModelRepository
+from trtnode.serving.schema.server import ServerConfig
+from trtnode.serving.security.authorization import ADMIN_RIGHTS
+from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, messages_of, pool_of
+from trtnode.serving.service.unary_rpcs import UnaryRpcs
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.threads.cpu_affinity import PortCores
+from trtnode.serving.threads.pools import ThreadPools
+from trtnode.serving.threads.request_pool import RequestPool
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from engines import ExecutionError
-from serving.schema.server import AuthConfig, GrpcConfig, HttpConfig, ServerConfig, TlsConfig
-from serving.security.exposure_warnings import warn_of_open_ports
-from serving.telemetry import logs
-from serving.telemetry.logs import FORMATTERS, OneASecond, StderrHandler, escaped
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
+from trtnode.engines.errors import ExecutionError
+from trtnode.serving.schema.server import AuthConfig, GrpcConfig, HttpConfig, ServerConfig, TlsConfig
+from trtnode.serving.security.exposure_warnings import warn_of_open_ports
+from trtnode.serving.telemetry import logs
+from trtnode.serving.telemetry.logs import FORMATTERS, OneASecond, StderrHandler, escaped
 
 FORGED = "7\n2026-01-01 00:00:00,000 ERROR   serving: forged \x1b[31m\u2028\u202e"
 
@@ -77,7 +77,7 @@ def test_json_lines_name_time_level_logger_message_request_and_model(
     assert facts.pop("time")[10:].endswith("Z")
     assert facts == {
         "level": "error",
-        "logger": "serving.service.status",
+        "logger": "trtnode.serving.service.status",
         "message": "ModelInfer failed: the engine broke",
         "request_id": "order-7",
         "model": "fake",
@@ -96,7 +96,8 @@ def test_text_lines_end_with_request_and_model(
 
     (line,) = log.about("the engine broke")
     assert line.endswith(
-        "ERROR   serving.service.status: ModelInfer failed: the engine broke [request_id='order-7' model='fake']"
+        "ERROR   trtnode.serving.service.status: "
+        "ModelInfer failed: the engine broke [request_id='order-7' model='fake']"
     )
 
 
@@ -253,7 +254,7 @@ def test_a_process_logs_json_objects_alone(tmp_path: pathlib.Path, models: pathl
         "server: {grpc: {host: 0.0.0.0, port: 0}, http: {port: 0}, log: {level: debug, format: json}}\n"
         f"cache: {{dir: cache}}\nmodels: [{{name: m, path: {models}/two.onnx, engine: native, warmup: 0}}]\n"
     )
-    command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []
@@ -268,7 +269,7 @@ def test_a_process_logs_json_objects_alone(tmp_path: pathlib.Path, models: pathl
     assert facts[-1] | {"time": ""} == {
         "time": "",
         "level": "info",
-        "logger": "serving.process.signals",
+        "logger": "trtnode.serving.process.signals",
         "message": "stopped",
     }
 

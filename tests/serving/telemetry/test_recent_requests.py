@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_NS, SLOTS, RecentRequests
-from serving.telemetry.request_stats import Durations, ModelCounts
+from trtnode.serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_NS, SLOTS, RecentRequests
+from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 
 NOW = 1000
 """A slot."""

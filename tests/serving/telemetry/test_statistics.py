@@ -15,9 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from engines import ExecutionError
-from serving.schema.model import ModelConfig
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
+from trtnode.engines.errors import ExecutionError
+from trtnode.serving.schema.model import ModelConfig
 
 
 def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:

@@ -19,8 +19,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
 from otlp_collector import Collector
-from serving.errors import MissingExtraError
 from tests.serving.conftest import Adders, Running, Starter
+from trtnode.serving.errors import MissingExtraError
 
 pytestmark = pytest.mark.usefixtures("one_builder")
 
@@ -208,7 +208,7 @@ def test_a_collector_that_is_away_stops_no_request(start: Starter, free_port: in
 def test_without_opentelemetry_the_server_says_what_to_install(
     start: Starter, monkeypatch: pytest.MonkeyPatch, free_port: int
 ) -> None:
-    monkeypatch.delitem(sys.modules, "serving.telemetry.tracing", raising=False)
+    monkeypatch.delitem(sys.modules, "trtnode.serving.telemetry.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     with pytest.raises(

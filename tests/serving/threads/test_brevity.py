@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.threads.brevity import BRIEF_NS, MAX_BYTES, Brevity
+from trtnode.serving.threads.brevity import BRIEF_NS, MAX_BYTES, Brevity
 
 LONG_NS = 2 * BRIEF_NS
 

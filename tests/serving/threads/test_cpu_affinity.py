@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving.threads import cpu_affinity
-from serving.threads.cpu_affinity import LONG_NS, PortCores, placed
 from tests.serving.conftest import FakeExecutable, Starter
+from trtnode.serving.threads import cpu_affinity
+from trtnode.serving.threads.cpu_affinity import LONG_NS, PortCores, placed
 
 ALL = os.sched_getaffinity(0)
 

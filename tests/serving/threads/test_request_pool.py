@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.threads.request_pool import RequestPool
+from trtnode.serving.threads.request_pool import RequestPool
 
 PATIENCE_S = 120
 

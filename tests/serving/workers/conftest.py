@@ -34,7 +34,7 @@ class Group:
             f"server: {{grpc: {{port: {port}, workers: {workers}}}, http: {{port: 0}}, {server}}}\n"
             f"cache: {{dir: cache}}\nmodels:\n{models}"
         )
-        command = [sys.executable, "-m", "serving.cli", "serve", "--config", str(folder / "servable.yaml")]
+        command = [sys.executable, "-m", "trtnode", "serve", "--config", str(folder / "servable.yaml")]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, stderr=log)
 
@@ -141,6 +141,6 @@ def status_of(call: Callable[[], object]) -> str:
 def is_alive(pid: int) -> bool:
     """Return whether a worker process is there; its number may have gone to another process."""
     try:
-        return b"serving.workers" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"trtnode.serving.workers" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False

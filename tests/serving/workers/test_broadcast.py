@@ -9,7 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from protos import (
+from tests.serving.conftest import FakeExecutable
+from trtnode.protos import (
     LogSettingsRequest,
     LogSettingsResponse,
     ModelStatistics,
@@ -21,15 +22,14 @@ from protos import (
     SystemSharedMemoryRegisterRequest,
     SystemSharedMemoryUnregisterRequest,
 )
-from serving.config.load import load_config
-from serving.errors import InvalidRequestError, PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
-from serving.rest.app import HttpApp
-from serving.rest.server import HttpServer
-from serving.service.host import ModelHost
-from serving.workers.broadcast import Broadcaster
-from serving.workers.merged_rpcs import combine_index, combine_statistics
-from serving.workers.replay_log import Changes
-from tests.serving.conftest import FakeExecutable
+from trtnode.serving.config.load import load_config
+from trtnode.serving.errors import InvalidRequestError, PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
+from trtnode.serving.rest.app import HttpApp
+from trtnode.serving.rest.server import HttpServer
+from trtnode.serving.service.host import ModelHost
+from trtnode.serving.workers.broadcast import Broadcaster
+from trtnode.serving.workers.merged_rpcs import combine_index, combine_statistics
+from trtnode.serving.workers.replay_log import Changes
 
 LOAD = RepositoryModelLoadRequest(model_name="m").SerializeToString()
 

@@ -8,8 +8,8 @@ from multiprocessing.connection import Pipe
 
 import pytest
 
-from serving.errors import ModelLoadFailedError, ServingError, WorkerGoneError
-from serving.workers.channel import Channel
+from trtnode.serving.errors import ModelLoadFailedError, ServingError, WorkerGoneError
+from trtnode.serving.workers.channel import Channel
 
 Connect = Callable[..., tuple[Channel, Channel]]
 

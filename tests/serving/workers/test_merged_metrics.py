@@ -5,9 +5,9 @@ from __future__ import annotations
 import prometheus_client
 import pytest
 
-from serving.telemetry.metrics import Metrics
-from serving.telemetry.request_stats import BatchStats, Durations
-from serving.workers.merged_metrics import Families, MergedMetrics
+from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.telemetry.request_stats import BatchStats, Durations
+from trtnode.serving.workers.merged_metrics import Families, MergedMetrics
 
 
 class Process:

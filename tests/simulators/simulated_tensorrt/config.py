@@ -8,12 +8,12 @@ from typing import Any
 
 import onnx
 
-from engines.tensorrt.library import TENSORRT_RTX
 from simulated_tensorrt.graphs import by_name
 from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.real_parser import real_builder
 from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims, IHostMemory, ILogger, Speaks
+from trtnode.engines.tensorrt.library import TENSORRT_RTX
 
 CACHE_MAGIC = b"simulated timing cache\n"
 

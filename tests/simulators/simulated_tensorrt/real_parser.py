@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorrt_rtx as rtx
 
-from engines.tensorrt.labelling.parser import make_logger
+from trtnode.engines.tensorrt.labelling.parser import make_logger
 
 PLUGIN_WORDS = ("plugin", "Unsupported reduction type")
 """In errors about nodes that TensorRT leaves to plugins."""
