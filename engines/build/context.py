@@ -16,8 +16,9 @@ from trtnode.engines.backends.cpu_features import has_wide_vectors
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.registry import get_backend, only_builds_reason
+from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.inputs.shape_profiles import sampled, sampled_at_points
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.onnxruntime.type_inference import shapes_by

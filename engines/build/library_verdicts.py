@@ -17,7 +17,8 @@ from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend
-from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
 from trtnode.engines.errors import WorkerError
 from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes

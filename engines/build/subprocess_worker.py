@@ -22,12 +22,9 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from trtnode.engines.backends.progress import Progress, listening, report
-from trtnode.engines.build import jobs
 from trtnode.engines.build.interpreter import start_interpreter
 from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 from trtnode.partitioner.errors import PartitionError
-
-__all__ = ["SubprocessWorker", "jobs", "serve"]
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend, ModelReader, ModelReading
-from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.build import jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
 from trtnode.partitioner.cut.segments import nodes_behind, values_leaving, values_read

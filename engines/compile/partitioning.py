@@ -17,10 +17,11 @@ from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.progress import Progress
 from trtnode.engines.backends.progress import report as report_progress
 from trtnode.engines.backends.registry import check_build_options, get_backend, with_next_engine
+from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.library_verdicts import ask_library
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.build.subprocess_worker import SubprocessWorker, jobs
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import WholeModels
 from trtnode.engines.compile.last_resort import label_reference_nodes
 from trtnode.engines.compile.outcomes import recall_outcome

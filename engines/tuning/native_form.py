@@ -8,8 +8,8 @@ import pathlib
 
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
-from trtnode.engines.build.subprocess_worker import jobs
 from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.source import cleaned
 from trtnode.partitioner.compiled.trtnode import embed_engines
