@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Self, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,18 +13,6 @@ class Entry:
 
     fields: Mapping[str, Any]
     content: bytes | None
-
-
-class Claim(Protocol):
-    """The right to build the engines of one model. It is taken at the first need."""
-
-    def wait_for(self, find: Callable[[], T]) -> T:
-        """Return what ``find`` finds, once that isn't None, or this machine has the right, or may wait no longer."""
-        ...
-
-    def close(self) -> None:
-        """Give the right back."""
-        ...
 
 
 class SecondTier(Protocol):
@@ -45,8 +31,4 @@ class SecondTier(Protocol):
 
     def follow(self, copy: Self) -> None:
         """Take over what has happened to a copy that comes back from another process."""
-        ...
-
-    def claim(self, name: str) -> Claim:
-        """Return the right to build something, not taken yet."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import pathlib
 from collections.abc import Iterable
@@ -91,8 +90,6 @@ class EngineBuilder:
         if key in self._engines or key in self.refusals:
             return self._engines.get(key) or self.refusals[key]
         cached = self._find(key, order)
-        if cached is None and self._context.claim is not None:
-            cached = self._context.claim.wait_for(functools.partial(self._find, key, order))
         if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
             return cached
         if isinstance(cached, CachedEngine):

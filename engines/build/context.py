@@ -7,11 +7,9 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from trtnode.engines.artifact.cache import EngineCache, engine_key
-from trtnode.engines.artifact.files import sha256_of_file, write_model
-from trtnode.engines.artifact.second_tier import Claim
+from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
-from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.cpu_features import has_wide_vectors
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Backend
@@ -48,7 +46,6 @@ class CompileContext:
         cache: Place where engines and decisions are looked up and kept; None where nothing is kept.
         worker: Child process in which engines are built and run.
         folder: Place of the compilation's files. It goes when the compilation ends.
-        claim: The right to build engines of the model, among machines that share engines; None where none do.
     """
 
     source: SourceModel
@@ -57,7 +54,6 @@ class CompileContext:
     cache: EngineCache | None
     worker: SubprocessWorker
     folder: pathlib.Path
-    claim: Claim | None = None
 
     @property
     def backend(self) -> Backend:
@@ -153,16 +149,3 @@ def open_context(
             worker=child,
             folder=folder,
         )
-
-
-@contextlib.contextmanager
-def with_claim(context: CompileContext) -> Iterator[CompileContext]:
-    """Add the right to build engines of the file on this kind of machine, whatever the options are."""
-    shared = context.cache.shared if context.cache else None
-    if shared is None or context.engine == NATIVE:
-        yield context
-        return
-    environment = build_environment(context.backend, context.options.build)
-    name = engine_key(purpose="claim", source=sha256_of_file(context.source.origin), **environment)
-    with contextlib.closing(shared.claim(name)) as claim:
-        yield dataclasses.replace(context, claim=claim)

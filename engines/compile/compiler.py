@@ -11,7 +11,7 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
-from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context, with_claim
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.approximation import compile_approximated
@@ -76,7 +76,7 @@ def _compile_with(
 ) -> CompiledModel:
     _check_library(engine, options)
     try:
-        with open_context(engine, source, options, cache, worker) as opened, with_claim(opened) as context:
+        with open_context(engine, source, options, cache, worker) as context:
             return with_faster_zeros(context, _compile_in_some_form(context), _compile_in_some_form)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")

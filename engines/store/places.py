@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 from typing import Any, Protocol
 
@@ -20,17 +19,9 @@ class Place(Protocol):
         """Write or replace a file."""
         ...
 
-    def create(self, name: str, content: bytes) -> bool:
-        """Write a file that isn't there; return False if it is."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        ...
-
 
 class Folder:
-    """A folder, which may be mounted from elsewhere. Readers see whole files, and creation is exclusive."""
+    """A folder, which may be mounted from elsewhere. Readers see whole files."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
@@ -47,23 +38,9 @@ class Folder:
         self._path.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path / name, content)
 
-    def create(self, name: str, content: bytes) -> bool:
-        """See ``Place``."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        try:
-            with (self._path / name).open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            return False
-        return True
-
-    def remove(self, name: str) -> None:
-        """See ``Place``."""
-        (self._path / name).unlink(missing_ok=True)
-
 
 class Filesystem:
-    """A folder of a filesystem of fsspec. Creation is exclusive where that filesystem's is."""
+    """A folder of a filesystem of fsspec."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -84,29 +61,12 @@ class Filesystem:
 
     def write(self, name: str, content: bytes) -> None:
         """See ``Place``."""
-        self._put(name, content, "overwrite")
-
-    def create(self, name: str, content: bytes) -> bool:
-        """See ``Place``."""
-        try:
-            self._put(name, content, "create")
-        except FileExistsError:
-            return False
-        return True
-
-    def remove(self, name: str) -> None:
-        """See ``Place``."""
-        files, root = self._open()
-        with contextlib.suppress(FileNotFoundError):
-            files.rm_file(f"{root}/{name}")
-
-    def _put(self, name: str, content: bytes, mode: str) -> None:
         files, root = self._open()
         try:
-            files.pipe_file(f"{root}/{name}", content, mode=mode)
+            files.pipe_file(f"{root}/{name}", content)
         except FileNotFoundError:  # object stores have no folders, and need none
             files.makedirs(root, exist_ok=True)
-            files.pipe_file(f"{root}/{name}", content, mode=mode)
+            files.pipe_file(f"{root}/{name}", content)
 
     def _open(self) -> tuple[Any, str]:
         if self._opened is None:

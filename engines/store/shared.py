@@ -26,7 +26,6 @@ from typing import Any, Literal, Self, TypeVar
 from trtnode.engines.artifact.machine_key import MachineKey
 from trtnode.engines.artifact.second_tier import Entry
 from trtnode.engines.errors import KeyFileError
-from trtnode.engines.store.claim import BuildClaim
 from trtnode.engines.store.errors import StoreError
 from trtnode.engines.store.places import is_url, place_of
 
@@ -46,23 +45,19 @@ BYTES_A_SECOND = 10_000_000
 PAUSE_S = 60.0
 """Time for which a store that failed is left alone, and between two warnings."""
 
-LEASE_S = 30.0
-"""Time after which a builder that gives no sign is taken for dead."""
-
 
 @dataclasses.dataclass(slots=True)
 class StoreState:
     """What has happened to a store. Times are those of ``time.monotonic``, which all processes of a machine share.
 
     Attributes:
-        events: How often files were ``taken`` and ``published``, builds of others ``waited`` for, and accesses
-            ``failed``.
+        events: How often files were ``taken`` and ``published``, and accesses ``failed``.
         paused_until: The time until which it isn't tried again, by access.
         quiet_until: The time until which failures are not worth a warning.
     """
 
     events: Counter[str] = dataclasses.field(
-        default_factory=lambda: Counter(dict.fromkeys(("taken", "published", "waited", "failed"), 0))
+        default_factory=lambda: Counter(dict.fromkeys(("taken", "published", "failed"), 0))
     )
     paused_until: dict[Access, float] = dataclasses.field(default_factory=dict)
     quiet_until: float = -math.inf
@@ -73,29 +68,21 @@ class SharedStore:
 
     Attributes:
         state: What has happened to it.
-        wait_s: Longest wait for a build of another machine.
-        lease_s: See ``LEASE_S``.
     """
 
-    def __init__(
-        self, address: str, key_file: pathlib.Path | None = None, *, wait_s: float = math.inf, lease_s: float = LEASE_S
-    ) -> None:
+    def __init__(self, address: str, key_file: pathlib.Path | None = None) -> None:
         """Name a store, without access to it.
 
         Args:
             address: A folder, or a URL for fsspec.
             key_file: File of the store's secret, which proves who has published an entry. None takes a file in the
                 folder, which is made when it is first needed; a URL needs another one.
-            wait_s: Longest wait for a build of another machine.
-            lease_s: See ``LEASE_S``.
 
         Raises:
             KeyFileError: ``key_file`` can't be used.
         """
         assert key_file is not None or not is_url(address), "only a folder's owner is known"
         self.state = StoreState()
-        self.wait_s = wait_s
-        self.lease_s = lease_s
         self._address = address
         self._place = place_of(address)
         self._makes_key = key_file is None
@@ -147,14 +134,6 @@ class SharedStore:
         """Take over what has happened to a copy that comes back from another process."""
         self.state = copy.state
 
-    def count_wait(self) -> None:
-        """Count a build of another process that is waited for."""
-        self.state.events["waited"] += 1
-
-    def claim(self, name: str) -> BuildClaim:
-        """Return the right to build something, not taken yet."""
-        return BuildClaim(self, name)
-
     def read(self, name: str) -> bytes | None:
         """Return a file's content; None where there is none.
 
@@ -170,22 +149,6 @@ class SharedStore:
             StoreError: The store fails.
         """
         self._access("write", functools.partial(self._place.write, name, content), len(content))
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Write a file that isn't there; return False if it is.
-
-        Raises:
-            StoreError: The store fails.
-        """
-        return self._access("write", functools.partial(self._place.create, name, content))
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there.
-
-        Raises:
-            StoreError: The store fails.
-        """
-        self._access("write", functools.partial(self._place.remove, name))
 
     def _opened(self, key: str, record: Mapping[str, Any]) -> Entry:
         """Check an entry and read its bytes.

@@ -119,12 +119,12 @@ def engine_cache(config: ServableConfig) -> EngineCache:
         KeyFileError: A file of ``trust.keys`` is no public key any more, or that of ``cache.shared_key`` no secret.
     """
     trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
-    shared, wait_s = config.cache.shared, config.server.limits.load_timeout_s / 2
+    shared = config.cache.shared
     return EngineCache(
         config.cache.dir or default_cache_folder(),
         int(config.cache.max_gb * 1e9),
         trust=trust,
-        shared=None if shared is None else SharedStore(shared, config.cache.shared_key, wait_s=wait_s),
+        shared=None if shared is None else SharedStore(shared, config.cache.shared_key),
     )
 
 

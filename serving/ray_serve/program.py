@@ -94,7 +94,7 @@ class RayServer:
         if several and self._config.cache.shared is None:
             logger.warning(
                 "replicas that start together on a machine each build and measure engines; "
-                "set cache.shared, so that one does"
+                "serve a file that `trtnode compile` wrote, so that none does"
             )
         try:
             _join()

@@ -47,5 +47,5 @@ def test_a_change_of_models_fails_no_request(scene: Any, event: str) -> None:
     assert tally.sent >= REQUESTS
 
 
-def test_the_log_advises_several_replicas_to_share_engines(scene: Any) -> None:
-    assert "set cache.shared, so that one does" in scene.served.log.read_text()
+def test_the_log_advises_several_replicas_to_serve_a_compiled_file(scene: Any) -> None:
+    assert "serve a file that `trtnode compile` wrote" in scene.served.log.read_text()
