@@ -199,7 +199,9 @@ def test_without_a_worker_a_temporary_one_is_used(source: pathlib.Path) -> None:
 
 SCRIPT = """
 import os, pathlib, sys, time
-from trtnode.engines import CompileOptions, Worker, compile_model
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.compiler import compile_model
 
 moment, source, target = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 
@@ -208,7 +210,7 @@ def pause(name):
         print(name, child._process.pid if child._process else 0, flush=True)
         time.sleep(100)
 
-class Slow(Worker):
+class Slow(SubprocessWorker):
     def call(self, function, *args):
         result = super().call(function, *args)
         pause(function.__name__)

@@ -210,7 +210,9 @@ def test_the_rule_is_asked_once_for_nodes_that_it_cannot_tell_apart() -> None:
 
 SCRIPT = """
 import json, pathlib, onnx
-from trtnode.partitioner import SUPPORTED, PartitionOptions, ReasonCode, Verdict, clean_up, partition_graph
+from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.partition import partition_graph
+from trtnode.partitioner.passes.clean_up import clean_up
 from trtnode.partitioner.model.loading import view_model
 
 calls = {True: "v{0} = Neg(v{1})", False: "v{0} = Add(v{1}, v{2})"}
