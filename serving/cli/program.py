@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``trtnode`` with the arguments (of the process, if None); return the exit code."""
     # OpenBLAS reads this when numpy is imported. Its threads would spin for 0.1 s before they sleep: 2 ** 26 turns.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    if argv is None:
+        os.environ["PYTHONSAFEPATH"] = "1"  # any Python that this one starts imports nothing from the current folder
     try:
         arguments, command = _parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error
@@ -53,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve_main() -> int:
     """Run ``trtnode serve``."""
-    return main(["serve", *sys.argv[1:]])
+    sys.argv.insert(1, "serve")
+    return main()
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
