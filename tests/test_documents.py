@@ -34,8 +34,8 @@ LINE_LIMITS = {"README.md": 150, "ARCHITECTURE.md": 250}
 LANGUAGES = {"sh", "python", "yaml", "text", "json"}
 LIMIT_S = 280
 SHIM = """#!/bin/sh
-if [ "$1" = serve ]; then exec {python} -m trtnode.serving.cli "$@" --port {grpc} --http-port {http}; fi
-exec {python} -m trtnode.serving.cli "$@"
+if [ "$1" = serve ]; then exec {python} -m trtnode "$@" --port {grpc} --http-port {http}; fi
+exec {python} -m trtnode "$@"
 """
 
 
