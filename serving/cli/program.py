@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib.metadata
+import itertools
 import logging
 import os
 import re
@@ -133,7 +134,7 @@ def _command_lines(entry_points: EntryPoints) -> Iterator[str]:
 
 def _own_commands() -> EntryPoints:
     """Return the commands of this package. Those of all installed ones take longer to read."""
-    own = importlib.metadata.distributions(name="trtnode")
+    own = itertools.islice(importlib.metadata.distributions(name="trtnode"), 1)  # the one that is imported
     return {point.name: point for one in own for point in one.entry_points.select(group=GROUP)}
 
 
