@@ -17,16 +17,21 @@ HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/worksho
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml hatch_build.py $(wildcard engines/sparse/kernels/*)
+# What the server and a client need, without the tools and libraries of the tests.
+serve predict: $(VENV)/.serves
+$(VENV)/.serves: extra = client
+$(VENV)/.installed: extra = dev
+
+$(VENV)/.installed $(VENV)/.serves: pyproject.toml hatch_build.py $(wildcard engines/sparse/kernels/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(extra)]'
 	touch $@
 
-serve: setup
+serve:
 	$(BIN)/trtnode serve --config configs/digits.yaml
 
-predict: setup
+predict:
 	$(BIN)/python examples/digits/predict.py
 
 # All but the onnx backend suite, which computes its cases' results before it can name them: see conformance.

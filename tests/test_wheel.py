@@ -8,7 +8,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 
 import pytest
@@ -100,3 +102,59 @@ def test_it_brings_two_programs(wheel: zipfile.Path) -> None:
     entry_points.read_string((info / "entry_points.txt").read_text(encoding="utf-8"))
 
     assert set(entry_points["console_scripts"]) == {"trtnode", "serve"}
+
+
+USER = """
+import importlib, pathlib, sys
+
+names = ["engines", "serving", "protos", "partitioner", "bench"]
+for name in names:
+    theirs, ours = importlib.import_module(f"{name}.mine"), importlib.import_module(f"trtnode.{name}")
+    assert pathlib.Path(theirs.__file__).parents[1] == pathlib.Path.cwd(), theirs
+    assert sys.prefix in str(ours.__file__), ours
+
+import trtnode
+
+model = sys.argv[1]
+assert trtnode.compile(model, "compiled.onnx", engine="openvino").report.segments
+assert trtnode.load("compiled.onnx").description["engine"] == "openvino"
+with trtnode.serve("compiled.onnx", port=0, http_port=0) as server:
+    assert server.address
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("marked", [pytest.param(True, id="packages"), pytest.param(False, id="plain-folders")])
+def test_it_works_beside_folders_of_the_users_with_the_same_names(
+    built: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool
+) -> None:
+    python = bare_environment(built, tmp_path / "environment")
+    project = tmp_path / "project"
+    for name in ("engines", "serving", "protos", "partitioner", "bench"):
+        (project / name).mkdir(parents=True)
+        (project / name / "mine.py").touch()
+        if marked:
+            (project / name / "__init__.py").touch()
+    (project / "user.py").write_text(USER)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = str(ROOT / "examples" / "digits" / "digits.onnx")
+
+    for command in (
+        [python, "user.py", model],
+        [python.with_name("trtnode"), "explain", model],
+        [python, "-m", "trtnode", "explain", model],
+    ):
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def bare_environment(built: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Install the wheel alone, with the libraries of this environment behind it; return its Python."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    python = folder / "bin" / "python"
+    (wheel,) = built.glob("*.whl")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python

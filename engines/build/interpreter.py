@@ -19,7 +19,10 @@ from trtnode.engines.errors import ProcessStartError
 def start_interpreter(
     code: str, *, files: Sequence[int] = (), stdout: int | None = None
 ) -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start a process that runs a piece of Python, with the import path of this one.
+    """Start a process that runs a piece of Python.
+
+    It imports from the absolute folders of this process's path, and never from the current folder: a file there may
+    bear the name of a library.
 
     Args:
         code: Reads the descriptor of its connection from ``sys.argv[1]``, and those of ``files`` after it.
@@ -38,13 +41,14 @@ def start_interpreter(
         raise ProcessStartError(sys.executable, error) from error
     with theirs:
         inherited = [theirs.fileno(), *files]
+        places = filter(os.path.isabs, sys.path)
         try:
             process = subprocess.Popen(  # noqa: S603  (this interpreter, and our own code)
-                [sys.executable, "-c", code, *map(str, inherited)],
+                [sys.executable, "-P", "-c", code, *map(str, inherited)],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(place or "." for place in sys.path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
             )
         except OSError as error:
             ours.close()

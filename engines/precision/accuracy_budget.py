@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.errors import MetricError
+from trtnode.engines.quantization.user_functions import load_function
 from trtnode.partitioner.graph.view import Graph
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
@@ -248,7 +248,7 @@ def load_metric(name: str) -> Metric:
     if not (module and function):
         raise MetricError(name, "it should be MODULE:FUNCTION, such as 'evaluation:word_error_margin'")
     try:
-        metric: Metric = pkgutil.resolve_name(name)
+        metric: Metric = load_function(name)
     except Exception as error:  # whatever importing a module can raise
         raise MetricError(name, f"it can't be imported ({type(error).__name__}: {error})") from error
     if not callable(metric):

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
-import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from trtnode.engines.errors import CalibrationDataError, InvalidInputError
 from trtnode.engines.inputs.npz_reader import READ_ERRORS, ArrayStream, open_arrays
 from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.quantization.user_functions import load_function
 from trtnode.partitioner.graph.view import TensorSpec, describe
 
 SUFFIXES = (".npz", ".npy")
@@ -30,7 +30,7 @@ class CalibrationDataset:
     - A folder: .npz files as above, and .npy files of the same form, in the order of their names. There is one .npy
       file an input, named like it; a model with one input takes any number of any names.
     - ``module:function``: a function without arguments. It yields one dictionary of arrays a sample, each array just
-      as the model takes it.
+      as the model takes it. The module is looked for as ``load_function`` says.
 
     Attributes:
         source: File, folder or function that the user gave.
@@ -95,7 +95,7 @@ class CalibrationDataset:
     def _call(self) -> Iterator[Mapping[str, Any]]:
         advice = "Give the name of a function that yields dictionaries of arrays."
         try:
-            function = pkgutil.resolve_name(self.source)
+            function = load_function(self.source)
         except (ImportError, AttributeError, ValueError) as error:
             raise CalibrationDataError(self.source, f"there is no such function ({error})", advice) from None
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib.metadata
+import itertools
 import logging
 import os
 import re
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``trtnode`` with the arguments (of the process, if None); return the exit code."""
     # OpenBLAS reads this when numpy is imported. Its threads would spin for 0.1 s before they sleep: 2 ** 26 turns.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    if argv is None:
+        os.environ["PYTHONSAFEPATH"] = "1"  # any Python that this one starts imports nothing from the current folder
     try:
         arguments, command = _parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as exit_:  # argparse has printed help or a usage error
@@ -53,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve_main() -> int:
     """Run ``trtnode serve``."""
-    return main(["serve", *sys.argv[1:]])
+    sys.argv.insert(1, "serve")
+    return main()
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
@@ -130,7 +134,7 @@ def _command_lines(entry_points: EntryPoints) -> Iterator[str]:
 
 def _own_commands() -> EntryPoints:
     """Return the commands of this package. Those of all installed ones take longer to read."""
-    own = importlib.metadata.distributions(name="trtnode")
+    own = itertools.islice(importlib.metadata.distributions(name="trtnode"), 1)  # the one that is imported
     return {point.name: point for one in own for point in one.entry_points.select(group=GROUP)}
 
 

@@ -42,6 +42,20 @@ def test_a_child_inherits_the_files_that_it_is_told_of() -> None:
         assert os.pread(file.fileno(), 99, 0) == b"from the child"
 
 
+def test_a_child_imports_nothing_from_the_current_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mailbox", "onnx", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("import os; os._exit(9)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", ".", *sys.path])
+
+    process, connection = start_interpreter("import mailbox, onnx")
+
+    connection.close()
+    assert process.wait(60) == 0
+
+
 def test_the_other_end_closes_with_its_process() -> None:
     process, connection = start_interpreter("import os; os._exit(3)", stdout=subprocess.DEVNULL)
 

@@ -202,6 +202,7 @@ def test_serve_main_is_the_command_serve(
     fakes: Fakes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["serve", "--help"])
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as the program itself does
 
     assert program.serve_main() == 0
 
