@@ -23,7 +23,12 @@ from trtnode.partitioner.model.values import (
     serialize_value,
     subgraphs,
 )
-from trtnode.partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, inline_functions, lift_constants
+from trtnode.partitioner.passes.clean_up import (
+    FIRST_IR_WITH_DEFAULTS,
+    functions_apart,
+    inline_functions,
+    lift_constants,
+)
 from trtnode.partitioner.passes.constant_folding import fold_constants
 from trtnode.partitioner.passes.inlining import inline_calls
 from trtnode.partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes

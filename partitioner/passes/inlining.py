@@ -82,6 +82,8 @@ class _Inliner:
         body = function.graph.clone()
         given = dict(zip(body.inputs, call.inputs, strict=False))
         results = [given.get(value) if value in body.inputs else value for value in body.outputs]
+        if None in results:
+            raise ValueError(f"a call of function {function.name!r} leaves out an input that is a result as well")
         ops = list(body)
         for op in _inner_first(ops):
             self._adapt(op, call, function)
@@ -91,7 +93,12 @@ class _Inliner:
         body.outputs.clear()
         body.remove(ops)
         ir.convenience.replace_nodes_and_values(
-            graph, insertion_point=call, old_nodes=[call], new_nodes=ops, old_values=call.outputs, new_values=results
+            graph,
+            insertion_point=call,
+            old_nodes=[call],
+            new_nodes=ops,
+            old_values=call.outputs,
+            new_values=[value for value in results if value is not None],
         )
 
     def _adapt(self, op: ir.Node, call: ir.Node, function: ir.Function) -> None:
@@ -103,8 +110,9 @@ class _Inliner:
         for name, attribute in list(op.attributes.items()):
             if attribute.is_ref():
                 del op.attributes[name]
-                if (value := _given(attribute.ref_attr_name, call, function)) is not None:
-                    op.attributes[name] = _renamed(value, name)
+                given = _given(attribute.ref_attr_name, call, function)
+                if given is not None:
+                    op.attributes[name] = _renamed(given, name)
 
 
 def _given(name: str | None, call: ir.Node, function: ir.Function) -> ir.Attr | None:

@@ -82,8 +82,8 @@ def test_calls_that_do_not_fit_their_function_are_named(text: str, problem: str)
 def test_twice_the_calls_take_twice_the_work() -> None:
     def work(calls: int) -> int:
         nodes = "".join(f"v{i + 1} = f.once(v{i})" for i in range(calls))
-        text = f"{HEADER} g (float[N] v0) => (float[N] v{calls}) {{ {nodes} }} {FUNCTION} once (x) => (y) {{ y = Neg(x) }}"
-        read = ir.from_proto(parse(text))
+        graph = f"g (float[N] v0) => (float[N] v{calls}) {{ {nodes} }}"
+        read = ir.from_proto(parse(f"{HEADER} {graph} {FUNCTION} once (x) => (y) {{ y = Neg(x) }}"))
         with cProfile.Profile() as profile:
             inline_calls(read)
         return int(pstats.Stats(profile).total_calls)
