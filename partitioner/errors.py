@@ -42,6 +42,16 @@ class ExternalDataError(ModelFileError):
         self.location = location
 
 
+class DataOutsideError(PartitionError):
+    """A tensor of a model that should be whole in itself has its data in a file."""
+
+    def __init__(self, tensor: str, location: str | None) -> None:
+        super().__init__(
+            f"tensor {tensor!r} has its data in file {location!r}, and an engine holds all of its own. "
+            "Compile the model again."
+        )
+
+
 class UnlabelledNodeError(PartitionError):
     """A node reached the cut without a label."""
 

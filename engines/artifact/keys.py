@@ -40,14 +40,14 @@ def read_private_key(path: pathlib.Path) -> Ed25519PrivateKey:
     Raises:
         KeyFileError: The file is no Ed25519 private key without a password, or others can read it.
     """
-    data = read_key_file(path)
+    data, facts = read_key_file(path)
     try:
         key = serialization.load_pem_private_key(data, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(path, "is no Ed25519 private key without a password; make one with `trtnode keys generate`")
-    if path.stat().st_mode & OTHERS:
+    if facts.st_mode & OTHERS:
         raise KeyFileError(
             path, "is a private key that others can read or change; run `chmod 600` on it, or make another"
         )
@@ -60,7 +60,7 @@ def read_public_key(path: pathlib.Path) -> bytes:
     Raises:
         KeyFileError: The file is no Ed25519 public key.
     """
-    data = read_key_file(path)
+    data, _ = read_key_file(path)
     try:
         key = serialization.load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):

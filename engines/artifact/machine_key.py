@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import logging
@@ -16,6 +17,8 @@ from trtnode.engines.errors import KeyFileError
 logger = logging.getLogger(__name__)
 
 SECRET_BYTES = 32
+LARGEST_KEY = 65536
+"""Bytes that are read of a key's file."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 """Permissions of everybody but the owner."""
 
@@ -72,8 +75,7 @@ class MachineKey:
 
     def _secret(self) -> bytes:
         """Read the secret; see ``tag``."""
-        secret = read_key_file(self._file)
-        facts = self._file.stat()
+        secret, facts = read_key_file(self._file, os.O_NOFOLLOW)
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS:
             raise KeyFileError(self._file, "others can read or change it, so it proves nothing; delete it")
         if len(secret) != SECRET_BYTES:
@@ -81,15 +83,25 @@ class MachineKey:
         return secret
 
 
-def read_key_file(path: pathlib.Path) -> bytes:
-    """Read a key.
+def read_key_file(path: pathlib.Path, flags: int = 0) -> tuple[bytes, os.stat_result]:
+    """Read a key, with the owner and permissions of the very file that was read: its name may change hands meanwhile.
+
+    Args:
+        path: The file.
+        flags: Further flags of ``os.open``.
 
     Raises:
-        KeyFileError: The file can't be read.
+        KeyFileError: The file can't be read, or is no regular file.
     """
     try:
-        return path.read_bytes()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise KeyFileError(path, "is no regular file; check the path")
+            return file.read(LARGEST_KEY), facts
     except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise KeyFileError(path, "is a link; put the key itself there") from None
         raise KeyFileError(path, f"can't be read ({error.strerror}); check the path and its permissions") from None
 
 

@@ -21,6 +21,7 @@ from trtnode.engines.backends.protocols import Buffer, Origin, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
 from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node, TensorSpec
+from trtnode.partitioner.model.external_data import read_self_contained
 
 Evaluator = Callable[[Mapping[str, np.ndarray]], Sequence[Any]]
 """Computes a model's outputs, in its order, from arrays by input name. Several threads may call it."""
@@ -115,7 +116,7 @@ class ReferenceBackend:
             EngineRejectedError: The bytes are no model.
         """
         try:
-            evaluate = functools.partial(_evaluate, ReferenceEvaluator(engine))
+            evaluate = functools.partial(_evaluate, ReferenceEvaluator(read_self_contained(engine)))
             return ReferenceEngine(evaluate, envelope.inputs, envelope.outputs)
         except Exception as error:
             raise EngineRejectedError("onnx.reference", str(error)) from error

@@ -52,7 +52,7 @@ def cleaned(
         PartitionError: It can't be loaded.
     """
     model, written = load_with_protobuf(source)
-    check_computed_sizes(model, source)
+    check_computed_sizes(model, source, inline=True)
     if freeze:
         freeze_initializers(model)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)

@@ -6,14 +6,14 @@ float32 where it has no kernel, and then rounds less often than an engine may.
 
 from __future__ import annotations
 
-import onnx
-
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.protocols import Origin
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
 from trtnode.engines.errors import EngineError, EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model.external_data import read_self_contained
 
 
 class OnnxRuntimeBackend(ReferenceBackend):
@@ -41,10 +41,10 @@ class OnnxRuntimeBackend(ReferenceBackend):
             EngineRejectedError: ONNX Runtime refuses it.
         """
         try:
-            model = onnx.ModelProto.FromString(engine)
+            model = read_self_contained(engine)
             # Optimized, some recurrent float16 models crash ONNX Runtime 1.31.
             session = NativeSession(model, threads=threads, optimize=False, name="a rewritten segment")
-        except EngineError as error:
+        except (EngineError, PartitionError) as error:
             raise EngineRejectedError("ONNX Runtime", str(error)) from error
         outputs = [spec.name for spec in envelope.outputs]
         return ReferenceEngine(lambda feeds: session.run(feeds, outputs), envelope.inputs, envelope.outputs)

@@ -18,6 +18,7 @@ from trtnode.engines.sparse.library import LIBRARY, VERSION, instructions, missi
 from trtnode.engines.sparse.rewriting import with_sparse_layers
 from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node, TensorSpec
+from trtnode.partitioner.model.external_data import read_self_contained
 from trtnode.partitioner.model.values import is_random, subgraphs
 
 
@@ -117,10 +118,10 @@ class SparseBackend:
         """Load engine bytes.
 
         Raises:
-            EngineRejectedError: ONNX Runtime or the operators refuse them.
+            EngineRejectedError: They refer to files, or ONNX Runtime or the operators refuse them.
         """
         try:
-            model = onnx.ModelProto.FromString(engine)
+            model = read_self_contained(engine)
             name = "a sparse engine"
             session = NativeSession(model, threads=threads, shares_cores=shares_cores, operators=LIBRARY, name=name)
         except Exception as error:  # damaged bytes raise protobuf's own error

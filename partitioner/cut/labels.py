@@ -45,6 +45,7 @@ class ReasonCode(enum.StrEnum):
     BUILD_FAILED = "BUILD_FAILED"
     INACCURATE = "INACCURATE"
     UNCHECKED = "UNCHECKED"
+    UNCHECKED_INDEX = "UNCHECKED_INDEX"
     NO_KERNEL = "NO_KERNEL"
     """Neither an engine nor the native executor has one."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import Message
 
-from trtnode.partitioner.errors import ExternalDataError
+from trtnode.partitioner.errors import DataOutsideError, ExternalDataError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import size_bytes
 from trtnode.partitioner.model.protobuf_walk import Parts
@@ -81,6 +82,34 @@ def read_external_data(path: pathlib.Path, tensor: onnx.TensorProto) -> bytes:
     with place.file.open("rb") as file:
         file.seek(place.offset)
         return file.read(place.size_bytes)
+
+
+def read_self_contained(data: bytes) -> onnx.ModelProto:
+    """Read a model from bytes. There is no folder that its tensors could have their data in.
+
+    Raises:
+        DecodeError: The bytes are no model.
+        DataOutsideError: A tensor, wherever it is in the model, has its data in a file.
+    """
+    model = onnx.ModelProto.FromString(data)
+    for tensor in filter(_names_file, _tensors_within(model)):
+        raise DataOutsideError(tensor.name, {entry.key: entry.value for entry in tensor.external_data}.get("location"))
+    return model
+
+
+def _names_file(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.external_data) or onnx.external_data_helper.uses_external_data(tensor)
+
+
+def _tensors_within(message: Message) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a message, by the format's own description: no place for one is left out."""
+    for field, content in message.ListFields():
+        if field.message_type is not None:
+            for part in content if field.is_repeated else (content,):
+                if isinstance(part, onnx.TensorProto):
+                    yield part
+                else:
+                    yield from _tensors_within(part)
 
 
 def lazy_tensor(path: pathlib.Path, tensor: onnx.TensorProto) -> ir.LazyTensor:

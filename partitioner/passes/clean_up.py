@@ -15,6 +15,7 @@ from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
 from trtnode.partitioner.passes.constant_folding import fold_constants
 from trtnode.partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
+from trtnode.partitioner.passes.inlining import inline_calls
 from trtnode.partitioner.passes.shape_inference import infer_shapes
 
 logger = logging.getLogger(__name__)
@@ -30,8 +31,7 @@ def inline_functions(model: ir.Model) -> None:
     """Replace calls of model-local functions by the functions' nodes, if those mean the same in the model."""
     apart = functions_apart(model, {TRTNODE_DOMAIN})
     if len(apart) < len(model.functions):
-        common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
-        common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        inline_calls(model, apart)
         _end_shadowing(model.graph, set())
 
 
@@ -53,17 +53,20 @@ def functions_apart(model: ir.Model, domains: Collection[str] = ()) -> set[ir.Op
     return apart
 
 
-def _end_shadowing(graph: ir.Graph, outer: set[str]) -> None:
+def _end_shadowing(graph: ir.Graph, taken: set[str]) -> None:
     """Rename values of subgraphs that shadow outer values. ONNX forbids that, and inlining may cause it."""
     values = [*graph.inputs, *graph.initializers.values(), *(v for op in graph for v in op.outputs)]
-    taken = outer | {v.name for v in values if v.name}
-    for value in values:
-        if value.name in outer:
-            value.name = next(name for i in itertools.count(2) if (name := f"{value.name}_{i}") not in taken)
-            taken.add(value.name)
+    outer = [value for value in values if value.name in taken]
+    own = {value.name for value in values if value.name} - taken
+    taken |= own
+    for value in outer:
+        value.name = next(name for i in itertools.count(2) if (name := f"{value.name}_{i}") not in taken)
+        own.add(value.name)
+        taken.add(value.name)
     for op in graph:
         for subgraph in subgraphs(op):
             _end_shadowing(subgraph, taken)
+    taken -= own
 
 
 def lift_constants(model: ir.Model) -> None:

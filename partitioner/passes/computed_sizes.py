@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model.declared_sizes import EXPORT, size_bytes
@@ -24,8 +23,14 @@ from trtnode.partitioner.model.values import (
     serialize_value,
     subgraphs,
 )
-from trtnode.partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS, functions_apart, lift_constants
+from trtnode.partitioner.passes.clean_up import (
+    FIRST_IR_WITH_DEFAULTS,
+    functions_apart,
+    inline_functions,
+    lift_constants,
+)
 from trtnode.partitioner.passes.constant_folding import fold_constants
+from trtnode.partitioner.passes.inlining import inline_calls
 from trtnode.partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
 
 MAX_COMPUTED_BYTES = 2**30
@@ -45,17 +50,20 @@ LARGEST_ELEMENT_BYTES = 16
 ADVICE = "Compute them from the inputs, or store smaller ones."
 
 
-def check_computed_sizes(model: ir.Model, path: pathlib.Path) -> None:
-    """Refuse a model that asks for constants out of all proportion to its file. The model isn't changed.
+def check_computed_sizes(model: ir.Model, path: pathlib.Path, *, inline: bool = False) -> None:
+    """Refuse a model that asks for constants out of all proportion to its file.
 
     Args:
         model: The model, its functions included.
         path: Its file, for the message.
+        inline: True inlines its functions in place, for callers that would inline them next. Else it isn't changed.
 
     Raises:
         ModelFileError: The constants that it computes are too large together, or can't be measured.
     """
     try:
+        if inline:
+            inline_functions(model)
         _check(model, path)
     except (ModelFileError, MemoryError):
         raise
@@ -68,9 +76,7 @@ def _check(model: ir.Model, path: pathlib.Path) -> None:
     if is_old or model.functions or any(map(has_subgraphs, model.graph)):
         model = model.clone()
         lift_constants(model)
-        apart = functions_apart(model)
-        common.InlinePass(criteria=lambda function: function.identifier() not in apart)(model)
-        common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        inline_calls(model, functions_apart(model))
         _name_apart(model)
     graphs = (model.graph, *(function.graph for function in model.functions.values()))
     constants = {graph: list(_constant_nodes(graph, set())) for graph in graphs}

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.graph.extraction import serialize_constant
+from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.value_types import TypeReader, TypeWriter
 from trtnode.partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, serialize_value
 
@@ -27,6 +28,12 @@ MAX_PROPAGATED_ELEMENTS = 2**20
 
 MAY_HOLD_SHAPES = frozenset((None, *SHAPE_DTYPES))
 """Element types of shape arithmetic, and of values of unknown type."""
+
+PROPAGATING = frozenset("Add Cast Concat Gather Mul Size Slice Squeeze Sub Unsqueeze".split())
+"""Operators for which inference takes each element of a vector that they read; Shape alone needs none."""
+
+HIDDEN = ":hidden"
+"""Ends the names of inputs that stand for long vectors while shapes are inferred."""
 
 LIKELY_RANK = 16
 """Taken for tensors of unknown rank."""
@@ -48,11 +55,10 @@ def infer_shapes(model: ir.Model, *, with_defaults: bool = False, written: onnx.
         constants = [tensor for tensor in proto.graph.initializer if tensor.name not in inputs]
         del proto.graph.initializer[:]
         proto.graph.initializer.extend(constants)
-    propagate = propagates_little(model)
-    if not propagate:  # types tell which values hold no shapes
-        _infer_types(proto, model, propagate=False)
-        propagate = propagates_little(model)
-    if propagate:
+    if any(_has_unknown_length(value) for op in all_nodes(model.graph) for value in op.outputs):
+        _infer_types(proto, model, propagate=False)  # types and lengths tell which values hold no shapes
+    if propagates_little(model):
+        _hide_long_vectors(proto, model)
         _infer_types(proto, model, propagate=True)
 
 
@@ -60,6 +66,44 @@ def _infer_types(proto: onnx.ModelProto, model: ir.Model, *, propagate: bool) ->
     inferred = _infer(proto, propagate=propagate)
     if inferred != proto:  # equal where the file declares all types, as exporters of large graphs do
         _write_types(inferred.graph, model.graph, TypeReader())
+
+
+def _has_unknown_length(value: ir.Value) -> bool:
+    """Return whether a value may be a vector of any length, as far as is known."""
+    return bool(value.name) and (value.shape is None or (len(value.shape) == 1 and not value.shape.is_static()))
+
+
+def _hide_long_vectors(proto: onnx.ModelProto, model: ir.Model) -> None:
+    """Make operators that propagate values read a vector of unknown length in place of a long one, which is no shape.
+
+    Inference would hold each element of it, in 70 bytes or more. Of what they make, fixed sizes are known by now.
+    """
+    hidden: dict[str, ir.DataType] = {}
+    results: list[ir.Value] = []
+    for op in all_nodes(model.graph):
+        if op.op_type in PROPAGATING:
+            long = {v.name: v.dtype for v in op.inputs if v is not None and v.name and v.dtype and _may_be_long(v)}
+            hidden |= long
+            results += op.outputs if long else ()
+    if not hidden:
+        return
+    for node in protobuf_walk.nodes_within(proto.graph.node):
+        if node.op_type in PROPAGATING and not hidden.keys().isdisjoint(node.input):
+            node.input[:] = [f"{name}{HIDDEN}" if name in hidden else name for name in node.input]
+    for name, dtype in hidden.items():
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(f"{name}{HIDDEN}", int(dtype), [None]))
+    declared = {info.name for info in (*proto.graph.value_info, *proto.graph.output)}
+    fixed = [v for v in results if v.shape is not None and v.shape.is_static() and v.name not in declared]
+    proto.graph.value_info.extend(map(serialize_value, fixed))
+
+
+def _may_be_long(value: ir.Value) -> bool:
+    """Return whether a value is a vector longer than shapes are, or an integer one that may come to be one."""
+    limit = SMALL_INITIALIZER_ELEMENTS if value.dtype in MAY_HOLD_SHAPES else SMALL_SCALES_ELEMENTS
+    if value.shape is not None and (len(value.shape) != 1 or value.shape.is_static()):
+        return len(value.shape) == 1 and value.shape.numpy()[0] > limit
+    producer = value.producer()
+    return value.dtype in MAY_HOLD_SHAPES and producer is not None and producer.op_type not in (*PROPAGATING, "Shape")
 
 
 def _write_types(inferred: onnx.GraphProto, graph: ir.Graph, types: TypeReader) -> None:
@@ -120,7 +164,10 @@ def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
         return 1
     if value.const_value is not None:
         return min(count_elements(value.const_value), SMALL_INITIALIZER_ELEMENTS)
-    return lengths.get(value, 1)
+    shape = value.shape
+    length = shape[0] if shape is not None and len(shape) == 1 else 1
+    known = length if isinstance(length, int) and length <= SMALL_INITIALIZER_ELEMENTS else 1  # longer ones are hidden
+    return max(known, lengths.get(value, 1))
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
+import os
 import pathlib
+import threading
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.machine_key import MachineKey
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.errors import EngineRejectedError, KeyFileError
 from workshop import Workshop
 
 
@@ -44,6 +47,47 @@ def test_key_of_the_machine_is_made_once_by_however_many_and_for_its_owner_alone
     assert [path.name for path in file.parent.iterdir()] == ["machine.key"]
 
 
+def test_key_that_changes_hands_while_it_is_read_is_never_used(tmp_path: pathlib.Path) -> None:
+    """Owner and permissions are those of the file that was read, not of one that has its name by then."""
+    file, own, foreign = (tmp_path / name for name in ("store.key", "own", "foreign"))
+    for path, content, mode in ((own, b"o" * 32, 0o600), (foreign, b"f" * 32, 0o640)):
+        path.write_bytes(content)
+        path.chmod(mode)
+    os.link(own, file)
+    key, wanted, over = MachineKey(file), MachineKey(own).tag(b"data"), threading.Event()
+
+    def exchange() -> None:
+        for source in itertools.cycle((foreign, own)):
+            if over.is_set():
+                return
+            os.link(source, tmp_path / "next")
+            (tmp_path / "next").rename(file)
+
+    def read() -> str:
+        try:
+            return key.tag(b"data")
+        except KeyFileError:
+            return wanted
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        exchanging = pool.submit(exchange)
+        tags = {read() for _ in range(5000)}
+        over.set()
+        exchanging.result()
+
+    assert tags == {wanted}
+
+
+def linked(file: pathlib.Path) -> None:
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to("elsewhere")
+
+
+def piped(file: pathlib.Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
 def open_to_others(file: pathlib.Path) -> None:
     file.chmod(0o640)
 
@@ -62,6 +106,8 @@ def replaced(file: pathlib.Path) -> None:
         pytest.param(pathlib.Path.unlink, "can't be read", id="lost"),
         pytest.param(open_to_others, "others can read or change it", id="open-to-others"),
         pytest.param(cut_short, "should have 32 bytes, not 16", id="cut-short"),
+        pytest.param(linked, "is a link; put the key itself there", id="a-link"),
+        pytest.param(piped, "is no regular file; check the path", id="a-pipe"),
         pytest.param(replaced, "", id="another"),
     ],
 )

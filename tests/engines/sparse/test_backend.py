@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import weakref
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from comparison import RunPlainly
+from edited_models import attribute, edited, with_field
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.registry import get_backend
@@ -107,6 +109,39 @@ def test_a_file_for_this_machine_still_runs_in_plain_onnxruntime(workshop: Works
     feeds = {"x": np.ones((2, 3, 8, 8), np.float32)}
 
     np.testing.assert_allclose(plain(path, feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
+@compiled_kernels
+def test_an_engine_that_would_answer_with_a_file_is_left_out_loudly(
+    workshop: Workshop,
+    plain: RunPlainly,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever sends a compiled file can hash it anew; no signature is asked of engines of ``sparse``."""
+    (tmp_path / "token").write_bytes(bytes(64 * 4))
+    monkeypatch.chdir(tmp_path)
+
+    def with_data_outside(proto: onnx.ModelProto) -> None:
+        trtnode = proto.graph.node[0]
+        tensor = attribute(trtnode, "engine").t
+        engine = onnx.ModelProto.FromString(tensor.raw_data)
+        weight = engine.graph.initializer[0]
+        onnx.external_data_helper.set_external_data(weight, "token")
+        weight.ClearField("raw_data")
+        tensor.raw_data = engine.SerializeToString()
+        tensor.dims[:] = [len(tensor.raw_data)]
+        with_field(engine_sha256=hashlib.sha256(tensor.raw_data).hexdigest())(proto)
+
+    source = workshop.write(network(0.9))
+    crafted = edited(workshop.compile_file(source, engine="sparse"), with_data_outside)
+    feeds = {"x": np.ones((1, 3, 8, 8), np.float32)}
+
+    answer = load_executable(crafted).run(feeds)["y"]
+
+    np.testing.assert_allclose(answer, plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
+    assert "has its data in file 'token', and an engine holds all of its own. Compile the model again." in caplog.text
 
 
 @compiled_kernels

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -186,3 +188,57 @@ def test_each_of_several_dimensions_below_zero_is_unknown(tmp_path: pathlib.Path
     run_passes(model, written)
 
     assert [shapes_of(model)[name] for name in "ab"] == [(None, "K"), (None, "K")]
+
+
+LONG = 50_000_000
+LONG_VECTORS = {
+    "an-input": f"g (int64[{LONG}] x) => (float[M] y) {{ y = Cast<to = 1>(x) }}",
+    "floats": f"g (float[{LONG}] x) => (float[M] y) {{ y = Add(x, x) }}",
+    "range": f"""g (int64[N] x) => (int64[M] y) <int64 a = {{0}}, int64 b = {{{LONG}}}, int64 c = {{1}}> {{
+        r = Range(a, b, c) y = Mul(r, x) }}""",
+    "of-the-size-of-an-input": f"""g (float[{LONG}] x) => (float[M] y) {{
+        s = Shape(x) r = ConstantOfShape<value = int64[1] {{1}}>(s) y = Cast<to = 1>(r) }}""",
+    "expanded": f"""g (int64[1] x) => (int64[M] y) <int64[1] b = {{{LONG}}}> {{
+        r = Expand(x, b) y = Concat<axis = 0>(r, r) }}""",
+    "tiled-in-a-subgraph": f"""g (bool c, int64[1] x) => (int64[M] y) <int64[1] b = {{{LONG}}}> {{
+        y = If(c) <then_branch = t () => (int64[M] u) {{ r = Tile(x, b) u = Add(r, x) }},
+            else_branch = e () => (int64[1] v) {{ v = Neg(x) }}> }}""",
+}
+MEASURED = """
+import resource, sys
+import onnx, onnx_ir
+from trtnode.partitioner.passes.shape_inference import infer_shapes
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+infer_shapes(onnx_ir.from_proto(onnx.parser.parse_model(sys.argv[1])))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("name", LONG_VECTORS)
+def test_vectors_too_long_for_shapes_are_not_taken_apart(name: str) -> None:
+    """ONNX's inference would take 70 bytes or more for each element."""
+    text = f'<ir_version: 10, opset_import: ["": 18]> {LONG_VECTORS[name]}'
+
+    grown = subprocess.run([sys.executable, "-c", MEASURED, text], capture_output=True, text=True, check=True).stdout
+
+    assert int(grown) < 100  # MB
+
+
+def test_a_bias_longer_than_shapes_leaves_the_shapes_around_it_known() -> None:
+    model = view(f"""<ir_version: 10, opset_import: ["": 17]> g (float[N, 3, 4] x, float[{LONG}] b) => (float[A, B] y)
+    <int64[2] first = {{0, 1}}> {{
+        shape = Shape(x)
+        target = Gather<axis = 0>(shape, first)
+        a = Add(x, b)
+        r = Resize(a, , , shape)
+        y = Reshape(r, target)
+    }}""")
+    model.graph.inputs[1].shape = ir.Shape((4,))
+    infer_shapes(model)
+    short = shapes_of(model)
+    model.graph.inputs[1].shape = ir.Shape((LONG,))
+
+    infer_shapes(model)
+
+    assert short["a"] == ("N", 3, 4)
+    assert shapes_of(model) == short
