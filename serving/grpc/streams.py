@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.errors import ServingError, UnavailableError
+from trtnode.serving.errors import ServingError, UnavailableError, UnreadableMessageError
 from trtnode.serving.grpc.codec import UNREADABLE
 from trtnode.serving.service.request_context import RequestContext
-from trtnode.serving.service.rpc_table import STREAM_RPC
+from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC
 from trtnode.serving.service.status import status_of
 
 MAX_PENDING = 128
@@ -165,7 +165,7 @@ class Stream(abc.ABC):
             EndError: It is no request.
         """
         if request is UNREADABLE:
-            raise EndError(grpc.StatusCode.INTERNAL, "a message of the stream is no ModelInferRequest")
+            raise EndError(*status_of(UnreadableMessageError(INFER_RPC), STREAM_RPC))
         context = RequestContext(self._peer, self._metadata)
         with self._changed:
             self._pending += 1

@@ -12,12 +12,9 @@ import grpc
 from trtnode.serving.errors import ServingError
 from trtnode.serving.grpc.call import Call, OrdinaryCall
 from trtnode.serving.grpc.codec import UNREADABLE
-from trtnode.serving.protocol.wire_format import cut_field
+from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.service.status import status_of
-
-LONG_BYTES = 128 << 10
-"""Messages up to this size take less time to parse whole than to look at field by field."""
 
 Parse = Callable[[bytes], Any]
 Answer = Callable[[Any, Call], None]
