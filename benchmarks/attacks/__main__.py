@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.attacks.grpc_attacks import GRPC_ATTACKS
 from benchmarks.attacks.http_attacks import HTTP_ATTACKS, nothing
-from benchmarks.attacks.message_attacks import BODIES, MESSAGES, bodies, messages
+from benchmarks.attacks.message_attacks import BODIES, MESSAGES, bodies, messages, unread_calls, unread_streams
 from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.attacks.sockets import Address
@@ -37,6 +37,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "nothing": ("http", nothing),  # how long the probes take on this machine at this time
     **{f"http {attack.__name__}": ("http", attack) for attack in HTTP_ATTACKS},
     **{f"grpc {attack.__name__}": ("grpc", attack) for attack in GRPC_ATTACKS},
+    **{f"grpc {attack.__name__}": ("grpc", attack) for attack in (unread_streams, unread_calls)},
     **{f"grpc {make.__name__}": ("grpc", functools.partial(messages, make)) for make in MESSAGES},
     **{f"http {make.__name__}": ("http", functools.partial(bodies, make)) for make in BODIES},
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import itertools
 import time
 from collections.abc import Callable
 
 import grpc
 
+from benchmarks.attacks.server import WIDE
 from benchmarks.attacks.sockets import Address
 from trtnode.protos import ModelInferRequest
 
@@ -64,6 +66,41 @@ def many_numbers() -> bytes:
 def empty_objects() -> bytes:
     """Millions of inputs without anything in them."""
     return b'{"inputs": [' + b"{}," * (LIMIT // 3) + b"{}]}"
+
+
+def wide_request() -> bytes:
+    """One number, which the model answers with 1 MiB."""
+    request = ModelInferRequest(model_name=WIDE, raw_input_contents=[bytes(4)])
+    request.inputs.add(name="x", datatype="FP32", shape=[1])
+    return bytes(request.SerializeToString())
+
+
+def unread_streams(address: Address, deadline: float) -> None:
+    """Eight streams that ask for 1 MiB again and again, and read nothing."""
+    with contextlib.ExitStack() as stack:
+        while time.monotonic() < deadline:
+            calls = [_unread_call(_channel(address, stack), STREAM, 10_000) for _ in range(8)]
+            while time.monotonic() < deadline and any(call.is_active() for call in calls):
+                time.sleep(0.1)
+
+
+def unread_calls(address: Address, deadline: float) -> None:
+    """Calls that ask for 1 MiB each, and read nothing."""
+    with contextlib.ExitStack() as stack:
+        while time.monotonic() < deadline:
+            channels = [_channel(address, stack) for _ in range(8)]
+            calls = [_unread_call(channel, INFER, 1) for channel in channels for _ in range(25)]
+            while time.monotonic() < deadline and any(call.is_active() for call in calls):
+                time.sleep(0.1)
+
+
+def _channel(address: Address, stack: contextlib.ExitStack) -> grpc.Channel:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.lookahead_bytes", 0), ("grpc.http2.bdp_probe", 0)]
+    return stack.enter_context(grpc.insecure_channel(f"{address[0]}:{address[1]}", options=options))
+
+
+def _unread_call(channel: grpc.Channel, method: str, requests: int) -> grpc.Call:
+    return channel.stream_stream(method)(itertools.repeat(wide_request(), requests))
 
 
 MESSAGES = (empty_inputs, parameters_of_inputs, long_shape, short_numbers)

@@ -82,6 +82,9 @@ class LimitsConfig(Section):
     """Calls of one connection at a time, streams included; further ones wait in the client."""
     streams: PositiveInt = 64
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
+    stream_buffer_mb: int = Field(default=64, ge=1, le=2**20)
+    """Answers that gRPC clients haven't taken, in MiB over all of them; where there are more, calls end whose clients
+    take nothing. So do those of a client that takes nothing for a minute."""
     shared_memory_mb: PositiveInt = 1024
     """Shared memory that clients may register, in MiB."""
     http_connections: PositiveInt = 512

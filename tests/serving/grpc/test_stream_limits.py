@@ -17,6 +17,7 @@ import tritonclient.grpc.aio as triton_aio
 from tests.serving.conftest import FakeExecutable, Running, StartFake
 from tests.serving.grpc.conftest import METHOD, WAIT_S, RawStream, Stream, inputs, message, take
 from trtnode.protos import ModelInferRequest
+from trtnode.serving.grpc import owed
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -44,12 +45,44 @@ def test_a_client_that_does_not_read_keeps_nobody_else_waiting(start_fake: Start
     request.inputs.add(name="x", datatype="FP32", shape=[size])
     with grpc.insecure_channel(running.address, [("grpc.max_receive_message_length", -1)]) as channel:
         stream = RawStream(channel)
-        for _ in range(24):  # 96 MB of answers that nobody takes
+        for _ in range(24):  # 96 MB of answers, of which the server makes as many as it may owe
             stream.send(request)
-        eventually(lambda: fake.runs == 24)
+        eventually(lambda: fake.runs >= 12)
 
         assert running.client.infer("fake", inputs(1)).as_numpy("y").tolist() == [2]
         assert len([next(stream) for _ in range(24)]) == 24
+
+
+def test_a_stream_whose_client_takes_nothing_is_ended(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(owed, "PATIENCE_S", 0.5)
+    running = start_fake(server="limits: {streams: 1}")
+    size = 1 << 18
+    request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4 * size)])
+    request.inputs.add(name="x", datatype="FP32", shape=[size])
+    with grpc.insecure_channel(running.address, [("grpc.max_receive_message_length", -1)]) as channel:
+        stream = RawStream(channel)
+        for _ in range(8):
+            stream.send(request)
+
+        eventually(lambda: not stream.call.is_active())
+
+    assert "clients don't take their answers" in caplog.text
+    assert may_open_a_stream(running)
+
+
+def test_a_stream_that_takes_its_answers_late_gets_them_all(start_fake: StartFake) -> None:
+    running = start_fake(server="limits: {stream_buffer_mb: 1}")
+    size = 1 << 18
+    request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4 * size)])
+    request.inputs.add(name="x", datatype="FP32", shape=[size])
+    with grpc.insecure_channel(running.address) as channel:
+        stream = RawStream(channel)
+        for _ in range(30):
+            stream.send(request)
+
+        assert len([next(stream) for _ in range(30)]) == 30
 
 
 def test_idle_streams_hold_no_thread_that_runs_models(start_fake: StartFake) -> None:
@@ -70,10 +103,10 @@ def test_cancelling_a_stream_drops_its_waiting_requests(start_fake: StartFake, f
     running = start_fake(server="limits: {streams: 1}")
     stream = Stream(running.client)
     fake.gate.clear()
-    for _ in range(20):
+    for _ in range(8):
         stream.send()
     assert fake.started.acquire(timeout=WAIT_S)
-    eventually(lambda: running.server.in_flight == 20)
+    eventually(lambda: running.server.in_flight == 8)
 
     running.client.stop_stream(cancel_requests=True)
     eventually(lambda: may_open_a_stream(running))
@@ -92,7 +125,7 @@ def test_cancelled_requests_leave_the_queue_of_a_batched_model(start_fake: Start
     for number in range(20):
         stream.send(number)
     assert fake.started.acquire(timeout=WAIT_S)
-    eventually(lambda: running.server.in_flight == 20)
+    eventually(lambda: running.server.in_flight == 8)
 
     running.client.stop_stream(cancel_requests=True)
     eventually(lambda: running.server.in_flight <= 4)  # only what is being executed

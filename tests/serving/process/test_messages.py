@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
 
-from benchmarks.attacks.message_attacks import BODIES, INFER, MESSAGES, STREAM, post_body, send_message
+from benchmarks.attacks.message_attacks import BODIES, INFER, MESSAGES, STREAM, post_body, send_message, unread_streams
 from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import StatsSampler, read_stats
@@ -60,6 +62,15 @@ def test_a_message_of_any_rpc_has_a_bound(attacked: AttackedServer, rpc: str) ->
         code = send_message(attacked.grpc, entries, f"/inference.GRPCInferenceService/{rpc}")
 
     assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_streams_that_read_nothing_are_owed_no_more_than_the_buffer(attacked: AttackedServer) -> None:
+    attacker = multiprocessing.get_context("spawn").Process(
+        target=unread_streams, args=(attacked.grpc, time.monotonic() + 6), daemon=True
+    )
+    with Watched(attacked):
+        attacker.start()
+        attacker.join()
 
 
 @pytest.mark.parametrize("make", BODIES)
