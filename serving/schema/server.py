@@ -51,6 +51,11 @@ class HttpConfig(Section):
     """Address to listen on; 0.0.0.0 for all."""
     port: Port = 8002
     """Port to listen on; 0 for any free one."""
+    allowed_hosts: ListOf[str] = ()
+    """Names that requests may call the server by, beside addresses and localhost; none allows any, but on a loopback
+    address only those."""
+    allowed_origins: ListOf[str] = ()
+    """Pages that may send more than GET, such as https://tools.example.com, beside those of this server."""
     tls: TlsConfig | None = None
     """Certificates, also for probes and scrapers; null serves in the clear."""
 
