@@ -156,10 +156,12 @@ class InvalidRequestError(ServingError):
 
 
 class UnreadableMessageError(ServingError):
-    """The bytes of a request are no message of its RPC."""
+    """The bytes of a request are no message of its RPC, or one of too many fields."""
 
     def __init__(self, rpc: str) -> None:
-        super().__init__(f"the message is no {rpc}Request")
+        super().__init__(
+            f"the message is no {rpc}Request, or has too many fields or numbers; send tensors as raw_input_contents"
+        )
 
 
 class TooLargeError(ServingError):

@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/models": {"batching", "executables", "protocol", "schema", "telemetry", "threads"},
     "serving/config": {"models", "schema"},
     "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads"},
-    "serving/grpc": {"protocol", "schema", "security", "service", "threads"},
+    "serving/grpc": {"protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/pages": {"models", "security", "service", "telemetry"},
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/cli/terminal": set(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import multiprocessing
 import pathlib
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from benchmarks.attacks.grpc_attacks import GRPC_ATTACKS
 from benchmarks.attacks.http_attacks import HTTP_ATTACKS, nothing
+from benchmarks.attacks.message_attacks import BODIES, MESSAGES, bodies, messages, unread_calls, unread_streams
 from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.attacks.sockets import Address
@@ -24,7 +26,7 @@ from benchmarks.soak.process_stats import StatsSampler, read_stats
 from trtnode.bench.load.arguments import amount
 from trtnode.serving.cli.command import positive
 
-MOST_MB = 100.0
+MOST_MB = 150.0
 MOST_S = 1.0
 MOST_LINES = 100
 
@@ -35,6 +37,9 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "nothing": ("http", nothing),  # how long the probes take on this machine at this time
     **{f"http {attack.__name__}": ("http", attack) for attack in HTTP_ATTACKS},
     **{f"grpc {attack.__name__}": ("grpc", attack) for attack in GRPC_ATTACKS},
+    **{f"grpc {attack.__name__}": ("grpc", attack) for attack in (unread_streams, unread_calls)},
+    **{f"grpc {make.__name__}": ("grpc", functools.partial(messages, make)) for make in MESSAGES},
+    **{f"http {make.__name__}": ("http", functools.partial(bodies, make)) for make in BODIES},
 }
 
 

@@ -11,8 +11,8 @@ CONNECTIONS = 400
 FIELDS = 10_000_000
 FIELDS_AT_ONCE = 10_000
 PIECE = 1 << 16
-GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
-POST = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\n"
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def nothing(_address: Address, deadline: float) -> None:
@@ -54,7 +54,7 @@ def slow_bodies(address: Address, deadline: float) -> None:
 
 def unread_answers(address: Address, deadline: float) -> None:
     """400 connections that ask for the status page fifty times, and read nothing."""
-    ask = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 50
+    ask = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
     keep_open(address, CONNECTIONS, deadline, lambda one, is_new: not is_new or sent_only(one, ask))
 
 
@@ -73,7 +73,7 @@ def endless_trailer(address: Address, deadline: float) -> None:
 
 def endless_bodies(address: Address, deadline: float) -> None:
     """A body in chunks without an end, to a path that isn't there."""
-    head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n" % PIECE + bytes(PIECE) + b"\r\n"
     while time.monotonic() < deadline:
         until_closed(address, itertools.chain([head], itertools.repeat(chunk)), deadline)

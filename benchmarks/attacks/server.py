@@ -9,10 +9,13 @@ import subprocess
 import sys
 
 import grpc
+import onnx
 
 from trtnode.bench.server_process import free_port, wait_until_ready
 
 MODEL = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+WIDE = "wide"
+"""A model that answers a number with 262,144 of them, which are 1 MiB."""
 
 
 class AttackedServer:
@@ -34,7 +37,10 @@ class AttackedServer:
                 "admin": {"repository": True},
             },
             "cache": {"dir": str(folder / "cache")},
-            "models": [{"name": "digits", "path": str(MODEL), "engine": "native"}],
+            "models": [
+                {"name": "digits", "path": str(MODEL), "engine": "native"},
+                {"name": WIDE, "path": str(_wide_model(folder)), "engine": "native"},
+            ],
         }
         config = folder / "servable.yaml"
         config.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
@@ -64,3 +70,11 @@ class AttackedServer:
     def log_lines(self) -> list[str]:
         """Return its log."""
         return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _wide_model(folder: pathlib.Path) -> pathlib.Path:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    wide (float[1] x) => (float[262144] y) { size = Constant <value_ints: ints = [262144]> () y = Expand (x, size) }"""
+    path = folder / f"{WIDE}.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path

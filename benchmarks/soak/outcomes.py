@@ -76,11 +76,11 @@ def outcome_of(code: grpc.StatusCode, details: str, *expected: grpc.StatusCode) 
 def outcome_of_mutated(data: bytes, code: grpc.StatusCode, details: str) -> Outcome:
     """Return the outcome of a ModelInfer call with any bytes.
 
-    gRPC answers bytes that are no message with INTERNAL. So does the server, as Triton, if an output is larger than its
-    shared memory. DEADLINE_EXCEEDED is a fault: the server hangs.
+    The server, as Triton, answers with INTERNAL if an output is larger than its shared memory. DEADLINE_EXCEEDED is a
+    fault: the server hangs.
     """
     if not is_message(data):
-        return outcome_of(code, details, _CODES.INTERNAL)
+        return outcome_of(code, details, _CODES.INVALID_ARGUMENT)
     if code is _CODES.INTERNAL and "are there for it in the shared memory region" in details:
         return Outcome(code.name)
     return outcome_of(code, details, *_ALLOWED)
@@ -89,7 +89,7 @@ def outcome_of_mutated(data: bytes, code: grpc.StatusCode, details: str) -> Outc
 def outcome_of_mutated_stream(bodies: Sequence[bytes], answered: int, code: grpc.StatusCode) -> Outcome:
     """Return the outcome of a stream of any bytes. All must be answered, unless one is no message and ends it."""
     if not all(map(is_message, bodies)):
-        return outcome_of(code, "", _CODES.INTERNAL)
+        return outcome_of(code, "", _CODES.INVALID_ARGUMENT)
     complete = code is _CODES.OK and answered == len(bodies)
     return Outcome(code.name, "" if complete else f"{answered} of {len(bodies)} requests were answered")
 

@@ -13,6 +13,7 @@ import onnx
 from trtnode.engines.errors import OutputFileError, OverwriteError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
+from trtnode.partitioner.model.regular_files import open_regular
 
 INLINE_LIMIT_BYTES = 3 * 2**29
 """1.5 GiB. protobuf's own limit is 2 GiB; beyond this, engines and weights go to files beside the model."""
@@ -75,7 +76,7 @@ def write_model(model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_byte
 
 def sha256_of_file(path: pathlib.Path) -> str:
     """Hash a file without reading it whole."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

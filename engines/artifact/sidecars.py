@@ -6,6 +6,7 @@ import pathlib
 
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine
+from trtnode.partitioner.model.regular_files import read_regular
 
 
 def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
@@ -22,7 +23,7 @@ def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) ->
         target = (root / content.engine_file).resolve()
         if not target.is_relative_to(root):
             raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} is outside the model's folder.")
-        return target.read_bytes()
+        return read_regular(target)
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         reason = error.strerror if isinstance(error, OSError) else error
         raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} can't be read ({reason}).") from error

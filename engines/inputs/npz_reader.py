@@ -11,6 +11,8 @@ from typing import IO
 
 import numpy as np
 
+from trtnode.partitioner.model.regular_files import open_regular
+
 READ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 """Exceptions of reading a damaged file."""
 
@@ -59,8 +61,8 @@ def open_arrays(path: pathlib.Path) -> Iterator[dict[str, ArrayStream]]:
     """
     with contextlib.ExitStack() as stack:
         if path.suffix == ".npy":
-            yield {path.stem: ArrayStream(stack.enter_context(path.open("rb")))}
+            yield {path.stem: ArrayStream(stack.enter_context(open_regular(path)))}
             return
-        archive = stack.enter_context(zipfile.ZipFile(path))
+        archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(open_regular(path))))
         members = [name for name in archive.namelist() if name.endswith(".npy")]
         yield {name.removesuffix(".npy"): ArrayStream(stack.enter_context(archive.open(name))) for name in members}

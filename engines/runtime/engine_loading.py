@@ -20,6 +20,7 @@ from trtnode.engines.runtime.known_engines import KnownEngines
 from trtnode.engines.runtime.refit_source import origin_of
 from trtnode.partitioner.compiled.trtnode import embedded_engine, replaced_hash
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
+from trtnode.partitioner.model.regular_files import read_regular
 
 ORIGIN_SUFFIX = ".onnx"
 """Suffix of the model that an engine was built from."""
@@ -159,7 +160,7 @@ def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
         EngineRejectedError: As ``load_engine``.
     """
     origin = functools.partial(onnx.load, file.with_suffix(ORIGIN_SUFFIX))
-    return load_engine(segment, Envelope.from_json(envelope, segment), file.read_bytes(), origin=origin)
+    return load_engine(segment, Envelope.from_json(envelope, segment), read_regular(file), origin=origin)
 
 
 def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:

@@ -15,6 +15,7 @@ from trtnode.partitioner.errors import DataOutsideError, ExternalDataError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import size_bytes
 from trtnode.partitioner.model.protobuf_walk import Parts
+from trtnode.partitioner.model.regular_files import open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def read_external_data(path: pathlib.Path, tensor: onnx.TensorProto) -> bytes:
         ExternalDataError: As ``check_external_data``.
     """
     place = _find(path, tensor)
-    with place.file.open("rb") as file:
+    with open_regular(place.file) as file:
         file.seek(place.offset)
         return file.read(place.size_bytes)
 

@@ -18,6 +18,7 @@ from trtnode.partitioner.model.declared_sizes import EXPORT, check_declared_size
 from trtnode.partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.plain_models import is_plain, read_plain_model
+from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.partitioner.model.repairs import decode_names, has_undecoded_names, repair
 from trtnode.partitioner.model.value_types import TypeReader, forget_negative_sizes
 from trtnode.partitioner.model.values import DECLARED_TYPE, holds_map, is_sorted, read_values
@@ -125,7 +126,7 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
 
 def _read_file(path: pathlib.Path) -> tuple[onnx.ModelProto, protobuf_walk.Parts]:
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         problem = f"can't be read ({error.strerror})."
         raise ModelFileError(path, problem, "Check the path and its permissions.") from None

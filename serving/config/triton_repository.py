@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from google.protobuf import text_format
 
+from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.protos import DESCRIPTOR, ModelConfig, ModelInstanceGroup, ModelOptimizationPolicy
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.models.version_files import DEFAULT_FILE
@@ -72,7 +73,7 @@ def _read(file: pathlib.Path) -> ModelConfig:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise ConfigError(file, [Problem(f"larger than {MAX_BYTES} bytes; this is no {CONFIG_FILE}")])
-        return text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
+        return text_format.Parse(read_regular(file).decode(), ModelConfig())
     except OSError as error:
         raise ConfigError(file, [Problem(f"can't be read ({error.strerror}); check its permissions")]) from None
     except UnicodeDecodeError:

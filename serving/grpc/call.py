@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import abc
+import functools
 import threading
 from collections.abc import Sequence
 
 import grpc
 
+from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.security.authorization import ANYONE
 from trtnode.serving.service.request_context import RequestContext
 
@@ -41,12 +43,13 @@ class Call(RequestContext, abc.ABC):
 class OrdinaryCall(Call):
     """A call that a handler of grpcio answers: its thread waits for the answer."""
 
-    __slots__ = ("_answered", "_context", "_details", "_response")
+    __slots__ = ("_answered", "_context", "_details", "_owed", "_response")
 
-    def __init__(self, context: grpc.ServicerContext) -> None:
+    def __init__(self, context: grpc.ServicerContext, owed: Owed) -> None:
         super().__init__()
         self._metadata = context.invocation_metadata()
         self._context = context
+        self._owed = owed
         self._answered = threading.Event()
         self._response = b""
         self._details = ""
@@ -74,4 +77,11 @@ class OrdinaryCall(Call):
         code = self.code()
         if code is not None:
             self._context.abort(code, self._details)  # raises; gRPC sends the status
+        self._owed.add(self, len(self._response))
+        if not self._context.add_callback(functools.partial(self._owed.forget, self)):
+            self._owed.forget(self)
         return self._response
+
+    def drop(self) -> None:
+        """End it without a word, since its client reads nothing."""
+        self._context.cancel()

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import grpc
 
 from trtnode.serving.grpc.call import Call
+from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.unary_rpc import UnaryRpc
 
 try:
@@ -34,11 +35,14 @@ PARTS: dict[str, tuple[str, ...]] = {
     "state.server": ("register_method", "request_registered_call"),
     "grpc._server": ("_ServerStage.STARTED", "_process_event_and_continue"),
     "cygrpc": (
-        "Call.start_server_batch", "ReceiveCloseOnServerOperation", "ReceiveMessageOperation",
+        "Call.cancel", "Call.start_server_batch", "ReceiveCloseOnServerOperation", "ReceiveMessageOperation",
         "SendInitialMetadataOperation", "SendMessageOperation", "SendStatusFromServerOperation",
     ),
 }  # fmt: skip
 """Parts of grpcio that this module uses, by the object that has them."""
+
+COUNTED_BYTES = 4 << 10
+"""Answers up to this size take no more memory than gRPC needs for their calls, and aren't counted."""
 
 MOST_METADATA = 500
 """Entries of a call's metadata. A few bytes on the wire may stand for megabytes of them, so they are not kept."""
@@ -119,17 +123,18 @@ class DirectMethod:
 class DirectCall(Call):
     """A call that grpcio's Python layer knows nothing of, from its arrival until gRPC lets go of it."""
 
-    __slots__ = ("_call", "_crowded", "_due", "_ended", "_rpc", "_watched")
+    __slots__ = ("_call", "_crowded", "_due", "_ended", "_is_owed", "_owed", "_rpc", "_watched")
 
-    def __init__(self, rpc: UnaryRpc, event: Any) -> None:
+    def __init__(self, rpc: UnaryRpc, owed: Owed, event: Any) -> None:
         super().__init__()
         metadata = event.invocation_metadata or ()
         self._crowded = len(metadata) > MOST_METADATA
         self._metadata = () if self._crowded else metadata
         self._call = event.call
         self._rpc = rpc
+        self._owed = owed
         self._due = 1
-        self._watched = self._ended = False
+        self._watched = self._ended = self._is_owed = False
 
     def peer(self) -> str:
         """Return the client's address."""
@@ -149,12 +154,19 @@ class DirectCall(Call):
 
     def reply(self, response: bytes) -> None:
         """Answer the client."""
+        if len(response) > COUNTED_BYTES:
+            self._is_owed = True
+            self._owed.add(self, 2 * len(response))  # grpcio keeps a copy
         self._end(grpc.StatusCode.OK, "", cygrpc.SendMessageOperation(response, NO_FLAGS))
 
     def fail(self, code: grpc.StatusCode, details: str) -> None:
         """Tell the client that its request failed."""
         self.set_code(code)
         self._end(code, details)
+
+    def drop(self) -> None:
+        """End it without a word, since its client reads nothing."""
+        self._call.cancel()
 
     def _end(self, code: grpc.StatusCode, details: str, *message: Any) -> None:
         if self._ended:
@@ -186,6 +198,8 @@ class DirectCall(Call):
         return self._let_go()
 
     def _sent(self, _event: Any) -> Finished:
+        if self._is_owed:
+            self._owed.forget(self)
         return self._let_go()
 
     def _let_go(self) -> Finished:

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from trtnode.serving.grpc.direct import MOST_METADATA, NO_FLAGS, NOTHING, Finished, operations
-from trtnode.serving.grpc.streams import MAX_PENDING, EndError, Stream, Streams
+from trtnode.serving.grpc.streams import EndError, Stream, Streams
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class DirectStream(Stream):
         metadata = event.invocation_metadata or ()
         self._crowded = len(metadata) > MOST_METADATA
         peer = str(event.call.peer().decode(errors="replace"))
-        super().__init__(streams.accept, peer, () if self._crowded else metadata)
+        super().__init__(streams, peer, () if self._crowded else metadata)
         self._call = event.call
         self._streams = streams
         self._parse = parse
@@ -63,10 +63,16 @@ class DirectStream(Stream):
             if self._ended:
                 return
             self._outbox.append(item)
+            if isinstance(item, bytes):
+                self._owed.add(self, len(item))
             if self._writes:
                 return
             self._writes = True
         self._write_next()
+
+    def drop(self) -> None:
+        """End it without a word, since its client reads nothing."""
+        self._call.cancel()
 
     def _write_next(self) -> None:
         """Write what is next in the outbox; the one thread that has set ``_writes`` does."""
@@ -75,7 +81,7 @@ class DirectStream(Stream):
             self._writes = isinstance(item, bytes)
             is_done = item is None and self._half_closed and not self._pending
         if isinstance(item, bytes):
-            self._await(self._written, operations.SendMessageOperation(item, NO_FLAGS))
+            self._await(functools.partial(self._written, len(item)), operations.SendMessageOperation(item, NO_FLAGS))
         elif item is not None:
             self._end(item.code, item.details)
         elif is_done:
@@ -84,7 +90,7 @@ class DirectStream(Stream):
     def _read_next(self) -> None:
         """Ask for the next message, unless one is asked for or enough wait for their answers."""
         with self._changed:
-            if self._reads or self._ended or self._half_closed or self._pending >= MAX_PENDING:
+            if self._reads or self._ended or self._half_closed or not self._takes_more():
                 return
             self._reads = True
         self._await(self._received, operations.ReceiveMessageOperation(NO_FLAGS))
@@ -147,7 +153,8 @@ class DirectStream(Stream):
         elif is_done:
             self._end(grpc.StatusCode.OK, "")
 
-    def _written(self, _event: Any) -> None:
+    def _written(self, size: int, _event: Any) -> None:
+        self._owed.settle(self, size)
         with self._changed:
             self._pending -= 1
         self._write_next()
@@ -156,5 +163,6 @@ class DirectStream(Stream):
     def _closed(self, _event: Any) -> None:
         with self._changed:
             self._ended = True
+            self._outbox.clear()
         self.leave()
         self._streams.discard(self)

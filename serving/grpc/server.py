@@ -26,6 +26,7 @@ from trtnode.serving.grpc.auth_interceptor import AuthInterceptor
 from trtnode.serving.grpc.codec import parser_of
 from trtnode.serving.grpc.direct import DirectCall, DirectMethod, missing_parts
 from trtnode.serving.grpc.direct_streams import DirectStream
+from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.reflection import reflect
 from trtnode.serving.grpc.servicer import GrpcServicer
 from trtnode.serving.grpc.streams import Streams
@@ -78,7 +79,8 @@ class GrpcServer:
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._health = health.HealthService()
         self._servicer = GrpcServicer(host)
-        self._streams = Streams(self._servicer.accept_streamed, config.limits.streams)
+        self._owed = Owed(config.limits.stream_buffer_mb << 20)
+        self._streams = Streams(self._servicer.accept_streamed, config.limits.streams, self._owed)
         self._direct: list[DirectMethod] = []
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, "reflection", host.cores.settle)
@@ -159,13 +161,13 @@ class GrpcServer:
         """Offer unary RPCs past grpcio's Python layer where that is possible."""
         if self._goes_direct:
             self._direct += [
-                DirectMethod(self._server, f"/{service}/{name}", functools.partial(DirectCall, rpc))
+                DirectMethod(self._server, f"/{service}/{name}", functools.partial(DirectCall, rpc, self._owed))
                 for name, rpc in rpcs.items()
             ]
             return
-        handlers = {name: rpc.handler() for name, rpc in rpcs.items()}
+        handlers = {name: rpc.handler(self._owed) for name, rpc in rpcs.items()}
         if INFER_RPC in handlers:
-            handlers[INFER_RPC] = rpcs[INFER_RPC].handler(self._infer_handlers)
+            handlers[INFER_RPC] = rpcs[INFER_RPC].handler(self._owed, self._infer_handlers)
         self._server.add_registered_method_handlers(service, handlers)
 
     @functools.cached_property

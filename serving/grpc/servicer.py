@@ -86,8 +86,9 @@ class StreamedInference(GrpcInference):
 
     def reply(self) -> None:
         """Let the stream write the response that was made."""
-        response = self._response + FINAL
-        self._stream.answer(field_head(RESPONSE_FIELD, len(response)) + response, self.context)
+        response, self._response = self._response, b""
+        head = field_head(RESPONSE_FIELD, len(response) + len(FINAL))
+        self._stream.answer(b"".join((head, response, FINAL)), self.context)
 
     def fail(self, _code: grpc.StatusCode, details: str) -> None:
         """Let the stream write an error instead."""

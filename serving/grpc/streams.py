@@ -18,14 +18,17 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.errors import ServingError, UnavailableError
+from trtnode.serving.errors import ServingError, UnavailableError, UnreadableMessageError
 from trtnode.serving.grpc.codec import UNREADABLE
+from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.service.request_context import RequestContext
-from trtnode.serving.service.rpc_table import STREAM_RPC
+from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC
 from trtnode.serving.service.status import status_of
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
+FIRST_PENDING = 8
+"""The same before the first answer tells how large they are."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,11 +59,13 @@ class EndError(Exception):
 class Streams:
     """The open streams of a server."""
 
-    def __init__(self, accept: Accept, most: int) -> None:
+    def __init__(self, accept: Accept, most: int, owed: Owed) -> None:
         # One thread more than streams, to refuse those beyond.
         self.pool = ThreadPoolExecutor(most + 1, thread_name_prefix="stream")
         """The threads that write."""
         self.accept = accept
+        self.owed = owed
+        """What clients have to take."""
         self._most = most
         self._lock = threading.Lock()
         self._open: set[Stream] = set()
@@ -68,7 +73,7 @@ class Streams:
 
     def handle(self, requests: _Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Yield the answers to the requests of one stream until all are written, or the client or the server leaves."""
-        stream = ThreadedStream(self.accept, context.peer(), context.invocation_metadata())
+        stream = ThreadedStream(self, context)
         try:
             self.enter(stream)
             if context.add_callback(functools.partial(self._leave, stream)):
@@ -117,15 +122,17 @@ class Stream(abc.ABC):
         left: Whether the client has left.
     """
 
-    def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+    def __init__(self, streams: Streams, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
         self.left = False
-        self._accept = accept
+        self._accept = streams.accept
+        self._owed = streams.owed
         self._peer = peer
         self._metadata = metadata
         # The first error is to end the stream, as clients of Triton can ask for.
         self._strict = ("triton_grpc_error", "true") in metadata
         self._changed = threading.Condition()
         self._pending = 0
+        self._largest = 0  # of its answers
         self._unanswered: set[RequestContext] = set()
 
     def answer(self, response: bytes, context: RequestContext, details: str = "") -> None:
@@ -139,6 +146,7 @@ class Stream(abc.ABC):
         code = context.code()
         with self._changed:
             self._unanswered.discard(context)
+            self._largest = max(self._largest, len(response))
         self.put(EndError(code, details) if code and self._strict else response)
 
     def leave(self) -> None:
@@ -149,6 +157,18 @@ class Stream(abc.ABC):
             self._changed.notify()
         for context in unanswered:
             context.leave()
+        self._owed.forget(self)
+
+    @abc.abstractmethod
+    def drop(self) -> None:
+        """End it without a word, since its client reads nothing."""
+
+    def _takes_more(self) -> bool:
+        """Return whether there is room for the answer of one request more; call it with the lock."""
+        if not self._pending:
+            return True
+        most = MAX_PENDING if self._largest else FIRST_PENDING
+        return self._pending < most and self._owed.has_room(self._largest * (len(self._unanswered) + 1))
 
     @abc.abstractmethod
     def put(self, item: bytes | EndError) -> None:
@@ -165,7 +185,7 @@ class Stream(abc.ABC):
             EndError: It is no request.
         """
         if request is UNREADABLE:
-            raise EndError(grpc.StatusCode.INTERNAL, "a message of the stream is no ModelInferRequest")
+            raise EndError(*status_of(UnreadableMessageError(INFER_RPC), STREAM_RPC))
         context = RequestContext(self._peer, self._metadata)
         with self._changed:
             self._pending += 1
@@ -178,8 +198,9 @@ class Stream(abc.ABC):
 class ThreadedStream(Stream):
     """A stream on grpcio's own layer, with a thread that reads and one that writes."""
 
-    def __init__(self, accept: Accept, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
-        super().__init__(accept, peer, metadata)
+    def __init__(self, streams: Streams, context: grpc.ServicerContext) -> None:
+        super().__init__(streams, context.peer(), context.invocation_metadata())
+        self._context = context
         self._outbox: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
 
     def read(self, requests: _Requests) -> None:
@@ -187,8 +208,8 @@ class ThreadedStream(Stream):
         try:
             for request in requests:
                 self.take(request)
-                self._wait_for_fewer(MAX_PENDING)
-            self._wait_for_fewer(1)
+                self._wait_until(self._takes_more)
+            self._wait_until(lambda: not self._pending)
         except Exception as error:  # the client left, or is no longer allowed to call
             self._outbox.put(error)
         else:
@@ -204,12 +225,15 @@ class ThreadedStream(Stream):
             if isinstance(item, Exception):
                 raise item
             yield item
+            self._owed.settle(self, len(item))
             with self._changed:
                 self._pending -= 1
                 self._changed.notify()
 
     def put(self, item: bytes | EndError) -> None:
         """Let an answer be written, or the stream end with an error, after what was put before."""
+        if isinstance(item, bytes) and not self.left:
+            self._owed.add(self, len(item))
         self._outbox.put(item)
 
     def leave(self) -> None:
@@ -217,9 +241,13 @@ class ThreadedStream(Stream):
         super().leave()
         self._outbox.put(None)
 
-    def _wait_for_fewer(self, pending: int) -> None:
+    def drop(self) -> None:
+        """End it without a word, since its client reads nothing."""
+        self._context.cancel()
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._pending < pending or self.left)
+            self._changed.wait_for(lambda: condition() or self.left)
 
 
 Accept = Callable[[Stream, ModelInferRequest | Refused, RequestContext, int], None]

@@ -12,12 +12,10 @@ import grpc
 from trtnode.serving.errors import ServingError
 from trtnode.serving.grpc.call import Call, OrdinaryCall
 from trtnode.serving.grpc.codec import UNREADABLE
-from trtnode.serving.protocol.wire_format import cut_field
+from trtnode.serving.grpc.owed import Owed
+from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.service.status import status_of
-
-LONG_BYTES = 128 << 10
-"""Messages up to this size take less time to parse whole than to look at field by field."""
 
 Parse = Callable[[bytes], Any]
 Answer = Callable[[Any, Call], None]
@@ -70,14 +68,14 @@ class UnaryRpc:
                 return
         self._answer(request, call)
 
-    def handler(self, pool: ThreadPoolExecutor | None = None) -> grpc.RpcMethodHandler:
+    def handler(self, owed: Owed, pool: ThreadPoolExecutor | None = None) -> grpc.RpcMethodHandler:
         """Return what answers calls on the ordinary path, where a thread of a pool waits for each of them."""
-        handle: Any = functools.partial(self._handle)
+        handle: Any = functools.partial(self._handle, owed)
         handle.experimental_thread_pool = pool
         return grpc.unary_unary_rpc_method_handler(handle)
 
-    def _handle(self, message: bytes, context: grpc.ServicerContext) -> bytes:
-        call = OrdinaryCall(context)
+    def _handle(self, owed: Owed, message: bytes, context: grpc.ServicerContext) -> bytes:
+        call = OrdinaryCall(context, owed)
         if self.admit(call):
             self.take(call, message)
         return call.wait()

@@ -21,6 +21,8 @@ OVERRIDABLE = (
 )  # fmt: skip
 """Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
 
+CONFIG_CHARACTERS = 1 << 20
+"""Longest text of settings in a request; a longer one would make objects of many times its size."""
 _FILE = re.compile(r"file:([1-9][0-9]{0,17})/([A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)")
 
 
@@ -106,6 +108,8 @@ def read_override(config: ModelConfig, settings: str, contents: Mapping[str, byt
 
 
 def _settings(config: ModelConfig, text: str) -> dict[str, object]:
+    if len(text) > CONFIG_CHARACTERS:
+        raise InvalidRequestError(f"the parameter 'config' has more than {CONFIG_CHARACTERS} characters")
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:

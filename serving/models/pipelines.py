@@ -13,6 +13,7 @@ import onnx_ir
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.errors import PartitionError, PipelineError
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.partitioner.pipelines import blocks
 from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Source, Stage, chain_stages
 from trtnode.partitioner.pipelines.node_writer import Layout
@@ -164,7 +165,7 @@ def _element_type(name: str) -> onnx_ir.DataType:
 
 def _read_labels(path: pathlib.Path, place: Place) -> tuple[str, ...]:
     try:
-        labels = tuple(path.read_text("utf-8-sig").splitlines())
+        labels = tuple(read_regular(path).decode("utf-8-sig").splitlines())
     except OSError as error:
         raise PipelineError(place, f"{path} can't be read ({error.strerror}); correct the path") from None
     except UnicodeDecodeError:

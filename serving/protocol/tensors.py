@@ -18,7 +18,10 @@ from trtnode.serving.protocol.shared_memory import SharedMemory, Window
 from trtnode.serving.protocol.wire_signature import BOOL, BYTES, WireSignature, WireTensor
 
 _LENGTH = struct.Struct("<I")
-_NARROW_FIELDS = ("int_contents", "uint_contents")
+_WIDE = {"int_contents": np.dtype(np.int32), "uint_contents": np.dtype(np.uint32)}
+"""Fields of typed contents that carry narrower types too, and the type of their numbers."""
+AT_ONCE = 1 << 16
+"""Numbers of typed contents that are read at a time."""
 
 
 def read_inputs(
@@ -40,6 +43,7 @@ def read_inputs(
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
+    signature.check_counts(len(request.inputs), len(request.outputs))
     used = 0
     feeds: dict[str, np.ndarray] = {}
     for wire in request.inputs[:]:
@@ -215,9 +219,17 @@ def from_contents(tensor: WireTensor, shape: tuple[int, ...], contents: InferTen
     check_count(tensor, shape, len(values))
     if datatype.numpy.hasobject:
         return _element_array(tensor, shape, values)
-    if datatype.contents in _NARROW_FIELDS:
-        return shaped(tensor, _narrow(tensor, np.array(values)), shape)
-    return shaped(tensor, np.array(values, datatype.numpy), shape)
+    if datatype.contents in _WIDE:
+        return shaped(tensor, _narrow(tensor, _numbers(values, _WIDE[datatype.contents])), shape)
+    return shaped(tensor, _numbers(values, datatype.numpy), shape)
+
+
+def _numbers(values: Sequence[float], dtype: np.dtype) -> np.ndarray:
+    """Return an array of numbers; Python's objects of them, of 32 bytes each, are made of some at a time."""
+    array = np.empty(len(values), dtype)
+    for start in range(0, len(values), AT_ONCE):
+        array[start : start + AT_ONCE] = values[start : start + AT_ONCE]
+    return array
 
 
 def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:

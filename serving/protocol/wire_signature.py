@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -11,6 +12,9 @@ import onnx_ir
 
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.errors import InvalidRequestError, UnservableModelError
+
+REPEATED = 8
+"""Times that a request may name an output, for clients that do so more than once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +101,7 @@ class WireSignature:
         required: Names of the inputs without a default.
         outputs: In the model's order.
         output_names: Those of ``outputs``.
+        row_elements: Elements of all inputs, with dimensions that may vary as 1.
     """
 
     model: str
@@ -104,9 +109,12 @@ class WireSignature:
     required: frozenset[str]
     outputs: tuple[WireTensor, ...]
     output_names: list[str] = dataclasses.field(init=False)
+    row_elements: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_names", [tensor.name for tensor in self.outputs])
+        sizes = [math.prod(max(size, 1) for size in tensor.shape or ()) for tensor in self.inputs.values()]
+        object.__setattr__(self, "row_elements", sum(sizes))
 
     @classmethod
     def of(cls, model: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> WireSignature:
@@ -139,6 +147,19 @@ class WireSignature:
             batch = (inputs[name].shape or (-1,))[:1]
             inputs[name] = dataclasses.replace(inputs[name], datatype=IMAGES, shape=batch)
         return dataclasses.replace(self, inputs=inputs)
+
+    def check_counts(self, inputs: int, outputs: int) -> None:
+        """Refuse a request of more tensors than the model has, before anything is made of them.
+
+        Raises:
+            InvalidRequestError: It has more inputs, or many times its outputs.
+        """
+        if inputs > len(self.inputs):
+            raise InvalidRequestError(
+                f"the request has {inputs} inputs, but model {self.model!r} has {_listed(self.inputs)}"
+            )
+        if outputs > REPEATED * len(self.outputs):
+            raise InvalidRequestError(f"the request names {outputs} outputs; name each that you want once")
 
     def check_present(self, names: Iterable[str]) -> None:
         """Refuse a request that lacks an input.

@@ -17,6 +17,13 @@ JSON_LENGTH = "inference-header-content-length"
 CLIENT_TIMEOUT_S = 10
 """The longest time that a client may let the server wait for more of a request."""
 
+LONG_BYTES = 1 << 20
+"""JSON up to this size can't hold enough values to cost much."""
+MOST_BYTES = 96 << 20
+"""Memory of the Python objects of a body's JSON; the tensors of the model that it is for come on top."""
+_COSTS = {b"[": 96, b"{": 224, b",": 32}
+"""Memory of a list, an object and a value, by what stands at each of them, at most once in a string."""
+
 _ALIGNMENT = 16
 _ZLIB_OR_GZIP = zlib.MAX_WBITS | 32
 
@@ -75,6 +82,26 @@ class Body:
         if not unpacking.eof or unpacking.unused_data:
             raise InvalidRequestError("the compressed body is cut short, or something follows it")
         return whole
+
+
+def check_json(text: bytes, elements: int = 0) -> None:
+    """Refuse JSON whose objects would take too much memory, before any is made: three bytes may stand for a list.
+
+    Args:
+        text: The JSON.
+        elements: Numbers that belong there, such as those of a tensor of fixed shape.
+
+    Raises:
+        InvalidRequestError: There are too many lists, objects and values in it.
+    """
+    if len(text) <= LONG_BYTES:
+        return
+    cost = sum(text.count(sign) * size for sign, size in _COSTS.items())
+    if cost > MOST_BYTES + elements * (_COSTS[b"["] + _COSTS[b","]):
+        raise InvalidRequestError(
+            "the body has more lists, objects and values in its JSON than are read; send less, or tensors as raw bytes "
+            f"behind the JSON ({JSON_LENGTH})"
+        )
 
 
 async def read_body(request: Request, most: int) -> Body:

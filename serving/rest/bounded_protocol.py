@@ -10,6 +10,7 @@ import asyncio
 import enum
 import json
 import logging
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -29,6 +30,11 @@ PIPELINED = 64
 """Requests that may wait on one connection. What they send beyond is read in one piece, so reading can't bound them."""
 READER_TIMEOUT_S = 60
 """The longest time that a client may take nothing of an answer. The system shows progress in steps of megabytes."""
+
+OFFER = re.compile(rb"\r\nupgrade(?=:)", re.IGNORECASE)
+"""A header field that offers to speak another protocol, as Java's client does; this server has none."""
+PROBE_S = 0.2
+"""Time between the two lines that tell whether a client that sends no more still reads."""
 
 
 class _Reading(enum.Enum):
@@ -95,10 +101,32 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._reading is _Reading.NOTHING:
             self._begin_header()
+        if self._reading is _Reading.HEADER:
+            data = _without_upgrade(data)
         self._bytes_without_body += len(data)
         super().data_received(data)
         if self._bytes_without_body > self._bounds.header_bytes:
             self._refuse(431, f"more than {self._bounds.header_bytes} bytes without an end (http_header_bytes)")
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a client that only sends no more; leave one that is gone.
+
+        The system tells both in the same way. A client that is gone resets the connection when something is written, so
+        a line is that clients skip before an answer.
+
+        Returns:
+            Whether the connection stays open.
+        """
+        if self._answered or self._reading is not _Reading.NOTHING or self.scheme == "https":
+            return False
+        self.cycle.keep_alive = False
+        self._probe_client()
+        self.loop.call_later(PROBE_S, self._probe_client)
+        return True
+
+    def _probe_client(self) -> None:
+        if not (self.cycle.response_started or self._wire.is_closing()):
+            self._wire.write(STATUS_LINE[100] + b"\r\n")
 
     def on_message_begin(self) -> None:
         """Begin to count."""
@@ -126,6 +154,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin the request."""
         if len(self.pipeline) >= PIPELINED:
             self._fail(429, f"more than {PIPELINED} requests at a time on one connection")
+        callers = self._bounds.callers
+        fault = callers and callers.fault(self.parser.get_method(), self.parser.get_http_version(), self.headers)
+        if fault:
+            self._fail(*fault)
         self._reading = _Reading.BODY
         self._bytes_without_body = 0
         self._set_client_timer(None)
@@ -286,6 +318,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Return the bytes of a header without an offer of another protocol: the parser would take no body after it."""
+    end = data.find(b"\r\n\r\n")
+    end = len(data) if end < 0 else end
+    return OFFER.sub(b"\r\nIgnored", data[:end]) + data[end:] if OFFER.search(data, 0, end) else data
 
 
 class _Transport:

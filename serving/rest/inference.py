@@ -51,7 +51,7 @@ class RestInference(Inference):
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
         text, binary = self._body.split()
-        request = parse_request(text)
+        request = parse_request(text, cache.signature)
         self.id = request.id
         priority, timeout_us = queue_wishes(infer_parameters(request.parameters))
         feeds = read_inputs(request, binary, cache.signature, memory)

@@ -13,6 +13,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from trtnode.protos import InferParameter, LogSettingsRequest, ModelRepositoryParameter, TraceSettingRequest
 from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.rest.body import check_json
 from trtnode.serving.service.repository_rpcs import FILE
 
 INT64 = range(-(2**63), 2**63)
@@ -54,8 +55,9 @@ def read_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a request; an empty body stands for an empty one.
 
     Raises:
-        InvalidRequestError: It is no JSON object.
+        InvalidRequestError: It is no JSON object, or has too many values.
     """
+    check_json(body)
     try:
         found = json.loads(body) if body.strip() else {}
         if b"\\u" in body:

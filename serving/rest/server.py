@@ -43,7 +43,7 @@ class HttpServer:
         self._behind = behind
         tls = config.http.tls
         self._certificates = Certificates("http", tls) if tls and behind is None else None
-        self._bounds = Bounds.behind_port(config.limits) if behind else Bounds.of_port(config.limits)
+        self._bounds = Bounds.behind_port(config.limits) if behind else Bounds.of_port(config.limits, config.http)
         self._app = app
         self._thread: threading.Thread | None = None
         self._listener: socket.socket | None = None

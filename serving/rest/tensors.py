@@ -29,9 +29,12 @@ from trtnode.serving.protocol.tensors import (
     write_window,
 )
 from trtnode.serving.protocol.wire_signature import BYTES, IMAGES, WireSignature, WireTensor
+from trtnode.serving.rest.body import check_json
 from trtnode.serving.rest.json_messages import infer_parameters
 
 BINARY_SIZE = "binary_data_size"
+SPARE_DEPTH = 2
+"""Lists around data beyond those of its shape; clients wrap single values."""
 
 
 class _Part(pydantic.BaseModel):
@@ -71,12 +74,17 @@ class RestRequest(_Part):
         return [output.name for output in self.outputs]
 
 
-def parse_request(text: bytes) -> RestRequest:
+def parse_request(text: bytes, signature: WireSignature) -> RestRequest:
     """Return what a request's JSON says.
 
+    Args:
+        text: The JSON.
+        signature: The model's.
+
     Raises:
-        InvalidRequestError: It is no JSON, or lacks a field, or has one of another type.
+        InvalidRequestError: It is no JSON, or lacks a field, or has one of another type, or too many values.
     """
+    check_json(text, signature.row_elements)
     try:
         return RestRequest.model_validate_json(text)
     except pydantic.ValidationError as error:
@@ -101,6 +109,7 @@ def read_inputs(
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
+    signature.check_counts(len(request.inputs), len(request.outputs))
     feeds: dict[str, np.ndarray] = {}
     for wire in request.inputs:
         shape = tuple(wire.shape)
@@ -226,7 +235,7 @@ def _from_json(tensor: WireTensor, shape: tuple[int, ...], data: list[Any]) -> n
     if datatype.contents is None or datatype is IMAGES:
         kind = "holds images" if datatype is IMAGES else f"has type {datatype.name}"
         raise InvalidRequestError(f"{tensor.label} {kind}, which JSON can't carry; send it raw")
-    flat, kinds = _flattened(data)
+    flat, kinds = _flattened(tensor, len(shape), data)
     if not kinds <= _JSON_KINDS[datatype.numpy.kind]:
         found = ", ".join(sorted(json.dumps(kind.__name__) for kind in kinds))
         raise InvalidRequestError(f"{tensor.label} of type {datatype.name} has elements of these types: {found}")
@@ -238,10 +247,18 @@ def _from_json(tensor: WireTensor, shape: tuple[int, ...], data: list[Any]) -> n
     return shaped(tensor, _numbers(tensor, flat), shape)
 
 
-def _flattened(data: list[Any]) -> tuple[list[Any], set[type]]:
-    """Return the elements of lists in lists, and their types."""
+def _flattened(tensor: WireTensor, rank: int, data: list[Any]) -> tuple[list[Any], set[type]]:
+    """Return the elements of lists in lists, and their types.
+
+    Raises:
+        InvalidRequestError: They are nested deeper than a tensor of that rank is, and than some clients do.
+    """
     kinds = set(map(type, data))
+    depth = 1
     while kinds == {list}:
+        depth += 1
+        if depth > rank + SPARE_DEPTH:
+            raise InvalidRequestError(f"{tensor.label} has data nested deeper than its shape, which has rank {rank}")
         data = list(itertools.chain.from_iterable(data))
         kinds = set(map(type, data))
     return data, kinds

@@ -51,6 +51,11 @@ class HttpConfig(Section):
     """Address to listen on; 0.0.0.0 for all."""
     port: Port = 8002
     """Port to listen on; 0 for any free one."""
+    allowed_hosts: ListOf[str] = ()
+    """Names that requests may call the server by, beside addresses and localhost; none allows any, but on a loopback
+    address only those."""
+    allowed_origins: ListOf[str] = ()
+    """Pages that may send more than GET, such as https://tools.example.com, beside those of this server."""
     tls: TlsConfig | None = None
     """Certificates, also for probes and scrapers; null serves in the clear."""
 
@@ -82,6 +87,9 @@ class LimitsConfig(Section):
     """Calls of one connection at a time, streams included; further ones wait in the client."""
     streams: PositiveInt = 64
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
+    stream_buffer_mb: int = Field(default=64, ge=1, le=2**20)
+    """Answers that gRPC clients haven't taken, in MiB over all of them; where there are more, calls end whose clients
+    take nothing. So do those of a client that takes nothing for a minute."""
     shared_memory_mb: PositiveInt = 1024
     """Shared memory that clients may register, in MiB."""
     http_connections: PositiveInt = 512

@@ -44,7 +44,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model
     (SharedMemoryError, grpc.StatusCode.INTERNAL),
     (PartlyDoneError, grpc.StatusCode.INTERNAL),
-    (UnreadableMessageError, grpc.StatusCode.INTERNAL),  # as gRPC itself answers it
+    (UnreadableMessageError, grpc.StatusCode.INVALID_ARGUMENT),
 )
 """The status of each error; the first entry whose class fits counts."""
 
@@ -86,7 +86,7 @@ def status_of(error: BaseException, method: str) -> tuple[grpc.StatusCode, str]:
     """
     for kind, code in CODES:
         if isinstance(error, kind):
-            if code is grpc.StatusCode.INTERNAL and kind is not UnreadableMessageError:
+            if code is grpc.StatusCode.INTERNAL:
                 logger.error("%s failed: %s", method, error)
             return code, _shortened(str(error))
     logger.error("%s failed unexpectedly", method, exc_info=error)

@@ -217,9 +217,10 @@ def start(tmp_path: pathlib.Path, grpc_path: str) -> Iterator[Starter]:
 def start_fake(start: Starter, fake: FakeExecutable) -> StartFake:
     """Start a server whose only model, ``fake``, is the fixture of that name."""
 
-    def start_server(extra: str = "", server: str = "", wait: bool = True) -> Running:
+    def start_server(extra: str = "", server: str = "", http: str = "", wait: bool = True) -> Running:
         models = f"- {{name: fake, path: fake.onnx, warmup: 0, {extra}}}\n"
-        return start(models, server=server, loader=lambda model: fake, wait=wait)
+        ports = f"grpc: {{port: 0}}, http: {{port: 0, {http}}}"
+        return start(models, ports=ports, server=server, loader=lambda model: fake, wait=wait)
 
     return start_server
 

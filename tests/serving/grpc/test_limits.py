@@ -77,9 +77,9 @@ def test_calls_beyond_the_limit_of_a_connection_wait_in_their_client(
 @pytest.mark.parametrize(
     ("method", "code"),
     [
-        pytest.param("inference.GRPCInferenceService/ModelInfer", "INTERNAL", id="infer"),
-        pytest.param("inference.GRPCInferenceService/ModelReady", "INTERNAL", id="ready"),
-        pytest.param("inference.GRPCInferenceService/ModelStreamInfer", "INTERNAL", id="stream"),
+        pytest.param("inference.GRPCInferenceService/ModelInfer", "INVALID_ARGUMENT", id="infer"),
+        pytest.param("inference.GRPCInferenceService/ModelReady", "INVALID_ARGUMENT", id="ready"),
+        pytest.param("inference.GRPCInferenceService/ModelStreamInfer", "INVALID_ARGUMENT", id="stream"),
         pytest.param("grpc.health.v1.Health/Check", "NOT_FOUND", id="health"),
     ],
 )

@@ -37,8 +37,8 @@ def few_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedServ
     "beginning",
     [
         pytest.param(b"", id="silent"),
-        pytest.param(b"GET /livez HTTP/1.1\r\nHost: x\r\na: ", id="half-a-header"),
-        pytest.param(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n".encode(), id="half-a-body"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nHost: localhost\r\na: ", id="half-a-header"),
+        pytest.param(f"POST {INFER} HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 9\r\n\r\n".encode(), id="half-a-body"),
     ],
 )
 def test_more_connections_than_descriptors_keep_no_probe_from_an_answer(

@@ -14,8 +14,8 @@ from tests.serving.rest.conftest import call, fake_request, refusal
 from trtnode.serving.rest import bounded_protocol, connection_table
 from trtnode.serving.rest.bounded_protocol import PIPELINED
 
-GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
-POST = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\n"
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\n"
 MUCH = 1 << 27
 """Bytes that an attack sends before it counts as one that nothing stopped."""
 
@@ -235,7 +235,7 @@ def test_a_client_that_sends_on_after_its_answer_is_cut_off(
 ) -> None:
     monkeypatch.setattr(bounded_protocol, "UNWANTED_BYTES", 1 << 20)
     running = start_fake()
-    head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
     with connect(running) as client:
         client.sendall(head)
@@ -246,7 +246,7 @@ def test_a_client_that_sends_on_after_its_answer_is_cut_off(
 
 def test_a_connection_serves_on_once_an_unwanted_body_has_ended(shared: Running) -> None:
     with connect(shared) as client:
-        client.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n")
+        client.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n")
         assert status_of(client) == 404
 
         client.sendall(bytes(300_000) + GET + b"\r\n")

@@ -132,7 +132,7 @@ def test_every_call_needs_a_token(guarded: Running) -> None:
 
 def test_a_token_is_asked_for_before_the_body_is_read(guarded: Running) -> None:
     with socket.create_connection(("127.0.0.1", guarded.server.http_port)) as client:
-        client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
 
         assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
 

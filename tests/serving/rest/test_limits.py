@@ -63,7 +63,7 @@ def small(start: Starter, fake: FakeExecutable) -> Running:
 
 
 def on_the_wire(body: bytes, headers: dict[str, str]) -> bytes:
-    lines = {"Host": "x", "Content-Length": str(len(body)), **headers}
+    lines = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return b"POST /v2/models/fake/infer HTTP/1.1\r\n" + head.encode() + b"\r\n" + body
 
@@ -104,7 +104,7 @@ CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
 def test_a_body_beyond_the_limit_has_an_answer_that_a_client_can_read_once_it_has_sent_all(
     small: Running, length: str, body: bytes, kept: str
 ) -> None:
-    head = f"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nConnection: {kept}\r\n{length}\r\n\r\n".encode()
+    head = f"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nConnection: {kept}\r\n{length}\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", small.server.http_port), timeout=120) as client:
         client.sendall(head + body)
         answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
@@ -115,7 +115,8 @@ def test_a_body_beyond_the_limit_has_an_answer_that_a_client_can_read_once_it_ha
 
 
 def test_a_client_that_asks_before_it_sends_a_large_body_is_told_at_once(small: Running) -> None:
-    head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
+    head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    head += b"Content-Length: 9999999\r\n\r\n"
     with socket.create_connection(("127.0.0.1", small.server.http_port), timeout=120) as client:
         client.sendall(head)
 
@@ -126,7 +127,7 @@ def test_a_body_that_stops_coming_is_given_up(start_fake: StartFake, monkeypatch
     monkeypatch.setattr(request_body, "CLIENT_TIMEOUT_S", 0.2)
     running = start_fake()
     with socket.create_connection(("127.0.0.1", running.server.http_port)) as client:
-        client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 
         answer = client.recv(1000)
 
@@ -138,7 +139,7 @@ def test_a_client_that_leaves_while_it_sends_disturbs_nobody(
 ) -> None:
     running = start_fake()
     with socket.create_connection(("127.0.0.1", running.server.http_port)) as client:
-        client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        client.sendall(b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 
     body, headers = fake_request(1)
     assert call(running, "/v2/models/fake/infer", body, **headers)[0] == 200
@@ -227,7 +228,7 @@ def test_a_stopping_server_answers_what_it_has_and_refuses_the_rest(
 def test_idle_connections_do_not_keep_the_server_from_ending(start_fake: StartFake) -> None:
     running = start_fake()
     with socket.create_connection(("127.0.0.1", running.server.http_port)) as idle:
-        idle.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(1000)
 
         assert running.server.stop(5)

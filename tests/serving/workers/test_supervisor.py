@@ -82,7 +82,7 @@ def test_what_rest_refuses_reads_the_same_behind_the_supervisor(running: Group) 
 
 def test_what_clients_may_take_is_bounded_as_with_one_process(running: Group) -> None:
     host, _, port = running.http_address.partition(":")
-    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 
     for rest, status in (
         (b"a: b\r\n" * 98 + b"\r\n", b"400"),  # a worker answers: as many fields as may be, and no body

@@ -1,0 +1,33 @@
+"""Opens files that others may have put there: a pipe would let its reader wait, and a device has no end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+import stat
+from typing import BinaryIO
+
+
+def open_regular(path: pathlib.Path) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises:
+        OSError: It can't be opened, or is a pipe, a device, a socket or a folder.
+    """
+    # A pipe is opened without waiting for its writer. What is looked at is what is read, whatever the path becomes.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file, but a folder, pipe or device", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: pathlib.Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        OSError: As ``open_regular``.
+    """
+    with open_regular(path) as file:
+        return file.read()

@@ -1,0 +1,99 @@
+"""Pages of other sites, names of other servers, and clients that offer more or send less than usual."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.serving.conftest import FakeExecutable, Running, StartFake
+from tests.serving.rest.test_limits import fake_request
+
+INFER = "/v2/models/fake/infer"
+
+
+def exchange(running: Running, start: str, *lines: str, body: bytes = b"", half_close: bool = False) -> bytes:
+    """Send a request on a connection of its own; return all that comes back."""
+    head = "\r\n".join([start, f"Content-Length: {len(body)}", "Connection: close", *lines, "", ""])
+    with socket.create_connection(("127.0.0.1", running.server.http_port), timeout=120) as client:
+        client.sendall(head.encode() + body)
+        if half_close:
+            client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def status(answer: bytes) -> int:
+    return int(answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n").split()[1])
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        pytest.param([], 200, id="no-browser"),
+        pytest.param(["Origin: http://localhost:PORT"], 200, id="own-page"),
+        pytest.param(["Origin: https://tools.example"], 200, id="allowed-page"),
+        pytest.param(["Sec-Fetch-Site: same-origin"], 200, id="own-fetch"),
+        pytest.param(["Origin: https://evil.example"], 403, id="foreign-page"),
+        pytest.param(["Origin: http://localhost:1"], 403, id="page-of-another-port"),
+        pytest.param(["Origin: null"], 403, id="page-without-origin"),
+        pytest.param(["Sec-Fetch-Site: cross-site"], 403, id="foreign-form"),
+        pytest.param(["Sec-Fetch-Site: cross-site", "Origin: https://evil.example"], 403, id="foreign-fetch"),
+    ],
+)
+def test_pages_of_other_sites_change_nothing(start_fake: StartFake, lines: list[str], code: int) -> None:
+    running = start_fake(
+        server="admin: {repository: true, settings: true}", http="allowed_origins: [https://tools.example]"
+    )
+    port = running.server.http_port
+    host = f"Host: localhost:{port}"
+    lines = [line.replace("PORT", str(port)) for line in lines]
+
+    assert status(exchange(running, "POST /v2/repository/index HTTP/1.1", host, *lines)) == code
+    assert status(exchange(running, "GET /livez HTTP/1.1", host, *lines)) == 200
+
+
+@pytest.mark.parametrize(
+    ("hosts", "code"),
+    [
+        pytest.param(["localhost"], 200, id="localhost"),
+        pytest.param(["127.0.0.1:8002"], 200, id="address"),
+        pytest.param(["[::1]:8002"], 200, id="address-of-version-6"),
+        pytest.param(["10.1.2.3"], 200, id="address-of-a-probe"),
+        pytest.param(["models.example:80"], 200, id="allowed"),
+        pytest.param(["evil.example"], 421, id="another"),
+        pytest.param(["localhost.evil.example"], 421, id="another-that-looks-alike"),
+        pytest.param([], 400, id="none"),
+        pytest.param(["localhost", "localhost"], 400, id="two"),
+    ],
+)
+def test_a_server_on_loopback_answers_to_its_names(start_fake: StartFake, hosts: list[str], code: int) -> None:
+    running = start_fake(http="allowed_hosts: [models.example]")
+
+    answer = exchange(running, "GET /livez HTTP/1.1", *(f"Host: {host}" for host in hosts))
+
+    assert status(answer) == code
+
+
+def test_a_request_of_http_1_0_needs_no_host(start_fake: StartFake) -> None:
+    assert b" 200 " in exchange(start_fake(), "GET /livez HTTP/1.0")
+
+
+@pytest.mark.parametrize("field", ["Upgrade", "upgrade", "UPGRADE"])
+def test_an_offer_of_http_2_leaves_the_body(start_fake: StartFake, field: str) -> None:
+    body, headers = fake_request(1)
+    offer = ["Connection: Upgrade, HTTP2-Settings", f"{field}: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAA"]
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+
+    answer = exchange(start_fake(), f"POST {INFER} HTTP/1.1", "Host: localhost", *offer, *lines, body=body)
+
+    assert status(answer) == 200
+
+
+def test_a_client_that_sends_no_more_gets_its_answer(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    body, headers = fake_request(1)
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+
+    answer = exchange(running, f"POST {INFER} HTTP/1.1", "Host: localhost", *lines, body=body, half_close=True)
+
+    assert status(answer) == 200
