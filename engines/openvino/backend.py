@@ -18,6 +18,7 @@ from trtnode.engines.backends.cpu_features import has_short_sums, kernels_chosen
 from trtnode.engines.backends.protocols import Origin, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError
 from trtnode.engines.openvino import labels
+from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
 from trtnode.engines.openvino.library import ov
 from trtnode.engines.openvino.operators import TRUSTED_OPS
@@ -134,6 +135,7 @@ class OpenVinoBackend:
         """
         try:
             source = _core().read_model(str(model))
+            compute_bytes_in_32_bits(source)
             compiled = _core().compile_model(source, DEVICE, self.build_properties(options))
             exported = compiled.export_model()
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that

@@ -7,13 +7,16 @@ about a node is left to the build and to the check after it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.engines.openvino.equal_sizes import check_sizes
 from trtnode.engines.openvino.operators import (
     BYTE_BITS,
+    BYTES,
     COMPARISONS,
     CONSTANT_INPUTS,
     EXACT_DTYPES,
@@ -29,7 +32,7 @@ from trtnode.engines.openvino.operators import (
 from trtnode.engines.openvino.short_sums import check_sums
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import comes_from_shape
+from trtnode.partitioner.model.values import comes_from_shape, dimensions
 
 
 def label(node: Node) -> Verdict:
@@ -79,6 +82,10 @@ def _check_cast(node: Node) -> Verdict:
     return SUPPORTED
 
 
+def _is_float(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
 def _check_integers(node: Node) -> Verdict:
     """Refuse arithmetic that is right for small integers alone: the check after a build tries no others."""
     data = [v for v in node.op.inputs if v is not None and v.const_value is None]
@@ -88,7 +95,7 @@ def _check_integers(node: Node) -> Verdict:
         return Verdict(
             ReasonCode.UNSUPPORTED_DTYPE, f"{node.op_type} on integers would be computed in float32 and lose digits."
         )
-    if node.op_type in SATURATING and any(v.dtype in (ir.DataType.INT8, ir.DataType.UINT8) for v in data):
+    if node.op_type in SATURATING and any(v.dtype in BYTES for v in data):
         return Verdict(
             ReasonCode.UNSUPPORTED_DTYPE, f"{node.op_type} on 8-bit integers would not wrap around at their range."
         )
@@ -157,6 +164,34 @@ def _rank(node: Node, index: int = 0) -> int:
 
 
 def _resize(node: Node) -> str | None:
+    nearest = _text(node, "mode", "nearest") == "nearest"
+    return _refused_resize(node) or (_ties(node) if nearest else None)
+
+
+def _ties(node: Node) -> str | None:
+    """Accept sizes whose ratio float32 holds. Else the element in the middle of two depends on the last digit."""
+    corners = _text(node, "coordinate_transformation_mode", "half_pixel") == "align_corners"
+    by_scales = len(node.op.inputs) < 4 or node.op.inputs[3] is None
+    rounds = _text(node, "nearest_mode", "round_prefer_floor").startswith("round")
+    if not corners and (by_scales or not rounds):
+        return None
+    before, after = (
+        dimensions(value) if value is not None else None for value in (node.op.inputs[0], node.op.outputs[0])
+    )
+    for size, new in zip(before or (None,), after or (None,), strict=False):
+        if size == new:
+            continue
+        if not (isinstance(size, int) and isinstance(new, int) and _is_exact(size - corners, new - corners)):
+            return "OpenVINO takes another neighbour for elements of Resize in the middle of two."
+    return None
+
+
+def _is_exact(size: int, new: int) -> bool:
+    """Return whether the ratio of two sizes has a power of two below its line."""
+    return size == 0 or new == 0 or (size // math.gcd(size, new)).bit_count() == 1
+
+
+def _refused_resize(node: Node) -> str | None:
     if node.op.attributes.get_int("antialias", 0):
         return "OpenVINO computes Resize with antialias differently."
     if node.op.attributes.get_int("exclude_outside", 0):
@@ -180,7 +215,17 @@ def _recurrent(node: Node) -> str | None:
         return f"OpenVINO computes {node.op_type} with layout=1 differently."
     if node.op_type == "LSTM" and len(node.op.inputs) > 7 and node.op.inputs[7] is not None:
         return "OpenVINO drops the peephole weights of LSTM."
+    if node.op.attributes.get_int("input_forget", 0):
+        return "OpenVINO does not couple the gates of LSTM."
+    lengths = node.op.inputs[4] if len(node.op.inputs) > 4 else None
+    if lengths is not None and not _all_full(lengths, node.op.inputs[0]):
+        return f"OpenVINO computes {node.op_type} beyond the lengths of sequences."
     return None
+
+
+def _all_full(lengths: ir.Value, sequences: ir.Value | None) -> bool:
+    shape = None if sequences is None else dimensions(sequences)
+    return bool(shape and lengths.const_value is not None and np.all(lengths.const_value.numpy() == shape[0]))
 
 
 def _pool(node: Node) -> str | None:
@@ -189,6 +234,17 @@ def _pool(node: Node) -> str | None:
     if len(node.op.outputs) > 1 and node.op.outputs[1].name:
         return "The indices of MaxPool differ for several channels."
     return None
+
+
+def _transposed(node: Node) -> str | None:
+    if "output_shape" in node.op.attributes:
+        return "OpenVINO pads ConvTranspose with output_shape at the other side."
+    value = node.op.inputs[0]
+    sizes = dimensions(value) if value is not None else None
+    known = sizes is not None and all(isinstance(size, int) for size in sizes[2:])
+    if known or not _text(node, "auto_pad", "NOTSET").startswith("SAME"):
+        return None
+    return "OpenVINO doesn't pad ConvTranspose with auto_pad where sizes aren't fixed."
 
 
 def _loop(node: Node) -> str | None:
@@ -207,7 +263,19 @@ def _scan(node: Node) -> str | None:
 
 
 def _mod(node: Node) -> str | None:
-    return None if node.op.attributes.get_int("fmod", 0) else "OpenVINO converts Mod only with fmod=1."
+    if not node.op.attributes.get_int("fmod", 0):
+        return "OpenVINO converts Mod only with fmod=1."
+    if not _is_float(node.op.outputs[0]) or _is_powers_of_two(node.op.inputs[1]):
+        return None
+    return "OpenVINO rounds the quotient of Mod on floats, so that multiples are off by a whole period."
+
+
+def _is_powers_of_two(value: ir.Value | None) -> bool:
+    """Return whether a value is constant and only scales what it divides, without rounding."""
+    if value is None or value.const_value is None:
+        return False
+    fractions, exponents = np.frexp(value.const_value.numpy().astype(np.float64))
+    return bool(np.all((np.abs(fractions) == 0.5) & (np.abs(exponents) < 8)))
 
 
 def _quantize(node: Node) -> str | None:
@@ -234,8 +302,27 @@ def _pad(node: Node) -> str | None:
 
 
 def _roi_align(node: Node) -> str | None:
+    if _text(node, "mode", "avg") != "avg":
+        return "OpenVINO computes the maximum mode of RoiAlign differently."
+    halves = node.opset >= 16 and _text(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    adaptive = halves and not node.op.attributes.get_int("sampling_ratio", 0)
+    return "OpenVINO gives NaN for a region of RoiAlign without any sample." if adaptive else None
+
+
+def _shrink(node: Node) -> str | None:
+    return "OpenVINO rounds Shrink on 8-bit integers." if node.op.outputs[0].dtype in BYTES else None
+
+
+def _softmax(node: Node) -> str | None:
+    """Accept what is the same over one axis: opsets 11 and 12 normalize over all axes from it on."""
+    if node.opset not in (11, 12):
+        return None
+    value = node.op.inputs[0]
+    shape = None if value is None else dimensions(value)
+    axis = node.op.attributes.get_int("axis", 1)
+    behind = shape[axis:][1:] if shape is not None and -len(shape) <= axis < len(shape) else (None,)
     return (
-        None if _text(node, "mode", "avg") == "avg" else "OpenVINO computes the maximum mode of RoiAlign differently."
+        None if all(size == 1 for size in behind) else "OpenVINO normalizes over one axis, and opset 12 over several."
     )
 
 
@@ -244,6 +331,8 @@ def _top_k(node: Node) -> str | None:
     count, places = node.op.inputs[1], node.op.outputs[1]
     assert count is not None
     single = count.const_value is not None and count.const_value.numpy().item() == 1
+    if not single and not node.op.attributes.get_int("sorted", 1):
+        return "OpenVINO gives elements that need no order in another one."
     if single or not (places.uses() or places.is_graph_output()):
         return None
     return "OpenVINO gives the indices of equal elements in another order."
@@ -259,8 +348,7 @@ def _attention(node: Node) -> str | None:
 
 
 def _bit_shift(node: Node) -> str | None:
-    byte_wide = node.op.outputs[0].dtype in (ir.DataType.INT8, ir.DataType.UINT8)
-    if not byte_wide or _text(node, "direction", "") != "RIGHT":
+    if node.op.outputs[0].dtype not in BYTES or _text(node, "direction", "") != "RIGHT":
         return "OpenVINO shifts through float32, and stops at the end of the range."
     shift = node.op.inputs[1]
     assert shift is not None
@@ -273,7 +361,10 @@ def _bit_shift(node: Node) -> str | None:
 def _grid_sample(node: Node) -> str | None:
     if _rank(node) != 4:
         return "OpenVINO has GridSample for images alone."
-    plain = _text(node, "mode", "linear") in ("linear", "bilinear", "nearest")
+    mode = _text(node, "mode", "linear")
+    if mode == "nearest" and not node.op.attributes.get_int("align_corners", 0):
+        return "OpenVINO takes another neighbour for points of GridSample in the middle of two."
+    plain = mode in ("linear", "bilinear", "nearest")
     return None if plain else "OpenVINO computes cubic GridSample differently at the border."
 
 
@@ -282,6 +373,7 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "AveragePool": _pool,
     "BatchNormalization": _batch_norm,
     "BitShift": _bit_shift,
+    "ConvTranspose": _transposed,
     "DequantizeLinear": _quantize,
     "Dropout": _dropout,
     "GRU": _recurrent,
@@ -297,12 +389,14 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "Resize": _resize,
     "Scan": _scan,
     "RoiAlign": _roi_align,
+    "Shrink": _shrink,
+    "Softmax": _softmax,
     "TopK": _top_k,
 }
 """Rules by operator: the fault that some attributes cause, or None."""
 
 RULES = (
     *(_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes),
-    check_sums,
+    *(check_sizes, check_sums),
 )
 """All rules, in the order in which a node's first fault is told."""

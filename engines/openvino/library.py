@@ -12,5 +12,7 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino as ov
 from openvino import _pyopenvino as ov_c
+from openvino import opset13 as opset
+from openvino import passes
 
-__all__ = ["ov", "ov_c"]
+__all__ = ["opset", "ov", "ov_c", "passes"]

@@ -1,6 +1,7 @@
 """Tables of operators that OpenVINO's CPU plugin computes right, and of their conditions.
 
-They come from the onnx package's own backend tests, run in OpenVINO and compared.
+They come from the onnx package's own backend tests, and from a sweep over types, attributes, sizes and values
+(``tests/engines/openvino/test_sweep.py``), run in OpenVINO and compared.
 OpenVINO computes int64 in 32 bits. Operators that only move int64 values (``INT64_MOVERS``) may stand in engines.
 Arithmetic on int64 stays native, unless its values are dimensions.
 """
@@ -16,8 +17,8 @@ SUPPORTED_OPS = frozenset(
     " Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu Equal Erf Exp Expand"
     " Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual"
     " GridSample GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN"
-    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization LpPool LRN LSTM MatMul Max"
-    " MaxPool Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpPool LRN LSTM MatMul Max MaxPool"
+    " Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2"
     " ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape"
     " Resize ReverseSequence RMSNormalization RNN RoiAlign RotaryEmbedding Round Scan ScatterElements ScatterND Selu"
     " Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum"
@@ -66,7 +67,7 @@ INT64_ROUND_TRIP = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.I
 
 THROUGH_FLOAT32 = frozenset(
     "Div Einsum Gemm MatMul Mod Pow ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
-    " ReduceProd ReduceSum ReduceSumSquare Relu Resize Shrink".split()
+    " ReduceProd ReduceSum ReduceSumSquare Relu Resize Shrink Trilu".split()
 )
 """Operators that the CPU plugin computes in float32 on wide integers as well, which loses digits beyond 24 bits."""
 
@@ -122,6 +123,9 @@ SHAPE_FED = frozenset({"ConstantOfShape", "Reshape", "Expand", "Slice", "Resize"
 
 
 BYTE_BITS = 8
+
+
+BYTES = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
 
 
 INT32_RANGE = (np.iinfo(np.int32).min, np.iinfo(np.int32).max)

@@ -181,10 +181,14 @@ class DynamicContext:
         outputs = [s.name for s in specs(stage.outputs)]
         if isinstance(engine, InPlaceReader):
             return _in_place_step(engine, inputs, outputs)
-        staging = self._staging
+        staging, equal = self._staging, equal_places(specs(stage.inputs))
 
         def step(values: dict[str, Any]) -> None:
-            engine.bind([_staged(staging, n, dtype, as_array(_plain(values[n]))) for n, dtype in inputs], None)
+            buffers = [_staged(staging, n, dtype, as_array(_plain(values[n]))) for n, dtype in inputs]
+            for one, axis, other, its_axis in equal:
+                if buffers[one].shape[axis] != buffers[other].shape[its_axis]:
+                    raise _unequal(inputs[one][0], axis, inputs[other][0], its_axis)
+            engine.bind(buffers, None)
             values.update(zip(outputs, (_View(v) for v in engine.run()), strict=True))
 
         return step
@@ -210,6 +214,26 @@ class DynamicContext:
             values.update(zip(session.outputs, results, strict=True))
 
         return step
+
+
+def equal_places(inputs: Sequence[TensorSpec]) -> list[tuple[int, int, int, int]]:
+    """Return the axes of inputs that the model gives one name, in pairs: input and axis, other input and axis.
+
+    Engines may repeat a size of 1 there, where native execution refuses it. A name that an input has twice means
+    nothing: some exporters call all free sizes alike.
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
+    for index, spec in enumerate(inputs):
+        for axis, size in enumerate(spec.shape or ()):
+            if isinstance(size, str):
+                places.setdefault(size, []).append((index, axis))
+    telling = (found for found in places.values() if len({index for index, _ in found}) == len(found))
+    return [(*first, *other) for first, *others in telling for other in others]
+
+
+def _unequal(one: str, axis: int, other: str, its_axis: int) -> OutOfRangeError:
+    problem = f"Axis {axis} of {one!r} and axis {its_axis} of {other!r} have one name in the model, and differ."
+    return OutOfRangeError("unequal_sizes", problem)
 
 
 def _in_place_step(

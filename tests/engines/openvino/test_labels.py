@@ -44,6 +44,43 @@ def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str = "", 
     ("op", "graph", "code", "detail", "opset"),
     [
         refused(
+            "Mod",
+            "g (float[3] x, float[3] z) => (float[3] y) { y = Mod<fmod = 1>(x, z) }",
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "off by a whole period",
+            "remainder",
+        ),
+        refused(
+            "Clip",
+            "g (float[3] x, float[3] z) => (float[3] y) { y = Clip(x, z) }",
+            ReasonCode.UNKNOWN_SHAPE,
+            "Sizes 3 and 1 may differ",
+            "bounds",
+        ),
+        refused(
+            "Gemm",
+            "g (float[N,3] x, float[3,4] z, float[M,4] c) => (float[N,4] y) { y = Gemm(x, z, c) }",
+            ReasonCode.UNKNOWN_SHAPE,
+            "Sizes M and N may differ",
+            "summand",
+        ),
+        refused(
+            "Attention",
+            "g (float[N,2,4,8] x, float[M,2,5,8] z) => (float[N,2,4,8] y) { y = Attention(x, z, z) }",
+            ReasonCode.UNKNOWN_SHAPE,
+            "Sizes M and N may differ",
+            "batches",
+            opset=23,
+        ),
+        refused(
+            "LSTM",
+            "g (float[4,2,3] x, float[1,20,3] w, float[1,20,5] r, int32[2] l) => (float[4,1,2,5] y)"
+            " { y = LSTM<hidden_size = 5>(x, w, r, , l) }",
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "beyond the lengths of sequences",
+            "lengths",
+        ),
+        refused(
             "Det", "g (float[3,3] x) => (float y) { y = Det(x) }", ReasonCode.UNSUPPORTED_OP, "OpenVINO has no Det"
         ),
         refused(

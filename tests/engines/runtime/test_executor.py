@@ -66,6 +66,34 @@ def test_int64_beyond_32_bits_is_answered_natively(
     assert reasons == expected
 
 
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [pytest.param((2, 2), [], id="equal"), pytest.param((1, 2), ["unequal_sizes"], id="one-of-1")],
+)
+def test_sizes_of_one_name_that_differ_are_answered_natively(
+    batches: tuple[int, int], expected: list[str], workshop: Workshop, fallbacks: Callable[[Executable], list[str]]
+) -> None:
+    graph = "g (float[N,3] x, float[N,3] state) => (float[?,3] y) { s = Add(x, state) y = Neg(s) }"
+    executable = workshop.executable(graph)
+    reasons = fallbacks(executable)
+    x, state = (np.ones((batch, 3), np.float32) for batch in batches)
+
+    answer = executable.run({"x": x, "state": state})["y"]
+
+    assert answer.tolist() == [[-2.0] * 3] * 2
+    assert reasons == expected
+
+
+def test_a_name_that_one_input_has_twice_says_nothing(
+    workshop: Workshop, fallbacks: Callable[[Executable], list[str]]
+) -> None:
+    executable = workshop.executable("g (float[N,N] x, float[N] z) => (float[N,N] y) { s = Add(x, z) y = Neg(s) }")
+    reasons = fallbacks(executable)
+
+    assert executable.run({"x": np.ones((2, 3), np.float32), "z": np.ones(3, np.float32)})["y"].shape == (2, 3)
+    assert reasons == []
+
+
 def test_a_file_that_was_replaced_never_answers_for_the_model_before(workshop: Workshop) -> None:
     compiled = workshop.compile_file(workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Neg(e) }"))
     executable = load_executable(compiled)
