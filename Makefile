@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 RAY ?= build/ray
 PYCUDA ?= build/pycuda
+RELEASE ?= build/release
+# Those that a release is tried with.
+PYTHONS ?= $(PYTHON)
 PYCUDA_SECONDS ?= 1800
 MINUTES ?= 5
 SUITE ?= all
@@ -13,7 +16,7 @@ SUITE ?= all
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz sanitize bench results lint clean
+.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz sanitize bench results release lint clean
 
 setup: $(VENV)/.installed
 
@@ -21,8 +24,9 @@ setup: $(VENV)/.installed
 serve predict: $(VENV)/.serves
 $(VENV)/.serves: extra = client
 $(VENV)/.installed: extra = dev
+$(VENV)/.releases: extra = release
 
-$(VENV)/.installed $(VENV)/.serves: pyproject.toml hatch_build.py $(wildcard engines/sparse/kernels/*)
+$(VENV)/.installed $(VENV)/.serves $(VENV)/.releases: pyproject.toml hatch_build.py $(wildcard engines/sparse/kernels/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[$(extra)]'
@@ -90,6 +94,20 @@ results: setup
 	mkdir -p build
 	$(BIN)/trtnode bench networks --threads 2 --via process,grpc --json build/results.json --html build/results.html
 	$(BIN)/python -m trtnode.bench.latency_report.publish build/results.json
+
+# dist/: the source archive, and wheels with the kernels for x86_64 and aarch64, with the tags that auditwheel confirms.
+# Needs gcc and gcc-aarch64-linux-gnu; made beside an older glibc, the wheels run on older systems.
+release: $(VENV)/.releases
+	rm -rf dist $(RELEASE)/wheels
+	$(BIN)/python -m build --sdist --no-isolation --outdir dist
+	CC=gcc $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+		--wheel-dir $(RELEASE)/wheels dist/*.tar.gz
+	CC=aarch64-linux-gnu-gcc _PYTHON_HOST_PLATFORM=linux-aarch64 $(BIN)/python -m pip wheel --quiet \
+		--no-deps --no-build-isolation --wheel-dir $(RELEASE)/wheels dist/*.tar.gz
+	for wheel in $(RELEASE)/wheels/*.whl; do \
+		PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist $$wheel || exit 1; done
+	$(BIN)/python -m twine check --strict dist/*
+	for python in $(PYTHONS); do scripts/try_release $$python $(RELEASE)/bare || exit 1; done
 
 lint: setup
 	$(BIN)/ruff check .

@@ -55,8 +55,10 @@ def _is_current(library: pathlib.Path) -> bool:
 
 def _compile(library: pathlib.Path) -> bool:
     """Write the library, in one step: a process may have the one of before in use."""
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
+    given = os.environ.get("CC")  # alone: another may compile for another machine
+    compiler = next(filter(None, map(shutil.which, [given] if given else ["gcc", "cc"])), None)
     if compiler is None or os.environ.get("TRTNODE_NO_COMPILER"):
+        print("trtnode: there is no C compiler (gcc), so engine sparse is left out", file=sys.stderr)
         return False
     sources = [str(library.parent / "kernels" / name) for name in SOURCES]
     made = library.with_suffix(f".{os.getpid()}.so")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import email
+import os
 import pathlib
 import shutil
 import subprocess
@@ -102,6 +103,21 @@ def test_it_brings_two_programs(wheel: zipfile.Path) -> None:
     entry_points.read_string((info / "entry_points.txt").read_text(encoding="utf-8"))
 
     assert set(entry_points["console_scripts"]) == {"trtnode", "serve"}
+
+
+@pytest.mark.slow
+def test_without_the_compiler_that_is_asked_for_it_has_no_kernels_and_says_so(
+    built: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--no-build-isolation", str(archive)]
+
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "CC": "no-such-compiler"}, capture_output=True, text=True, check=True
+    )
+
+    assert [file.name.partition("-py3-")[2] for file in tmp_path.glob("*.whl")] == ["none-any.whl"]
+    assert "there is no C compiler" in done.stdout + done.stderr
 
 
 USER = """

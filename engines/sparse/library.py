@@ -20,14 +20,14 @@ def missing_reason() -> str | None:
     if not LIBRARY.is_file():
         return (
             "engine sparse: its kernels were not compiled when this package was installed. Install it again where "
-            "there is a C compiler (gcc or clang), or install a wheel that has them."
+            "there is a C compiler (gcc), or install a wheel that has them."
         )
     found = _told_by_library("trtnode_sparse_version")
     if found == VERSION:
         return None
     return (
         f"engine sparse: {LIBRARY} has kernels of version {found or 'unknown'}, and this package needs version "
-        f"{VERSION}. Install the package again where there is a C compiler (gcc or clang)."
+        f"{VERSION}. Install the package again where there is a C compiler (gcc)."
     )
 
 

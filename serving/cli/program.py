@@ -8,10 +8,12 @@ import importlib.metadata
 import itertools
 import logging
 import os
+import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from trtnode.engines.sparse.library import instructions, missing_reason
 from trtnode.serving.cli.command import Command, add_common_options
 from trtnode.serving.errors import CommandLoadError
 from trtnode.serving.telemetry.logs import StderrHandler, TextFormatter
@@ -23,6 +25,19 @@ _ERROR_BASES = (
     ("trtnode.engines.errors", "EngineError"),
     ("trtnode.serving.errors", "ServingError"),
 )
+
+LIBRARIES = (
+    "onnxruntime",
+    "openvino",
+    "tensorrt",
+    "tensorrt-rtx-cu12",
+    "onnx",
+    "onnx-ir",
+    "numpy",
+    "grpcio",
+    "protobuf",
+)
+"""Distributions that ``--version --verbose`` tells of."""
 
 EntryPoints = Mapping[str, importlib.metadata.EntryPoint]
 
@@ -71,6 +86,8 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
     options = program.parse_args(argv)
     if options.version:
         sys.stdout.write(f"trtnode {importlib.metadata.version('trtnode')}\n")
+        if options.verbose:
+            sys.stdout.writelines(f"{line}\n" for line in _parts())
         program.exit()
     if options.command is None:
         program.print_help(sys.stderr)
@@ -93,6 +110,15 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
     return arguments, command
 
 
+def _parts() -> Iterator[str]:
+    """Tell what is here of that which answers depend on, and what is missing."""
+    yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    for name in LIBRARIES:
+        found = next(iter(importlib.metadata.distributions(name=name)), None)
+        yield f"{name} {found.version if found else 'is not installed'}"
+    yield missing_reason() or f"engine sparse: kernels for {instructions()}"
+
+
 def _advice(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
     """Name the options nearest to unknown ones, or the help."""
     options = re.findall(r"--[a-z][a-z0-9-]+", parser.format_help())
@@ -109,12 +135,13 @@ class _ProgramParser(argparse.ArgumentParser):
     def __init__(self) -> None:
         super().__init__(
             prog="trtnode",
-            usage="trtnode [-h] [--version] [--debug] [--log-level LEVEL] COMMAND ...",
+            usage="trtnode [-h] [--version [--verbose]] [--debug] [--log-level LEVEL] COMMAND ...",
             description="Runs ONNX models at engine speed without leaving any operator behind.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_common_options(self, default=None)
         self.add_argument("--version", action="store_true", help="show program's version number and exit")
+        self.add_argument("--verbose", action="store_true", help="with --version: libraries, kernels and platform, too")
         self.add_argument("command", nargs="?", help="what to do; `trtnode COMMAND --help` tells more")
         self.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 

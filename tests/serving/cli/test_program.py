@@ -62,6 +62,19 @@ def test_the_version_is_that_of_the_package(fakes: Fakes, capsys: pytest.Capture
     assert capsys.readouterr().out == f"trtnode {importlib.metadata.version('trtnode')}\n"
 
 
+def test_the_version_in_full_tells_what_is_here_and_what_is_missing(
+    fakes: Fakes, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr("trtnode.engines.sparse.library.LIBRARY", tmp_path / "gone.so")
+
+    assert program.main(["--version", "--verbose"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("Python 3.")
+    assert f"openvino {importlib.metadata.version('openvino')}" in lines
+    assert lines[-1].startswith("engine sparse: its kernels were not compiled")
+
+
 @pytest.mark.parametrize(
     "argv", [["--log-level", "info", "fake", "--number", "1"], ["fake", "--number", "1", "--log-level", "info"]]
 )
