@@ -12,5 +12,6 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino as ov
 from openvino import _pyopenvino as ov_c
+from openvino import opset13
 
-__all__ = ["ov", "ov_c"]
+__all__ = ["opset13", "ov", "ov_c"]
