@@ -25,6 +25,9 @@ TARGETS = "TARGETS"
 UNCHECKED = "UNCHECKED"
 """The option of engines whose results nobody has compared with native execution: nothing could run them."""
 
+INDICES = "INDICES"
+"""The option that has the ranges of inputs which are indices; the library of these engines doesn't check them all."""
+
 TEXT_FIELDS = (
     "backend",
     "backend_version",

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
@@ -105,6 +106,21 @@ class CompilesKernels(Protocol):
 
     def kernels(self) -> bytes:
         """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
+        ...
+
+
+@runtime_checkable
+class GuardsIndices(Protocol):
+    """A backend of a library that doesn't check all indices.
+
+    Attributes:
+        clamped_ops: Operators that would address memory outside their tensors, had its engines no clamps.
+    """
+
+    clamped_ops: frozenset[str]
+
+    def index_options(self, nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:
+        """Return the option ``INDICES`` of the envelope of an engine; nothing for nodes that take no indices."""
         ...
 
 

@@ -14,7 +14,7 @@ from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, cur
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.backends.protocols import Backend, GuardsIndices
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
 from trtnode.engines.build.context import NOBODY, CompileContext
 from trtnode.engines.build.whole_model import WholeModels
@@ -60,7 +60,7 @@ class BuildOrder:
     def key(self) -> str:
         """Key of the engine in the cache."""
         bindings = specs((*self.segment.inputs, *self.segment.outputs))
-        properties = self.backend.build_properties(self.options)
+        properties = self.backend.build_properties(self.options) | self._index_options()
         return engine_key(
             segment=self.segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in bindings]),
@@ -95,6 +95,10 @@ class BuildOrder:
         """Return the rules that the engine's own model gets if it has places for them. Only float32 engines get any."""
         return rules_inside({node.op_type for node in self.segment.nodes}, self.wishes) if self.is_float32 else []
 
+    def _index_options(self) -> dict[str, str]:
+        backend, segment = self.backend, self.segment
+        return backend.index_options(segment.nodes, segment.inputs) if isinstance(backend, GuardsIndices) else {}
+
     def options_for(self, transformed: Transformed) -> BuildOptions:
         """Return the options with the precision that the library computes the transformed model's floats in."""
         return dataclasses.replace(self.options, precision=transformed.floats)
@@ -108,6 +112,7 @@ class BuildOrder:
         """
         backend, segment, setting = self.backend, self.segment, self.setting
         properties = backend.build_properties(self.options_for(transformed))
+        properties |= self._index_options()
         if self.checked_by == NOBODY:
             properties[UNCHECKED] = "1"
         return Envelope(

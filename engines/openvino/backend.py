@@ -7,12 +7,13 @@ import importlib.metadata
 import logging
 import os
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.artifact.envelope import INDICES, Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.cpu_features import has_short_sums, kernels_chosen_by, leaves_bfloat16, usable_flags
 from trtnode.engines.backends.protocols import Origin, PrecisionSupport
@@ -20,6 +21,7 @@ from trtnode.engines.errors import BuildError, EngineRejectedError
 from trtnode.engines.openvino import labels
 from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
+from trtnode.engines.openvino.indices import CLAMPED_OPS, bounds_of, clamp_indices, index_options
 from trtnode.engines.openvino.library import ov
 from trtnode.engines.openvino.operators import TRUSTED_OPS
 from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
@@ -48,6 +50,7 @@ class OpenVinoBackend:
     on_cpu = True
     build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
+    clamped_ops = CLAMPED_OPS
 
     def version(self) -> str:
         """Return the full version of the openvino package."""
@@ -127,6 +130,10 @@ class OpenVinoBackend:
             "PERFORMANCE_HINT": "LATENCY",
         }
 
+    def index_options(self, nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:
+        """Return the option that holds the ranges of inputs that are indices."""
+        return index_options(nodes, inputs)
+
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
         """Compile an ONNX file for this processor and export the result.
 
@@ -136,6 +143,7 @@ class OpenVinoBackend:
         try:
             source = _core().read_model(str(model))
             compute_bytes_in_32_bits(source)
+            clamp_indices(source)
             compiled = _core().compile_model(source, DEVICE, self.build_properties(options))
             exported = compiled.export_model()
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
@@ -165,7 +173,8 @@ class OpenVinoBackend:
         Raises:
             EngineRejectedError: OpenVINO refuses the bytes, or their bindings are not the envelope's.
         """
-        properties: dict[str, Any] = dict(envelope.options)
+        bounds = bounds_of(envelope.options, envelope.inputs)
+        properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k != INDICES}
         if threads is not None:
             cores = len(os.sched_getaffinity(0))
             streams = max(1, min(instances, cores // threads))
@@ -182,7 +191,7 @@ class OpenVinoBackend:
             raise EngineRejectedError("OpenVINO", first_line(error)) from error
         check_bindings("inputs", compiled.inputs, envelope.inputs)
         check_bindings("outputs", compiled.outputs, envelope.outputs)
-        return OpenVinoEngine(compiled, envelope.inputs, envelope.outputs, blob)
+        return OpenVinoEngine(compiled, envelope.inputs, envelope.outputs, blob, bounds)
 
 
 @functools.cache

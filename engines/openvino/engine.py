@@ -19,6 +19,7 @@ import onnx_ir as ir
 from trtnode.engines.backends.layer_times import LayerTime, precision_name
 from trtnode.engines.backends.protocols import Buffer
 from trtnode.engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
+from trtnode.engines.openvino.indices import Bound
 from trtnode.engines.openvino.library import ov, ov_c
 from trtnode.partitioner.graph.view import TensorSpec
 
@@ -37,7 +38,12 @@ class OpenVinoEngine:
     """One inference request of a compiled model."""
 
     def __init__(
-        self, compiled: ov.CompiledModel, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], blob: Buffer
+        self,
+        compiled: ov.CompiledModel,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        blob: Buffer,
+        bounds: Sequence[Bound] = (),
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -48,8 +54,11 @@ class OpenVinoEngine:
         self._infer = functools.partial(
             ov_c.InferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False
         )
-        self._wide = [index for index, spec in enumerate(inputs) if spec.dtype == ir.DataType.INT64]
+        self._bounds = bounds
+        bounded = {bound.input for bound in bounds}  # sizes fit into 32 bits
+        self._wide = [i for i, spec in enumerate(inputs) if spec.dtype == ir.DataType.INT64 and i not in bounded]
         self._wide_buffers: list[Buffer] = []
+        self._inputs: Sequence[Buffer] = ()
         self._bound_inputs: list[Buffer | None] = [None] * len(inputs)
         self._bound_outputs: Sequence[Buffer] | None = None
 
@@ -70,14 +79,18 @@ class OpenVinoEngine:
             raise ExecutionError(f"OpenVINO: {first_line(error)}") from error
         self._bound_outputs = outputs
         self._wide_buffers = [inputs[index] for index in self._wide]
+        self._inputs = inputs
 
     def run(self) -> Sequence[Buffer]:
         """Run on the bound buffers.
 
         Raises:
-            OutOfRangeError: An int64 input holds a value beyond 32 bits, which OpenVINO would cut off.
+            OutOfRangeError: An int64 input holds a value beyond 32 bits, which OpenVINO would cut off, or an index is
+                outside its range.
             ExecutionError: OpenVINO failed.
         """
+        for bound in self._bounds:
+            bound.check(self._inputs, self.inputs)
         for buffer in self._wide_buffers:
             if not np.array_equal(buffer.astype(np.int32), buffer):
                 raise OutOfRangeError("int64_range", "An int64 input holds a value that does not fit into 32 bits.")
@@ -102,7 +115,7 @@ class OpenVinoEngine:
 
     def fork(self) -> OpenVinoEngine:
         """Return another request of the same compiled model."""
-        return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob)
+        return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob, self._bounds)
 
 
 def _layer_time(info: Any, originals: str) -> LayerTime:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.openvino.equal_sizes import check_sizes
+from trtnode.engines.openvino.indices import label_indices
 from trtnode.engines.openvino.operators import (
     BYTE_BITS,
     BYTES,
@@ -397,6 +398,6 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
 
 RULES = (
     *(_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes),
-    *(check_sizes, check_sums),
+    *(check_sizes, check_sums, label_indices),
 )
 """All rules, in the order in which a node's first fault is told."""

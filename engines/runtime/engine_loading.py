@@ -8,11 +8,11 @@ import pathlib
 
 import onnx
 
-from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
+from trtnode.engines.artifact.envelope import INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.names import target_problem
-from trtnode.engines.backends.protocols import Backend, Engine, Origin
+from trtnode.engines.backends.protocols import Backend, Engine, GuardsIndices, Origin
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineRejectedError
 from trtnode.engines.precision.boundary_types import may_hold
@@ -60,6 +60,7 @@ def open_engine(
     _check_bindings(node, envelope)
     if trust is not None:
         _check_nodes(graph, node, envelope)
+    _check_clamps(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
     origin = functools.partial(origin_of, graph.model, node.op, envelope)
     loaded = load_engine(
@@ -167,6 +168,17 @@ def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:
     """Refuse an engine whose nodes or weights were edited since: engine and nodes would give two answers."""
     if replaced_hash(graph.model, node.op) not in (None, envelope.segment_sha256):
         raise EngineRejectedError(node.name, "the nodes or weights that it replaces were changed since it was built.")
+
+
+def _check_clamps(graph: Graph, node: Node, envelope: Envelope) -> None:
+    """Refuse an engine that was built when indices of a request weren't clamped."""
+    backend, function = get_backend(envelope.backend), graph.model.functions.get(node.op.op_identifier())
+    if INDICES in envelope.options or function is None or not isinstance(backend, GuardsIndices):
+        return
+    if held := backend.clamped_ops.intersection(op.op_type for op in function.all_nodes()):
+        raise EngineRejectedError(
+            node.name, f"{min(held)} in it addresses memory by indices that are not checked; compile the model again."
+        )
 
 
 def _check_bindings(node: Node, envelope: Envelope) -> None:

@@ -77,6 +77,8 @@ def size_inputs(value: ir.Value) -> list[ir.Value] | None:
         producer = current.producer()
         if current.dtype not in SHAPE_DTYPES or (producer is None and not current.is_graph_input()):
             return None
+        if producer is not None and has_subgraphs(producer):
+            return None  # bodies may read anything
         if producer is None:
             inputs.append(current)
         elif producer.op_type not in ("Shape", "Size"):

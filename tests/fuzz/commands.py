@@ -20,6 +20,12 @@ import traceback
 from collections.abc import Callable
 
 import numpy as np
+import onnx
+
+from tests.workshop.index_sweep import CASES, run_case
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.prepare import load_executable
 
 MEMORY_BYTES = 12 << 30
 """Address space of the child and of its children. Libraries reserve several GB of it without use."""
@@ -117,12 +123,32 @@ def _tokens(file: pathlib.Path) -> str:
     return ""
 
 
+def _indices(file: pathlib.Path) -> str:
+    """Run an operator with indices in an engine and natively; return the first that differs."""
+    asked = json.loads(file.read_bytes())
+    name, computed = asked["case"], asked["computed"]
+    source = file.with_name(f"{name}-{computed}.onnx")
+    compiled = source.with_suffix(".compiled.onnx")
+    if not compiled.exists():
+        header = f'<ir_version: 10, opset_import: ["": {CASES[name].opset}]>'
+        onnx.save(onnx.parser.parse_model(f"{header} {CASES[name].text(computed=computed)}"), source)
+        compile_model(source, CompileOptions(engine="openvino", all_engines=True)).save(compiled)
+    here, natively = load_executable(compiled), load_executable(source)
+    for index in asked["indices"]:
+        one, other = (run_case(name, executable, index, computed=computed)[:2] for executable in (here, natively))
+        refused = other[0] == "error" and (one[0] == "error" or computed)  # a clamp has no error
+        if not refused and one != other:
+            return f"indices: {name} with {index} gives {one}, natively {other}"
+    return ""
+
+
 KINDS: dict[str, Callable[[pathlib.Path], str]] = {
     "explain": _explain,
     "compile": _compile,
     "compiled": _compiled,
     "yaml": _yaml,
     "tokens": _tokens,
+    "indices": _indices,
 }
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from benchmarks.soak.mutators import NUMBERS, TEXTS, mutate_bytes, mutate_fields
 from random_models import random_models
+from tests.workshop.index_sweep import CASES
 from trtnode import protos
 from trtnode.bench.server_process import inference_request
 from trtnode.protos import DESCRIPTOR
@@ -40,6 +41,13 @@ MODEL_TEXTS = (
     "g (float[n] x) => (float[n] y, seq(float[n]) s) { y = Exp(x) s = SequenceConstruct(x, y) }",
     "g (float[2, 3] x) => (float[3, 2] y, int64[2] s) { y = Transpose<perm = [1, 0]>(x) s = Shape(y) }",
     "g (float[n, 3] x) => (int64[n, 1] i, float[n, 1] v) { k = Constant<value = int64[1] {1}>() v, i = TopK(x, k) }",
+    "g (float[n] x) => (float[n] y) <int64 a = {0}, int64 b = {300}, int64 c = {1}> "
+    "{ r = Range(a, b, c) q = Cast<to = 1>(r) m = ReduceMax<keepdims = 0>(q) y = Add(x, m) }",
+    "g (float[1] x) => (float[m] y) <int64[1] n = {70}> { e = Expand(x, n) t = Tile(x, n) y = Add(e, t) }",
+    "g (float[3] x) => (float[m] y) { s = Shape(x) c = ConstantOfShape(s) y = Concat<axis = 0>(c, x) }",
+    '<ir_version: 10, opset_import: ["": 21, "f": 1]> g (float[n] x) => (float[n] y) { a = f.t(x) y = f.t(a) } '
+    '<domain: "f", opset_import: ["": 21, "f": 1]> t (x) => (y) { a = f.o(x) y = f.o(a) } '
+    '<domain: "f", opset_import: ["": 21]> o (x) => (y) { y = Neg(x) }',
     "g (float[n, 4] x, int64[2] to) => (float[a, b] y) { s = Reshape(x, to) y = Softmax<axis = -1>(s) }",
 )
 
@@ -60,6 +68,17 @@ def changed_message(message: Message, seeds: Sequence[int]) -> bytes:
 
 def _parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(text if text.startswith("<") else f'<ir_version: 10, opset_import: ["": 21]> {text}')
+
+
+@st.composite
+def indices(draw: st.DrawFn) -> bytes:
+    """Operators that take indices or lengths, by name, and values for those: near their ends, and anything else."""
+    name, computed = draw(st.sampled_from(sorted(CASES))), draw(st.booleans())
+    near = st.sampled_from(CASES[name].indices(computed=computed))
+    ends = np.iinfo(np.int32 if computed else CASES[name].dtype)
+    any_other = st.integers(int(ends.min), int(ends.max))
+    asked = draw(st.lists(st.one_of(near, any_other), min_size=1, max_size=4))
+    return json.dumps({"case": name, "computed": computed, "indices": asked}).encode()
 
 
 @st.composite

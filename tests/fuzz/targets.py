@@ -98,6 +98,7 @@ class Targets:
                 8,
                 shrinks=False,
             ),
+            Target("indices", mutations.indices(), lambda data: run("indices", data), 40),
             Target("yaml", mutations.yaml_files(CONFIGS), lambda data: run("yaml", data), 150),
             Target("tokens", mutations.yaml_files(TOKENS), lambda data: run("tokens", data), 150),
             Target("load", mutations.models(), lambda data: self._server.call(load_call(data)), 20, shrinks=False),
