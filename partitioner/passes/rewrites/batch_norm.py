@@ -72,9 +72,8 @@ def _into_next(op: ir.Node, affine: Affine) -> Place | None:
     if weights is None or op.outputs[0].is_graph_output() or readers[0].inputs[0] is not op.outputs[0]:
         return None
     conv = readers[0]
-    padded = any(conv.attributes.get_ints("pads", ())) or conv.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
     grouped = conv.attributes.get_int("group", 1) != 1
-    if padded or grouped or weights.shape[1] != affine.factor.size or not _bias_is_known(conv):
+    if is_padded(conv) or grouped or weights.shape[1] != affine.factor.size or not _bias_is_known(conv):
         return None
 
     def apply() -> None:
@@ -128,7 +127,7 @@ def _averages(op: ir.Node) -> bool:
         case "GlobalAveragePool":
             return True
         case "AveragePool":
-            counted = op.attributes.get_int("count_include_pad", 0) and any(op.attributes.get_ints("pads", ()))
+            counted = op.attributes.get_int("count_include_pad", 0) and is_padded(op)
             return not counted and not op.attributes.get_int("ceil_mode", 0)
         case "Resize" | "Upsample":
             crops = op.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
@@ -136,6 +135,12 @@ def _averages(op: ir.Node) -> bool:
             kept = _channels(op.inputs[0]) is not None and _channels(op.inputs[0]) == _channels(op.outputs[0])
             return blends and kept and not crops
     return False
+
+
+def is_padded(op: ir.Node) -> bool:
+    """Return whether a window may reach beyond the border: ``auto_pad`` takes the place of ``pads``."""
+    automatic = op.attributes.get_string("auto_pad", "NOTSET")
+    return automatic.startswith("SAME") if automatic != "NOTSET" else any(op.attributes.get_ints("pads", ()))
 
 
 def _written(writer: Writer, value: ir.Value, affine: Affine, like: ir.Value | None = None) -> ir.Value:

@@ -206,10 +206,12 @@ def _kernel(branch: _Branch) -> _Kernel | None:
     bias = array_in(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2] is not None else np.zeros(1, np.float32)
     if weights is None or bias is None or weights.dtype != np.float32 or weights.ndim < 3:
         return None
-    if conv.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    automatic = conv.attributes.get_string("auto_pad", "NOTSET")
+    if automatic not in ("NOTSET", "VALID"):
         return None
     axes, sizes = weights.ndim - 2, weights.shape[2:]
-    pads = conv.attributes.get_ints("pads", (0,) * 2 * axes)
+    none = (0,) * 2 * axes
+    pads = none if automatic == "VALID" else conv.attributes.get_ints("pads", none)
     begin, end = tuple(pads[:axes]), tuple(pads[axes:])
     dilations = tuple(conv.attributes.get_ints("dilations", (1,) * axes))
     wide, moved = _normalized(weights.astype(np.float64), np.resize(bias, len(weights)), branch.affine)

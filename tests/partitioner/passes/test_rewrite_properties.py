@@ -1,0 +1,195 @@
+"""Whatever a rule rewrites computes the same, over attributes, padding, and odd, even and dynamic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
+
+from rewriting import AFFINE, CENTRED, CUBIC, model_of, rewritten
+from trtnode.engines.backends.names import REWRITE_NAMES
+
+AUTOMATIC = ("SAME_UPPER", "SAME_LOWER", "VALID")
+ENGINES = ("native", "openvino", "tensorrt")
+
+
+def padding(draw: st.DrawFn) -> str:
+    """Attributes of a window's padding: automatic, on each side alike or not, or none."""
+    kind = draw(st.sampled_from(("pads", "none", *AUTOMATIC)))
+    if kind == "pads":
+        return f"pads = {draw(st.lists(st.integers(0, 1), min_size=4, max_size=4))},"
+    return "" if kind == "none" else f'auto_pad = "{kind}",'
+
+
+def pairs(draw: st.DrawFn, *choices: int) -> list[int]:
+    return draw(st.lists(st.sampled_from(choices), min_size=2, max_size=2))
+
+
+def window(draw: st.DrawFn) -> str:
+    return f"{padding(draw)} kernel_shape = {pairs(draw, 2, 3)}, strides = {pairs(draw, 1, 2)}"
+
+
+def batch_norm(draw: st.DrawFn) -> str:
+    counted = draw(st.sampled_from(("", ", count_include_pad = 1", ", ceil_mode = 1")))
+    mode = draw(st.sampled_from(("nearest", "linear")))
+    place = draw(st.sampled_from(("half_pixel", "asymmetric", "align_corners")))
+    between = draw(
+        st.sampled_from(
+            (
+                f"a = AveragePool<{window(draw)}{counted}>(c)",
+                f"a = MaxPool<{window(draw)}>(c)",
+                f'a = Resize<mode = "{mode}", coordinate_transformation_mode = "{place}">(c, , scales)',
+                "a = GlobalAveragePool(c)",
+                "a = Concat<axis = 3>(c, c)",
+            )
+        )
+    )
+    if draw(st.booleans()):
+        return f"c = Conv(x, w) {between} y = BatchNormalization(a, s8, b8, m8, v8)"
+    kernel = "w3" if draw(st.booleans()) else "w"
+    conv = f"Conv<{padding(draw)} strides = {pairs(draw, 1, 2)}>(c, {kernel})"
+    return f"c = BatchNormalization(x, s8, b8, m8, v8) y = {conv}"
+
+
+def branches(draw: st.DrawFn) -> str:
+    """A convolution of nine places beside one of one place or a normalization, mostly with the same reach."""
+    strides, spread = pairs(draw, 1, 2), draw(st.sampled_from((1, 2)))
+    reach = draw(st.lists(st.integers(0, 1), min_size=4, max_size=4))
+    wide = draw(st.sampled_from((f"pads = {[spread + r for r in reach]},", padding(draw))))
+    small = draw(st.sampled_from((f"pads = {reach},", 'auto_pad = "VALID", pads = [1, 1, 1, 1],', padding(draw))))
+    normalized = draw(st.sampled_from(("x", "b")))
+    return (
+        f"a = Conv<{wide} strides = {strides}, dilations = [{spread}, {spread}]>(x, w3) "
+        f"b = Conv<{small} strides = {strides}>(x, w, b8) c = BatchNormalization({normalized}, s8, b8, m8, v8) "
+        f"d = Add(a, b) y = {draw(st.sampled_from(('Add(a, c)', 'Add(d, c)', 'Sum(a, b)')))}"
+    )
+
+
+def activation(draw: st.DrawFn) -> str:
+    low, high = draw(st.sampled_from((("zero", "six"), ("zero", "three"), ("one", "six"))))
+    gate = f"a = Add(x, three) c = Clip(a, {low}, {high})"
+    forms = (
+        "s = Softplus(x) t = Tanh(s) y = Mul(t, x)",
+        f"{gate} m = Mul(x, c) y = Div(m, six)",
+        f"{gate} m = Mul(c, sixth) y = Mul(m, x)",
+        f"{gate} y = Div(c, six)",
+        f"{CUBIC} h = Mul(half, x) y = Mul(h, g)",
+        'y = Gelu<approximate = "tanh">(x)',
+        "m = Concat<axis = 0>(x, x, x, x, x, x, x, x) y = Tanh(m)",
+    )
+    return draw(st.sampled_from(forms))
+
+
+def norm(draw: st.DrawFn) -> str:
+    kept = draw(st.sampled_from(("", "<keepdims = 1>")))
+    axes = draw(st.sampled_from(("last", "channel", "both")))
+    centred = CENTRED.replace("last", axes).replace("ReduceMean(", f"ReduceMean{kept}(")
+    square = draw(st.sampled_from(("Mul(d, d)", "Pow(d, two)", "Mul(d, x)")))
+    inverse = draw(
+        st.sampled_from(("n = Div(d, s)", "r = Reciprocal(s) n = Mul(d, r)", "r = Div(one, s) n = Mul(d, r)"))
+    )
+    variance = f"q = {square} v = ReduceMean(q, {axes}) e = Add(v, epsilon) s = Sqrt(e) {inverse}"
+    scaled = draw(st.sampled_from((AFFINE, "k = Mul(n, cs) y = Add(k, cb)", "y = Mul(n, x)")))
+    rms = f"q = Pow(x, two) v = ReduceMean(q, {axes}) e = Add(v, epsilon) s = Sqrt(e) r = Reciprocal(s) n = Mul(x, r)"
+    return draw(st.sampled_from((f"{centred} {variance} {scaled}", f"{rms} y = Mul(scale, n)")))
+
+
+def group_norm(draw: st.DrawFn) -> str:
+    epsilon = draw(st.sampled_from(("", "<epsilon = 0.1>")))
+    affine = draw(st.sampled_from(("k = Mul(b, cs) y = Add(k, cb)", "k = Mul(b, cs) y = Add(k, half)")))
+    instances = f"r = Reshape(x, groups) i = InstanceNormalization{epsilon}(r, ones, zeros)"
+    return f"{instances} s = Shape(x) b = Reshape(i, s) {affine}"
+
+
+def reshapes(draw: st.DrawFn) -> str:
+    """A chain of nodes of which most move nothing."""
+    rank, nodes = 4, ["v0 = Relu(x)"]
+    for place in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(("Unsqueeze", "Transpose", "Flatten", "Concat", "Split")))
+        attributes = f"axis = {draw(st.integers(0, rank - 1))}"
+        if kind == "Unsqueeze":
+            attributes, rank = f"axes = [{draw(st.integers(0, rank))}]", rank + 1
+        elif kind == "Transpose":
+            attributes = f"perm = {draw(st.permutations(range(rank)))}"
+        rank = 2 if kind == "Flatten" else rank
+        nodes.append(f"v{place + 1} = {kind}<{attributes}>(v{place})")
+    return " ".join([*nodes, f"y = Neg(v{len(nodes) - 1})"])
+
+
+def equal_nodes(draw: st.DrawFn) -> str:
+    one, other = (f"Conv<{padding(draw)} strides = {pairs(draw, 1, 2)}>(x, w)" for _ in range(2))
+    return f"a = {one} b = {one} c = {other} d = Sub(a, b) e = GlobalMaxPool(c) f = Sub(e, d) y = Neg(f)"
+
+
+def constant_if(draw: st.DrawFn) -> str:
+    first, second = draw(st.permutations(("Relu", "Abs")))
+    return (
+        f"y = If(true)<then_branch = t () => (float[?,?,?,?] q) {{ p = {first}(x) q = Neg(p) }}, "
+        f"else_branch = e () => (float[?,?,?,?] q) {{ q = {second}(x) }}>"
+    )
+
+
+FAMILIES: dict[str, tuple[Callable[[st.DrawFn], str], int, set[str]]] = {
+    "activation": (activation, 20, {"mish", "hard-swish", "hard-sigmoid-operator", "gelu-tanh", "tanh"}),
+    "batch-norm": (batch_norm, 18, {"batch-norm"}),
+    "branches": (branches, 18, {"branches"}),
+    "constant-if": (constant_if, 18, {"constant-if"}),
+    "equal-nodes": (equal_nodes, 18, {"common-subexpressions"}),
+    "group-norm": (group_norm, 21, {"group-norm"}),
+    "norm": (norm, 18, {"layer-norm", "layer-norm-operator", "layer-norm-unscaled", "rms-norm"}),
+    "reshapes": (reshapes, 11, {"reshapes"}),
+}
+"""Nodes from x to y, their opset, and the rules that may rewrite them, by name."""
+
+
+def test_each_rule_has_a_family() -> None:
+    assert set().union(*(rules for *_, rules in FAMILIES.values())) == set(REWRITE_NAMES)
+
+
+@st.composite
+def models(draw: st.DrawFn, family: str) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A model that declares its sizes or not, and a request for it."""
+    write, opset, _ = FAMILIES[family]
+    height = draw(st.integers(5, 8))
+    shape = (draw(st.integers(1, 2)), 8, height, 10)
+    declared = ("N", 8, "H", "W" if family in ("batch-norm", "branches") else 10) if draw(st.booleans()) else shape
+    model = model_of(write(draw), opset=opset, shape=declared)
+    read = {name for node in model.graph.node for name in node.input}
+    if "scales" in read:
+        scales = np.array([1, 1, *draw(st.sampled_from(((2, 2), (1.5, 3), (0.5, 1))))], np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(scales, "scales"))
+    if "both" in read:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3]), "both"))
+    size = draw(st.sampled_from((0.01, 1.0, 30.0)))
+    return model, (np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape) * size).astype(np.float32)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_rewritten_model_computes_the_same(family: str, engine: str, data: st.DataObject) -> None:
+    source, x = data.draw(models(family))
+
+    result, _ = rewritten(source, engine)
+
+    expected = answers(source, x)
+    if expected is not None:
+        actual = answers(result, x)
+        assert actual is not None
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max(initial=0) <= 1e-4 * np.abs(expected).max(initial=1e-3)
+
+
+def answers(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray | None:
+    """The result in onnx.reference; None where the nodes don't fit the shape."""
+    try:
+        return np.asarray(ReferenceEvaluator(model).run(None, {"x": x})[0])
+    except Exception:
+        return None
