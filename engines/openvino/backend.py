@@ -21,7 +21,8 @@ from trtnode.engines.openvino import labels
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
 from trtnode.engines.openvino.library import ov
 from trtnode.engines.openvino.operators import TRUSTED_OPS
-from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node
 
 logger = logging.getLogger(__name__)
