@@ -32,7 +32,7 @@ from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.samples import find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.runtime.executor import Executable, open_executable
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model.loading import load_model
 from trtnode.serving.cli.run import save_arrays
@@ -119,7 +119,7 @@ def _measure(case: Case, folder: pathlib.Path, worker: SubprocessWorker) -> Tuni
     if samples is not None and request is not None:
         save_arrays(samples, request)
     native_ops = (NATIVE_OP,) if case.name == CHAIN else ()
-    options = CompileOptions(samples=samples, all_engines=True, partition=PartitionOptions(native_ops=native_ops))
+    options = CompileOptions(check_inputs=samples, all_engines=True, partition=PartitionOptions(native_ops=native_ops))
     cache = EngineCache(folder / "cache", 10**10)
     plain, tuned = folder / "plain.onnx", folder / "tuned.onnx"
     compile_model(source, options, cache=cache, worker=worker).save(plain)

@@ -71,6 +71,17 @@ class UnknownOptionError(PartitionError):
         self.value = value
 
 
+class OptionError(PartitionError):
+    """An option of a compilation has a value that it can't have."""
+
+    exit_code = 2
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}.")
+        self.name = name
+        self.problem = problem
+
+
 class CompiledModelError(PartitionError):
     """A model says that it was compiled, but its TrtNodes can't be read."""
 

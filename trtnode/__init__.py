@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from trtnode.engines.backends.build_options import BuildOptions
     from trtnode.engines.build.options import CompileOptions
     from trtnode.engines.errors import EngineError
-    from trtnode.engines.precision.accuracy_budget import AccuracyBudget
-    from trtnode.engines.precision.options import Calibration, PrecisionOptions
+    from trtnode.engines.precision.options import AccuracyBudget, Calibration, PrecisionOptions
     from trtnode.engines.runtime.executor import Executable
     from trtnode.models import compile, explain, load  # noqa: A004
-    from trtnode.partitioner.cut.labels import PartitionOptions
+    from trtnode.partitioner.cut.options import PartitionOptions
     from trtnode.partitioner.cut.report import Report
     from trtnode.partitioner.errors import PartitionError
     from trtnode.server import RunningServer, serve
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from trtnode.version import __version__
 
 _HOMES = {
-    "AccuracyBudget": "engines.precision.accuracy_budget",
+    "AccuracyBudget": "engines.precision.options",
     "BuildOptions": "engines.backends.build_options",
     "Calibration": "engines.precision.options",
     "CompileOptions": "engines.build.options",
@@ -36,7 +35,7 @@ _HOMES = {
     "EngineError": "engines.errors",
     "Executable": "engines.runtime.executor",
     "PartitionError": "partitioner.errors",
-    "PartitionOptions": "partitioner.cut.labels",
+    "PartitionOptions": "partitioner.cut.options",
     "PrecisionOptions": "engines.precision.options",
     "Report": "partitioner.cut.report",
     "RunningServer": "server",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.cache_folder import default_cache_folder
@@ -13,60 +16,46 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.precision.options import Calibration, PrecisionOptions
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.cut.report import Report
+from trtnode.partitioner.options import each_option, made_of
 from trtnode.serving.cli.option_values import CACHE_BYTES
 
 Path = str | os.PathLike[str]
 
 
-def explain(model: Path, *, engine: str = "auto", options: CompileOptions | None = None) -> Report:
+def explain(model: Path, *, options: CompileOptions | None = None, **named: Any) -> Report:
     """Tell which nodes of an ONNX file an engine would take, and why not the others. Builds nothing.
 
     Args:
         model: The file.
-        engine: ``auto``, ``openvino``, ``tensorrt``, ``tensorrt-rtx`` or ``native``.
-        options: Everything else, in place of ``engine``.
+        options: The options of the compilation.
+        named: The same by name, as flags of `trtnode explain`: ``engine="openvino"``, ``native_ops=["Softmax"]``.
 
     Raises:
-        PartitionError: The file is no model.
-        EngineError: There is no such engine, or its library isn't installed.
+        PartitionError: The file is no model, or an option can't be used.
+        EngineError: The library of the engine isn't installed.
     """
-    _, report = partition_model(pathlib.Path(model), options or CompileOptions(engine=engine), cache=_cache())
+    _, report = partition_model(pathlib.Path(model), options or made_of(CompileOptions, named), cache=_cache())
     return report
 
 
 def compile(  # noqa: A001  (it is what the command is called)
-    model: Path,
-    output: Path | None = None,
-    *,
-    engine: str = "auto",
-    precision: str = "fp32",
-    calibration: str | None = None,
-    tune: bool = False,
-    options: CompileOptions | None = None,
+    model: Path, output: Path | None = None, *, options: CompileOptions | None = None, **named: Any
 ) -> CompiledModel:
     """Build engines for an ONNX file, or take them from the cache, and embed them in it.
 
     Args:
         model: The file.
         output: Where to write the compiled file; None leaves that to ``CompiledModel.save``.
-        engine: As of ``explain``.
-        precision: ``fp32``, ``fp16``, ``bf16``, ``int8``, ``fp8``, ``int4``, or ``auto`` for the fastest that keeps the
-            accuracy budget.
-        calibration: For ``int8`` and ``fp8``: samples of the inputs, or a table that ``trtnode calibrate`` wrote.
-        tune: True measures here, and keeps an engine only where the model is faster with it.
-        options: Everything there is to decide, in place of the four above.
+        options: The options of the compilation.
+        named: The same by name, as flags of `trtnode compile`: ``precision="int8", calibration="samples.npz"``.
 
     Raises:
-        PartitionError: The file is no model.
+        PartitionError: The file is no model, or an option can't be used.
         EngineError: It can't be compiled as asked, or the result can't be written.
     """
-    if options is None:
-        asked = PrecisionOptions(asked=precision, calibration=Calibration.of(calibration))
-        options = CompileOptions(engine=engine, precision=asked, tune=tune)
-    compiled = compile_model(pathlib.Path(model), options, cache=_cache())
+    compiled = compile_model(pathlib.Path(model), options or made_of(CompileOptions, named), cache=_cache())
     if output is not None:
         compiled.save(pathlib.Path(output))
     return compiled
@@ -90,3 +79,18 @@ def load(model: Path, *, native: bool = False, threads: int | None = None, trust
 
 def _cache() -> EngineCache:
     return EngineCache(default_cache_folder(), CACHE_BYTES)
+
+
+def _with_options(function: Callable[..., Any]) -> None:
+    """Name every option of a compilation in the signature of a function that takes them."""
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    named = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.hint)
+        for _, one in each_option(CompileOptions)
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+
+
+_with_options(explain)
+_with_options(compile)

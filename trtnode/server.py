@@ -6,7 +6,7 @@ import argparse
 import os
 import pathlib
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from trtnode.serving.config.command_line import config_from
 from trtnode.serving.errors import ServingError
@@ -57,44 +57,36 @@ def serve(
     source: str | os.PathLike[str],
     *,
     name: str | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    calibration: str | None = None,
     host: str | None = None,
     port: int | None = None,
     http_port: int | None = None,
     timeout_s: float = 1800,
+    **named: Any,
 ) -> RunningServer:
     """Serve over gRPC and REST (KServe V2) from this process, and return when all models are ready.
 
     Args:
         source: An ONNX file, a folder of version folders, or a servable.yaml.
-        name: Of the model in requests; by default that of the file. This and the next three are about one file.
-        engine: As of ``explain``.
-        precision: As of ``compile``.
-        calibration: As of ``compile``.
+        name: Of the model in requests; by default that of the file.
         host: Address to listen on; 127.0.0.1, or what servable.yaml says, by default.
         port: Of gRPC; 0 for any free one, 8001 by default.
         http_port: Of HTTP; 0 for any free one, 8002 by default.
         timeout_s: Longest wait for the models, in seconds.
+        named: Options of the compilation of one file, by name, as of ``compile``.
 
     Raises:
         ServingError: The configuration can't be used, a port can't be opened, or a model didn't load.
     """
     path = pathlib.Path(source)
     is_config = path.suffix in CONFIG_SUFFIXES
-    options = argparse.Namespace(
+    arguments = argparse.Namespace(
         on=None,
         model=None if is_config else path,
         config=path if is_config else None,
         model_repository=None,
         name=name,
-        engine=engine,
-        precision=precision,
-        no_optimize=None,
-        calibration=calibration,
         host=host,
         port=port,
         http_port=http_port,
     )
-    return RunningServer(config_from(options), timeout_s)
+    return RunningServer(config_from(arguments, named), timeout_s)

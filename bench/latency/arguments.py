@@ -8,7 +8,8 @@ import pathlib
 from trtnode.engines.artifact.cache_folder import default_cache_folder
 from trtnode.engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
 from trtnode.serving.cli.arguments import add_nan_option
-from trtnode.serving.cli.command import Command, add_optimize_option, lazy, positive
+from trtnode.serving.cli.command import Command, lazy, positive
+from trtnode.serving.cli.compile_flags import add_compile_options
 
 VIAS = ("process", "grpc")
 
@@ -64,7 +65,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tune", action="store_true", help="compile as `trtnode compile --tune`; default: without")
     group.add_argument("--approximate", action="store_true", help="compile as `trtnode compile --approximate`")
     add_nan_option(group, "native")
-    add_optimize_option(group)
+    add_compile_options(parser, only=("no_optimize",))
     group.add_argument("--batch", type=_sizes, default=[1], metavar="N,N", help="samples a request; default: 1")
     group.add_argument("--threads", type=positive, metavar="N", help="threads of each engine; default: the library's")
     group.add_argument("--via", type=_vias, default=["process"], metavar="A,B", help="process,grpc; default: process")

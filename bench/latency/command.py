@@ -23,9 +23,9 @@ from trtnode.bench.latency_report.tables import print_comparison, print_result
 from trtnode.bench.networks.catalogue import NETWORKS
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.names import left_out
 from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.errors import NotRunHereError
+from trtnode.serving.cli.compile_flags import given_options
 from trtnode.serving.errors import InvalidOptionError
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         tune=arguments.tune,
         approximate=arguments.approximate,
         nan=arguments.nan,
-        without_rewrites=left_out(arguments.no_optimize),
+        without_rewrites=given_options(arguments).get("no_optimize", ()),
     )
     result = LatencyResult(environment={**describe_environment(), "compiled_with": plan.compiled_with})
     console = Console()

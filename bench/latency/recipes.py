@@ -13,7 +13,7 @@ from trtnode.bench.latency.plan import Plan
 from trtnode.bench.latency.settings import PEERS, PRECISIONS
 from trtnode.bench.latency_report.results import NATIVE
 from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.build_options import TensorRtOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.precision.options import Calibration
@@ -61,13 +61,13 @@ def compile_recipes(
             options = dataclasses.replace(
                 preset,
                 engine=plan.engine,
-                samples=samples,
+                check_inputs=samples,
                 tune=plan.tune,
                 approximate=plan.approximate,
-                without_rewrites=plan.without_rewrites,
+                no_optimize=plan.without_rewrites,
                 threads=plan.threads,
-                build=BuildOptions(tensorrt=TensorRtOptions(details=plan.layers)),
-                precision=dataclasses.replace(preset.precision, calibration=Calibration(data=str(calibration))),
+                tensorrt=TensorRtOptions(details=plan.layers),
+                calibration=Calibration(data=str(calibration)),
             )
             start = time.perf_counter()
             compiled = compile_model(source, options, cache=cache, worker=worker)

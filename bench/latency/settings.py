@@ -8,19 +8,14 @@ from trtnode.bench.latency.openers import OPENVINO_PROVIDER, Opener, open_openvi
 from trtnode.engines.backends.names import PRECISION_NAMES
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.onnxruntime.library import onnxruntime
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget
-from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.precision.options import AccuracyBudget
 
-WITHOUT_BUDGET = AccuracyBudget(min_cosine=None)
+WITHOUT_BUDGET = AccuracyBudget(min_cosine=-1)
 
 PRECISIONS: Mapping[str, CompileOptions] = {
     "fp32": CompileOptions(),
-    **{
-        name: CompileOptions(precision=PrecisionOptions(asked=name, budget=WITHOUT_BUDGET))
-        for name in PRECISION_NAMES
-        if name != "fp32"
-    },
-    "auto": CompileOptions(precision=PrecisionOptions(asked="auto")),
+    **{name: CompileOptions(precision=name, budget=WITHOUT_BUDGET) for name in PRECISION_NAMES if name != "fp32"},
+    "auto": CompileOptions(precision="auto"),
 }
 """Options of the compilation for each precision. Only ``auto`` keeps to a budget of accuracy: random weights have thin
 margins, so the other precisions are measured whatever their accuracy."""

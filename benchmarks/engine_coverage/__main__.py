@@ -21,9 +21,8 @@ from benchmarks.engine_coverage.targets import CoverageTarget, check_targets
 from benchmarks.partition import collection
 from trtnode.bench.environment import describe_environment
 from trtnode.engines.artifact.files import write_atomically
-from trtnode.engines.backends.names import ALLOWANCES
 from trtnode.engines.backends.registry import get_backend
-from trtnode.partitioner.cut.labels import Allowance, PartitionOptions
+from trtnode.partitioner.cut.options import Allowance, PartitionOptions
 
 WIDTH = 170
 """Columns of the tables where the output is no terminal."""
@@ -87,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all figures as one JSON object")
     parser.add_argument("--freeze-initializers", action="store_true", help="as `trtnode compile` takes it")
     parser.add_argument(
-        "--allow", action="append", choices=ALLOWANCES, default=[], help="as `trtnode compile` takes it"
+        "--allow", action="append", choices=tuple(Allowance), default=[], help="as `trtnode compile` takes it"
     )
     return parser
 

@@ -107,4 +107,4 @@ def _shapes(requests: Sequence[Mapping[str, Any]], name: str) -> Iterator[tuple[
 
 def _joined(shapes: Sequence[tuple[int, ...]]) -> ShapeRange:
     columns = list(zip(*shapes, strict=True))
-    return ShapeRange(low=tuple(map(min, columns)), best=shapes[0], high=tuple(map(max, columns)))
+    return ShapeRange(min=tuple(map(min, columns)), opt=shapes[0], max=tuple(map(max, columns)))

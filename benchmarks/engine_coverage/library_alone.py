@@ -74,7 +74,7 @@ def _add_profile(builder: Any, network: Any, config: Any, profile: Profile) -> N
     if given:
         shapes = builder.create_optimization_profile()
         for name in given:
-            shapes.set_shape(name, profile[name].low, profile[name].best, profile[name].high)
+            shapes.set_shape(name, profile[name].min, profile[name].opt, profile[name].max)
         config.add_optimization_profile(shapes)
 
 

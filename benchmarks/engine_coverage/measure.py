@@ -23,7 +23,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.errors import BuildError, EngineError, WorkerError
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.errors import PartitionError

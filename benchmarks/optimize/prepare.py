@@ -131,7 +131,7 @@ def _compile(part: str, name: str, file: pathlib.Path, feeds: Feeds, given: Give
             rules = {one.rule: len(one.nodes) for one in compiled.report.rewrites}
             if rules:
                 compiled.save(folder / f"{WITH}.onnx")
-                bare = dataclasses.replace(options, without_rewrites=REWRITE_NAMES)
+                bare = dataclasses.replace(options, no_optimize=REWRITE_NAMES)
                 compile_model(file, bare).save(folder / f"{WITHOUT}.onnx")
         except (EngineError, PartitionError) as error:
             print(f"{name}, {engine}: left out: {error}", file=sys.stderr, flush=True)

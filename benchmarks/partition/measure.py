@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from benchmarks.partition.labelled_graph import LabelledGraph
 from benchmarks.partition.peers import PeerCut, PeerPartitioner, Prepare
 from benchmarks.partition.score import Score, minimum_segments, score, unavoidable_tensors
-from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode
+from trtnode.partitioner.cut.labels import Predicate, ReasonCode
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 from trtnode.partitioner.graph.view import Graph
 

@@ -4,37 +4,58 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Iterator
+from typing import Annotated
 
+from trtnode.engines.backends.names import TARGET_NAMES, TargetName, target_problem
 from trtnode.engines.backends.shape_range import Profile
+from trtnode.partitioner.options import Option
+
+MOST_MEBIBYTES = 2**30
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRtOptions:
-    """Settings of TensorRT's builder and of its engines."""
+    """Options of TensorRT's builder, and of its engines."""
 
-    workspace_mb: int | None = None
-    """Most scratch memory of the GPU, in MiB; None for all of it."""
-    optimization_level: int = 3
-    """From 0, a quick build, to 5, the longest search."""
-    hardware_compatible: bool = False
-    """Build engines that run on every GPU from compute capability 8.0 on. They are slower."""
-    version_compatible: bool = False
-    """Build engines that run on later releases too."""
-    sparse: bool = False
-    """Use kernels for weights of which two in four are zero."""
-    cuda_graphs: bool = True
-    """Run executions as CUDA graphs."""
+    workspace_mb: Annotated[
+        int | None,
+        Option("Scratch memory, in MiB; none for all there is.", least=1, most=MOST_MEBIBYTES, metavar="N"),
+    ] = None
+    optimization_level: Annotated[
+        int, Option("Effort of the builder's search, from 0 to 5.", least=0, most=5, metavar="N")
+    ] = 3
+    hardware_compatible: Annotated[
+        bool, Option("Build for other GPU generations too, from compute capability 8.0 on; engines are slower.")
+    ] = False
+    version_compatible: Annotated[bool, Option("Build for later TensorRT releases too.")] = False
+    sparse: Annotated[bool, Option("Use structured sparsity, where two in four weights are zero.")] = False
+    cuda_graphs: Annotated[bool, Option("Replay executions as CUDA graphs.")] = True
+    strip_plan: Annotated[
+        bool,
+        Option("Build engines without weights; they get those of the nodes that they replace when they are loaded."),
+    ] = False
+    targets: Annotated[
+        tuple[TargetName, ...],
+        Option(
+            f"GPUs that tensorrt-rtx builds for: {', '.join(TARGET_NAMES)}; none for every one from Ampere on.",
+            metavar="SM,SM",
+            separator=",",
+            check=target_problem,
+        ),
+    ] = ()
     details: bool = False
     """Keep the precision and kernel of each layer in the engine, for profiling."""
-    strip_plan: bool = False
-    """Build engines without weights. They get those of the nodes that they replace when they are loaded."""
-    targets: tuple[str, ...] = ()
-    """GPUs to build for, by name (``TARGET_NAMES``); none for every one from Ampere on."""
 
     def chosen(self) -> list[str]:
         """Return the names of the options that differ from their defaults, except ``details``, which no user gives."""
         options = [f for f in dataclasses.fields(self) if f.name != "details"]
         return [f.name for f in options if getattr(self, f.name) != f.default]
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the option and the fault of each that contradicts another one."""
+        if self.strip_plan and self.version_compatible:
+            yield "strip_plan", "later releases can't give an engine its weights; leave out version_compatible or this"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,9 +83,6 @@ CALIBRATION_METHODS = ("mean", "minmax", "moving-average", "entropy", "percentil
 RANGES_SUFFIX = ".json"
 """Of a calibration table; samples are never JSON."""
 
-ALLOWANCES = ("data-dependent", "narrow-double")
-"""Values of ``partitioner.Allowance``, which can't be imported without its libraries."""
-
 
 def left_out(names: Collection[str] | None) -> tuple[str, ...]:
     """Return the equal rewrites that values of ``--no-optimize`` leave out."""

@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.partitioner.cut.labels import Allowance, Verdict
+from trtnode.partitioner.cut.labels import Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node, TensorSpec
 
 Buffer = np.ndarray

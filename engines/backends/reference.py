@@ -19,7 +19,8 @@ from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Buffer, Origin, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
-from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node, TensorSpec
 from trtnode.partitioner.model.external_data import read_self_contained
 

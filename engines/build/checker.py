@@ -81,7 +81,7 @@ class Checker:
     def _check_together(
         self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], timeout_s: float
     ) -> dict[str, Refusal]:
-        context, given = self._context, self._context.options.samples
+        context, given = self._context, self._context.options.check_inputs
         model = context.folder / "observed.onnx"
         boundary = list(dict.fromkeys(v for s in segments for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
         write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)

@@ -80,8 +80,8 @@ class CompileContext:
     def wishes_for(self, engine: str) -> Wishes:
         """Return the equal rewrites that the model gets where an engine runs most of it."""
         options = self.options
-        exact = engine == NATIVE or options.precision.is_float32
-        return Wishes(engine=engine, without=options.without_rewrites, exact=exact, wide=has_wide_vectors())
+        exact = engine == NATIVE or options.is_float32
+        return Wishes(engine=engine, without=options.rewrites_left_out, exact=exact, wide=has_wide_vectors())
 
     def rewrites_inside(self, partition: Partition) -> tuple[Rewritten, ...]:
         """Return the rewrites that engines alone get."""

@@ -21,7 +21,8 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
 from trtnode.engines.errors import WorkerError
-from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
+from trtnode.partitioner.cut.labels import Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.graph.extraction import sampler_model
 from trtnode.partitioner.graph.node_keys import NodeKey
 from trtnode.partitioner.graph.view import Graph, Node

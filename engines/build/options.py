@@ -1,4 +1,4 @@
-"""Everything a user decides about compiling a model."""
+"""Everything a user decides about compiling a model. The names of the fields are those of keys, flags and arguments."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import dataclasses
 import enum
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.shape_range import Profile
+from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.names import ALL_REWRITES, ENGINE_NAMES, REWRITE_NAMES, SPARSE, left_out, rewrite_problem
+from trtnode.engines.backends.shape_range import Profile, profiles_of
 from trtnode.engines.precision.options import PrecisionOptions
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
+from trtnode.partitioner.options import Option
 
 EVERY_ENGINE = "TRTNODE_ALL_ENGINES"
-"""Environment variable that keeps all engines wherever options leave the choice open."""
+"""Environment variable that keeps all engines where options leave the choice open."""
+
+LONGEST_S = 7 * 24 * 3600
 
 
 class Choice(enum.Enum):
@@ -25,50 +31,48 @@ class Choice(enum.Enum):
     ALL = "all kept"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOptions:
-    """Options of one compilation."""
+def _rewrite_problem(name: object) -> str | None:
+    return None if name == ALL_REWRITES else rewrite_problem(name)
 
-    engine: str = "auto"
-    """Name of a backend; ``auto`` takes the best one here, ``native`` builds no engine."""
-    build: BuildOptions = dataclasses.field(default_factory=BuildOptions)
-    """Options of each engine."""
-    precision: PrecisionOptions = dataclasses.field(default_factory=PrecisionOptions)
-    """Precision of the engines, and its accuracy budget."""
-    partition: PartitionOptions = dataclasses.field(default_factory=PartitionOptions)
-    """Options of the cut: which nodes must run natively."""
-    samples: pathlib.Path | None = None
-    """An .npz of inputs to check engines with; generated inputs are used without one."""
-    shapes: tuple[Profile, ...] = ()
-    """Shapes of the model's inputs to build engines for, by name, once a profile."""
-    build_timeout_s: float = 600.0
-    """Longest time one engine may take to build."""
-    measure: bool = True
-    """True measures briefly on this machine, and keeps engines only where the model is faster with them. Without it,
-    those go that the estimate calls slower."""
-    tune: bool = False
-    """True measures longer, and with more choices of engines."""
-    all_engines: bool = False
-    """True keeps engines that make the model slower, too."""
-    approximate: bool = False
-    """True approximates activations where that is measured to pay, inside the accuracy budget of the precision."""
-    threads: int | None = None
-    """Threads of each engine and session while they are measured; None leaves it to the libraries."""
-    shares_cores: bool = False
-    """True measures as beside other models: native threads sleep between runs, so they wake later."""
-    without_rewrites: tuple[str, ...] = ()
-    """Names of equal rewrites (``trtnode.engines.backends.names.REWRITE_NAMES``) to leave out."""
-    sparse_weights: bool = True
-    """True lets ``auto`` take engine sparse for a model with zeros enough, where it is measured to be faster."""
-    reference: bool = True
-    """True if onnx.reference, which is slow, may run nodes that neither ONNX Runtime nor an engine has a kernel for."""
+
+def _every_engine() -> bool:
+    return bool(os.environ.get(EVERY_ENGINE))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceOptions:
+    """The engine, and the rule by which it stays."""
+
+    engine: Annotated[
+        str,
+        Option(
+            "The engine of the nodes that it supports; auto takes the best one here, native builds none.",
+            choices=ENGINE_NAMES,
+        ),
+    ] = "auto"
+    measure: Annotated[
+        bool,
+        Option("Measure for up to 10 s, and keep engines that make the model faster; without, by the estimate."),
+    ] = True
+    tune: Annotated[bool, Option("Measure longer, and more choices of engines; comes before the other rules.")] = False
+    all_engines: Annotated[
+        bool, Option(f"Keep engines that make the model slower, too; {EVERY_ENGINE}=1 does so by default.")
+    ] = dataclasses.field(default_factory=_every_engine)
+    sparse_weights: Annotated[
+        Literal["auto", "off"], Option("auto weighs an engine that leaves zeros of weights out.")
+    ] = "auto"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the option and the fault of each that contradicts another one."""
+        if self.engine == SPARSE and self.sparse_weights == "off":
+            yield "sparse_weights", "off leaves out the engine that is asked for"
 
     @property
     def choice(self) -> Choice:
         """The rule by which engines stay."""
         if self.tune:
             return Choice.TUNED
-        if self.all_engines or os.environ.get(EVERY_ENGINE):
+        if self.all_engines:
             return Choice.ALL
         return Choice.MEASURED if self.measure else Choice.ESTIMATED
 
@@ -76,3 +80,70 @@ class CompileOptions:
     def measures(self) -> bool:
         """True if a measurement chooses the engines."""
         return self.choice in (Choice.TUNED, Choice.MEASURED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """The build of each engine, and its check."""
+
+    shapes: Annotated[
+        tuple[Profile, ...],
+        Option(
+            "Shapes that TensorRT builds for: NAME:1x3x224x224, or three shapes; once for each input, and again for "
+            "each further profile. NAME:=1x64,4x64,8x64 gives the values of an input that holds sizes, such as the "
+            "shape of a Reshape. Requests of other shapes run natively.",
+            metavar="NAME:MIN,OPT,MAX",
+            read=profiles_of,
+        ),
+    ] = ()
+    tensorrt: Annotated[TensorRtOptions, Option("Options of TensorRT's builder.")] = dataclasses.field(
+        default_factory=TensorRtOptions
+    )
+    build_timeout_s: Annotated[
+        float, Option("Longest time that one engine may take to build.", least=0.1, most=LONGEST_S, metavar="S")
+    ] = 1800.0
+    check_inputs: Annotated[
+        pathlib.Path | None,
+        Option("Inputs to check the engines with (.npz), instead of generated ones.", metavar="IN.npz"),
+    ] = None
+
+    @property
+    def build(self) -> BuildOptions:
+        """The options of each engine, before a segment adds its own."""
+        return BuildOptions(tensorrt=self.tensorrt)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileOptions(EngineOptions, PrecisionOptions, ChoiceOptions):
+    """Options of one compilation."""
+
+    partition: Annotated[PartitionOptions, Option("The nodes that an engine may take.")] = dataclasses.field(
+        default_factory=PartitionOptions
+    )
+    no_optimize: Annotated[
+        tuple[str, ...],
+        Option(
+            "Equal rewrites of the graph to leave out, by name, or all; `trtnode explain` names those that it would "
+            "get.",
+            metavar="NAME",
+            bare=ALL_REWRITES,
+            choices=(*REWRITE_NAMES, ALL_REWRITES),
+            check=_rewrite_problem,
+        ),
+    ] = ()
+    reference: Annotated[
+        bool | None,
+        Option(
+            "Run nodes without any kernel in onnx.reference, slowly; a server does so only if asked to, in a process "
+            "of their own."
+        ),
+    ] = None
+    threads: int | None = None
+    """Threads of each engine and session while they are measured; None leaves it to the libraries."""
+    shares_cores: bool = False
+    """True measures as beside other models: native threads sleep between runs, so they wake later."""
+
+    @property
+    def rewrites_left_out(self) -> tuple[str, ...]:
+        """The names of the equal rewrites to leave out."""
+        return left_out(self.no_optimize)

@@ -22,7 +22,7 @@ from trtnode.engines.errors import UnknownShapeError
 from trtnode.engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
 from trtnode.engines.precision.rewriting import FLOAT32, Setting, Transformed, transform
 from trtnode.partitioner.compiled.trtnode import segment_hash
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, specs
@@ -180,7 +180,7 @@ class BuildOrders:
             raise UnknownShapeError(
                 dynamic,
                 f"{backend.name} builds for given shapes, and that of {dynamic[0]!r} is not fixed. Give those of the "
-                "model's inputs: --shape NAME:MIN,OPT,MAX, or shapes in servable.yaml.",
+                "model's inputs: --shapes NAME:MIN,OPT,MAX, or shapes in servable.yaml.",
             )
         if not (dynamic or shapes):
             return ()

@@ -57,7 +57,7 @@ class PartitionBuilder:
             The nodes of the engines that differ, with the reason.
         """
         graph = partition.graph
-        given = self._options.samples is not None
+        given = self._options.check_inputs is not None
         keys = {s.name: engines[s.name].key for s in partition.segments if given or not engines[s.name].cached}
         new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
         refusals = self._checker.check(graph, new, engines) if new else {}

@@ -22,7 +22,8 @@ from trtnode.engines.backends.protocols import Backend, ModelReader, ModelReadin
 from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import EngineError
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.labels import SUPPORTED, Predicate, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.segments import nodes_behind, values_leaving, values_read
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, Node, TensorSpec

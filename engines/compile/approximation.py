@@ -24,7 +24,7 @@ from trtnode.engines.compile.embedding import with_approximations
 from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.shape_profiles import sampled, with_best_shapes
 from trtnode.engines.inputs.source import cleaned
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget, Figures
+from trtnode.engines.precision.accuracy_budget import Figures, adapted
 from trtnode.engines.precision.approximations import FORMS, Place, approximate, context_of, find_places
 from trtnode.engines.tuning import accuracy_jobs, timing
 from trtnode.engines.tuning.candidates import is_faster
@@ -110,12 +110,12 @@ class ApproximationSearch:
         self._worker = worker
         self._compile = compile_file
         graph = self._graph()
-        self._budget: AccuracyBudget = options.precision.budget.adapted_to(graph)
+        self._budget = adapted(options.budget, graph)
         self._evaluation = accuracy_jobs.EvaluationData(
             source=source,
             inputs=sampled(specs(graph.inputs), options.shapes),
-            data=options.precision.calibration.data,
-            given=options.samples,
+            data=options.calibration.sampled,
+            given=options.check_inputs,
         )
         self._times: dict[Any, tuple[float, float, bool, float]] = {}
 
@@ -158,7 +158,7 @@ class ApproximationSearch:
         except EngineError as error:
             return dataclasses.replace(judged, problem=f"it can't be measured: {error}")
         share = ms / model_ms if model_ms else None
-        problem = self._budget.broken_by(figures) or ""
+        problem = figures.breaking(self._budget) or ""
         return dataclasses.replace(
             judged, share=share, alone=alone, speed_up=speed_up, pays=pays, figures=figures, problem=problem
         )
@@ -222,7 +222,7 @@ class ApproximationSearch:
         taken = sorted(paying, key=lambda one: one.figures.cosine if one.figures else 0.0)
         while taken:
             figures = self._evaluate({one.place.name: one.form for one in taken})
-            if self._budget.broken_by(figures) is None:
+            if figures.breaking(self._budget) is None:
                 return taken, figures
             taken = taken[1:]
         return [], None

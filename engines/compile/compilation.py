@@ -83,8 +83,8 @@ class Compilation:
         """
         partition = partition_source(self._context)
         graph = partition.graph
-        if self._context.options.samples is not None:
-            read_given(self._context.options.samples, signature_of(graph))
+        if self._context.options.check_inputs is not None:
+            read_given(self._context.options.check_inputs, signature_of(graph))
         self._precision.prepare(graph)
         attempt = Attempt(partition=self._tuner.recall(partition), began=time.perf_counter())
         while attempt.partition.segments:
@@ -129,7 +129,7 @@ class Compilation:
     def _check_file(self, attempt: Attempt) -> Attempt:
         """Refuse all segments where the compiled file as a whole can't be loaded, or answers something else."""
         assert attempt.compiled is not None
-        given = self._context.options.samples
+        given = self._context.options.check_inputs
         if given is None and all(engine.cached for engine in attempt.engines.values()):
             return attempt
         try:
@@ -186,7 +186,7 @@ class Compilation:
             WorkerError: The child process died of it.
         """
         context = self._context
-        source, given = context.source, context.options.samples
+        source, given = context.source, context.options.check_inputs
         path, inputs = context.folder / "compiled.onnx", context.sampled_inputs(partition.graph)
         compiled.save(path)
         if source.runs_natively:

@@ -55,7 +55,7 @@ def compile_model(
         BackendMissingError: Its library is not installed, or does not run here.
         BuildOptionError: The library can't heed an option of the build.
         NotRunHereError: Engines are to be measured or judged, and are only built here.
-        InvalidInputError: The model does not run on the inputs that ``options.samples`` gives.
+        InvalidInputError: The model does not run on the inputs that ``options.check_inputs`` gives.
         PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
         InputShapesError: Shapes to build for don't fit the model.
         OutputFileError: The folder for temporary files is full.
@@ -105,7 +105,7 @@ def _check_runs_here(engine: str, options: CompileOptions) -> None:
     Raises:
         NotRunHereError: Engines would be measured.
     """
-    wishes = ["--tune"] * options.tune + ["--precision auto"] * (options.precision.asked == "auto")
+    wishes = ["--tune"] * options.tune + ["--precision auto"] * (options.precision == "auto")
     if wishes and (reason := only_builds_reason(engine, options.build)):
         raise NotRunHereError(wishes[0], engine, reason)
 

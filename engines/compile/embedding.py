@@ -28,7 +28,7 @@ from trtnode.engines.tuning.memory_plan import plan_memory
 from trtnode.engines.tuning.native_form import NativeForm, native_form
 from trtnode.engines.tuning.precision_search import effective_precision
 from trtnode.partitioner.compiled.trtnode import embed_engines
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.model import protobuf_walk
@@ -53,7 +53,7 @@ def embed(
     """
     source = context.source
     nodes = context.reference_nodes(built.partition.graph)
-    if not context.options.reference:
+    if context.options.reference is False:
         left = native_reference_nodes(built.partition, nodes)
         if left:
             raise ReferenceNeededError(str(source.origin), count_operators(node.op_type for node in left))
@@ -122,7 +122,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     # The partition's graph may hold shapes and defaults of inputs as constants, for engines.
     graph = partition.graph if source.runs_natively else cleaned(source.path, (), freeze=freeze)
     nodes = context.reference_nodes(graph)
-    if nodes and not context.options.reference:
+    if nodes and context.options.reference is False:
         raise ReferenceNeededError(str(source.origin), count_operators(nodes.values()))
     if not nodes:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)

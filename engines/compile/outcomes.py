@@ -55,7 +55,7 @@ def recall_outcome(context: CompileContext, partition: Partition) -> dict[str, V
 def _key(context: CompileContext, partition: Partition) -> str:
     """Return the key of a compilation. Inputs to check with change no option: the last compilation knows best."""
     options = dataclasses.replace(
-        context.options, engine=context.engine, samples=None, threads=None, shares_cores=False
+        context.options, engine=context.engine, check_inputs=None, threads=None, shares_cores=False
     )
     return engine_key(
         purpose="outcome",

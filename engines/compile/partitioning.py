@@ -31,7 +31,8 @@ from trtnode.engines.onnxruntime.limits import native_limits
 from trtnode.engines.tuning.memory_plan import plan_memory
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.function_expansion import expand_functions
-from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import Predicate, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes

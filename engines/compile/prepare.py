@@ -201,7 +201,7 @@ def _prepare(
         instances=instances,
         shares_cores=shares_cores,
         use_engines=engine != NATIVE,
-        reference=reference if options.reference else None,
+        reference=reference if options.reference is not False else None,
     )
     if is_compiled(model):
         return _open_compiled(model, path, options, cache, open_model)
@@ -214,7 +214,7 @@ def _prepare(
     open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))
     executable = _open_rewritten(used, path, open_model) if used and used.rewritten else None
     executable = executable or open_model(view_model(used.model, path) if used else model)
-    executable.description["precision"]["asked"] = options.precision.asked
+    executable.description["precision"]["asked"] = options.precision
     return _described(executable, model, compiled, memory), used
 
 
@@ -237,12 +237,12 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
     options = CompileOptions(
         engine=NATIVE,
         partition=options.partition,
-        samples=options.samples,
+        check_inputs=options.check_inputs,
         shapes=options.shapes,
         reference=options.reference,
-        without_rewrites=options.without_rewrites,
+        no_optimize=options.no_optimize,
     )
-    wishes = Wishes(engine=NATIVE, without=options.without_rewrites, wide=has_wide_vectors())
+    wishes = Wishes(engine=NATIVE, without=options.rewrites_left_out, wide=has_wide_vectors())
     try:
         if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
             return None

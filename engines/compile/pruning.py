@@ -14,7 +14,8 @@ from trtnode.engines.artifact.files import check_output, write_model
 from trtnode.engines.errors import AlreadyCompiledError, CalibrationDataError, ExecutionError, PruningError
 from trtnode.engines.inputs.samples import find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.precision.accuracy_budget import Comparison, DefaultBudget, Figures
+from trtnode.engines.precision.accuracy_budget import Comparison, Figures, adapted
+from trtnode.engines.precision.options import AccuracyBudget
 from trtnode.engines.quantization.dataset import CalibrationDataset
 from trtnode.engines.sparse.pruning import PruningScope, prune_model
 from trtnode.partitioner.compiled.trtnode import is_compiled
@@ -91,7 +92,7 @@ def prune_file(
         zeros=_share_of_zeros(one.matrix for one in weights),
         zeros_of_all=_share_of_zeros(_float_weights(pruned)),
         figures=figures,
-        broken=DefaultBudget().adapted_to(graph).broken_by(figures) if figures is not None else None,
+        broken=figures.breaking(adapted(AccuracyBudget(), graph)) if figures is not None else None,
     )
 
 
@@ -101,7 +102,7 @@ def _compare(source: pathlib.Path, pruned: onnx.ModelProto, graph: Graph, data: 
     before = NativeSession(source, name=str(source))
     after = NativeSession(pruned, name="the pruned model")
     given = CalibrationDataset(data).feeds(inputs, limit=MOST_SAMPLES) if data else find_samples(before, inputs, None)
-    comparison = Comparison(DefaultBudget())
+    comparison = Comparison(AccuracyBudget())
     for feeds in given:
         try:
             results = before.run(feeds), after.run(feeds)

@@ -75,8 +75,8 @@ def with_faster_zeros(
 
 def _may_gain(context: CompileContext) -> bool:
     options = context.options
-    is_open = options.engine == AUTO and options.sparse_weights and options.measures
-    if not is_open or not context.backend.on_cpu or options.precision.asked != "fp32":
+    is_open = options.engine == AUTO and options.sparse_weights == "auto" and options.measures
+    if not is_open or not context.backend.on_cpu or options.precision != "fp32":
         return False
     if get_backend(SPARSE).unavailable_reason() is not None or not context.source.runs_natively:
         return False
@@ -93,7 +93,7 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
         source=context.source.path,
         native=files["dense"],
         inputs=[TensorSpec.of(value) for value in load_model(context.source.path).graph.inputs],
-        given=context.options.samples,
+        given=context.options.check_inputs,
         threads=context.options.threads,
         shares_cores=context.options.shares_cores,
         memory_pattern=keeps_memory_pattern(dense.report.memory),

@@ -19,7 +19,8 @@ from trtnode.engines.build.tolerance import NOISE_FACTOR
 from trtnode.engines.diagnostics.observation import Values, run_compiled, run_inside, run_natively
 from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.samples import only_inputs
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget, Comparison
+from trtnode.engines.precision.accuracy_budget import Comparison
+from trtnode.engines.precision.options import AccuracyBudget
 from trtnode.engines.runtime.plan import PlanStage, plan_stages
 from trtnode.engines.runtime.plan_loading import signature_of
 from trtnode.partitioner.compiled.trtnode import embedded_engine, view_with_engines

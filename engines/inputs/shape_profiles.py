@@ -21,7 +21,7 @@ from trtnode.partitioner.graph.view import Graph, TensorSpec, describe
 from trtnode.partitioner.model.values import GIVEN_SIZES
 from trtnode.partitioner.passes.concrete_shapes import concrete_model, known_integers, known_shapes
 
-POINTS = ("low", "best", "high")
+POINTS = ("min", "opt", "max")
 
 
 def holds_sizes(spec: TensorSpec) -> bool:
@@ -56,19 +56,19 @@ def _contradiction(spec: TensorSpec, shapes: ShapeRange) -> str | None:
         return None
     if holds_sizes(spec):
         elements = (spec.shape or (1,))[0]
-        return None if len(shapes.low) == elements else f"it has {elements} elements, not {len(shapes.low)}"
-    fits = len(shapes.low) == len(spec.shape) and all(
+        return None if len(shapes.min) == elements else f"it has {elements} elements, not {len(shapes.min)}"
+    fits = len(shapes.min) == len(spec.shape) and all(
         not isinstance(declared, int) or declared == low == high
-        for declared, low, high in zip(spec.shape, shapes.low, shapes.high, strict=True)
+        for declared, low, high in zip(spec.shape, shapes.min, shapes.max, strict=True)
     )
     declared = " x ".join("?" if size is None else str(size) for size in spec.shape)
-    given = " to ".join(dict.fromkeys((shown(shapes.low), shown(shapes.high))))
+    given = " to ".join(dict.fromkeys((shown(shapes.min), shown(shapes.max))))
     return None if fits else f"{given} does not fit the model's, which is {declared}"
 
 
 def sampled(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> tuple[TensorSpec, ...]:
     """Return inputs with the best shapes of the first profile, which samples for engines must have."""
-    best = {name: one.best for name, one in profiles[0].items()} if profiles else {}
+    best = {name: one.opt for name, one in profiles[0].items()} if profiles else {}
     return tuple(_sampled(spec, best[spec.name]) if spec.name in best else spec for spec in inputs)
 
 
@@ -141,7 +141,7 @@ def with_best_shapes(graph: Graph, profile: Profile) -> Graph:
     known = follow(graph, profile).shapes
     for value in itertools.chain(graph.inputs, *(node.op.outputs for node in graph.nodes)):
         if value.name is not None and value.name in known:
-            value.shape = ir.Shape(known[value.name].best)
+            value.shape = ir.Shape(known[value.name].opt)
     return Graph.of(graph.model)
 
 
@@ -184,5 +184,5 @@ def _joined(found: Sequence[Mapping[str, Sizes]]) -> dict[str, ShapeRange]:
         sizes = [low.get(name, ()), middle, high.get(name, ())]
         if name in low and name in high and len({len(s) for s in sizes}) == 1:
             columns = list(zip(*sizes, strict=True))
-            joined[name] = ShapeRange(low=tuple(map(min, columns)), best=middle, high=tuple(map(max, columns)))
+            joined[name] = ShapeRange(min=tuple(map(min, columns)), opt=middle, max=tuple(map(max, columns)))
     return joined

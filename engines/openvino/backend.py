@@ -24,7 +24,8 @@ from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, firs
 from trtnode.engines.openvino.indices import CLAMPED_OPS, bounds_of, clamp_indices, index_options
 from trtnode.engines.openvino.library import ov
 from trtnode.engines.openvino.operators import TRUSTED_OPS
-from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node
 
 logger = logging.getLogger(__name__)

@@ -17,10 +17,14 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.errors import MetricError
+from trtnode.engines.precision.options import AccuracyBudget
 from trtnode.engines.quantization.user_functions import load_function
 from trtnode.partitioner.graph.view import Graph
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
+COSINE = 0.99
+"""Smallest cosine of any output where the user sets no limit: over all samples together, and in each one of few."""
 
 COSINE_OF_CLASSES = 0.995
 """Smallest cosine of a classifier whose user sets no limit: noise of a tenth. The two largest probabilities of an
@@ -39,50 +43,16 @@ SILENT = 1e-4
 """A sample in which an output has less than this part of its mean energy has no direction worth comparing."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyBudget:
-    """Limits that answers must keep against those in float32, on samples that the calibration has not seen."""
+def adapted(budget: AccuracyBudget, graph: Graph | None) -> AccuracyBudget:
+    """Return the limits for a model; those that are set hold for any.
 
-    min_cosine: float | None = 0.99
-    """Smallest cosine similarity of any output: over all samples together, and in each one of few (FEW_SAMPLES)."""
-    min_top1_agreement: float | None = None
-    """Smallest share of best classes that stay."""
-    max_abs: float | None = None
-    """Largest absolute difference of any element."""
-    metric: str | None = None
-    """A metric of the user's own, as ``module:function``."""
-
-    @classmethod
-    def of(cls, **limits: Any) -> AccuracyBudget:
-        """Make a budget of the limits that are not None; the default one where all are."""
-        given = any(limit is not None for limit in limits.values())
-        return AccuracyBudget(**{"min_cosine": None, **limits}) if given else DefaultBudget()
-
-    def adapted_to(self, _graph: Graph, /) -> AccuracyBudget:
-        """Return the limits for a model that is evaluated on the user's samples: limits that are set hold for any."""
-        return self
-
-    def broken_by(self, figures: Figures) -> str | None:
-        """Return a sentence about the first limit that is exceeded; None if the budget is met."""
-        if self.min_cosine is not None and not figures.cosine >= self.min_cosine:
-            return f"the cosine of an output is {figures.cosine:.5f}, less than {self.min_cosine:g}"
-        if self.min_top1_agreement is not None and not figures.top1_agreement >= self.min_top1_agreement:
-            return f"{figures.top1_agreement:.2%} of the best classes stay, fewer than {self.min_top1_agreement:.2%}"
-        if self.max_abs is not None and not figures.max_abs <= self.max_abs:
-            return f"an element differs by {figures.max_abs:.4g}, more than {self.max_abs:g}"
-        if figures.metric is not None and not figures.metric >= 0:
-            return f"{self.metric} gives {figures.metric:.5g}, less than 0"
-        return None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DefaultBudget(AccuracyBudget):
-    """Limits of a user who sets none."""
-
-    def adapted_to(self, graph: Graph, /) -> AccuracyBudget:
-        """Return a limit of the cosine, which is higher where the model gives probabilities of classes."""
-        classes = any(map(_holds_classes, graph.outputs))
-        return AccuracyBudget(min_cosine=COSINE_OF_CLASSES) if classes else AccuracyBudget()
+    Without any, there is one of the cosine, which is higher where the model gives probabilities of classes. Of answers
+    to generated inputs, which is without a graph, it isn't.
+    """
+    if budget != AccuracyBudget():
+        return budget
+    classes = graph is not None and any(map(_holds_classes, graph.outputs))
+    return AccuracyBudget(min_cosine=COSINE_OF_CLASSES if classes else COSINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +74,18 @@ class Figures:
     max_abs: float
     samples: int
     metric: float | None = None
+
+    def breaking(self, budget: AccuracyBudget) -> str | None:
+        """Return a sentence about the first limit that is exceeded; None if the budget is met."""
+        if budget.min_cosine is not None and not self.cosine >= budget.min_cosine:
+            return f"the cosine of an output is {self.cosine:.5f}, less than {budget.min_cosine:g}"
+        if budget.min_top1_agreement is not None and not self.top1_agreement >= budget.min_top1_agreement:
+            return f"{self.top1_agreement:.2%} of the best classes stay, fewer than {budget.min_top1_agreement:.2%}"
+        if budget.max_abs is not None and not self.max_abs <= budget.max_abs:
+            return f"an element differs by {self.max_abs:.4g}, more than {budget.max_abs:g}"
+        if self.metric is not None and not self.metric >= 0:
+            return f"{budget.metric} gives {self.metric:.5g}, less than 0"
+        return None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON values, which have no infinity."""

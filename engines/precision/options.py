@@ -4,54 +4,181 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
-from trtnode.engines.backends.names import RANGES_SUFFIX
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget, DefaultBudget
-from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.backends.names import (
+    CALIBRATION_METHODS,
+    PRECISION_NAMES,
+    RANGES_SUFFIX,
+    AskedPrecision,
+    PrecisionName,
+)
+from trtnode.partitioner.options import Option
 
 FEWEST_SAMPLES = 8
 """Fewer samples are accepted only where the user allows it: the budget would be met on the samples of the ranges."""
 
+LARGEST_DIFFERENCE = 1e30
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionRule:
+    """Another precision for some nodes: those whose identity fits a glob, or those of an operator."""
+
+    precision: Annotated[PrecisionName, Option("The precision of these nodes.")]
+    node: Annotated[str | None, Option("Glob over node names.")] = None
+    op: Annotated[str | None, Option("Operator name.")] = None
+
+    @classmethod
+    def parse(cls, text: str) -> PrecisionRule:
+        """Read ``node=GLOB:PRECISION`` or ``op=TYPE:PRECISION``.
+
+        Raises:
+            ValueError: The text has another form.
+        """
+        selector, _, word = text.rpartition(":")
+        kind, _, pattern = selector.partition("=")
+        for precision in PRECISION_NAMES:
+            if precision == word and kind in ("node", "op") and pattern:
+                return cls(precision=precision, **{kind: pattern})
+        forms = "node=GLOB:PRECISION or op=TYPE:PRECISION, with one of " + ", ".join(PRECISION_NAMES)
+        raise ValueError(f"{text!r} should be {forms}")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the fault of a rule about all nodes, which would be a precision."""
+        if self.node is None and self.op is None:
+            yield "precision", "should have a key 'node' or 'op' beside it that says which nodes it is about"
+
+    def __str__(self) -> str:
+        selectors = (f"{kind}={value}" for kind, value in (("node", self.node), ("op", self.op)) if value is not None)
+        return f"{' '.join(selectors)}:{self.precision}"
+
+
+def _rules_of(texts: Sequence[str]) -> tuple[PrecisionRule, ...]:
+    return tuple(map(PrecisionRule.parse, texts))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Source of ranges, and samples to measure accuracy on."""
+    """The source of INT8 ranges, and samples to measure accuracy on."""
 
-    data: str | None = None
-    """Samples of the inputs: an .npz file, a folder of them, or ``module:function``."""
-    ranges: pathlib.Path | None = None
-    """A table that ``trtnode calibrate`` wrote; without one, ranges are learnt from the data."""
-    method: str = "mean"
-    """Method by which ranges follow from samples."""
-    percentile: float = 99.99
-    """Share of values to keep, in percent, for the method of this name."""
-    samples: int | None = 200
-    """Most samples to learn from; None for all."""
-    allow_few: bool = False
-    """True if ranges from fewer than ``FEWEST_SAMPLES`` samples may quantize a model."""
+    data: Annotated[
+        str | None,
+        Option(
+            "Samples of the inputs: an .npz file, a folder of them, or module:function. Or a ranges.json of `trtnode "
+            "calibrate`.",
+            name="calibration",
+            metavar="DATA",
+            is_source=True,
+        ),
+    ] = None
+    ranges: Annotated[
+        pathlib.Path | None,
+        Option(
+            "A ranges.json of `trtnode calibrate`; without one, ranges are learnt from the samples.",
+            name="calibration_ranges",
+            metavar="FILE",
+        ),
+    ] = None
+    method: Annotated[
+        str,
+        Option(
+            f"How ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed method.",
+            name="calibration_method",
+            metavar="M",
+        ),
+    ] = "mean"
+    percentile: Annotated[
+        float,
+        Option(
+            "Values to keep, in percent, by the method of this name.",
+            least=50,
+            most=100,
+            name="calibration_percentile",
+            metavar="P",
+        ),
+    ] = 99.99
+    samples: Annotated[
+        int | None,
+        Option(
+            "Most samples to learn from; none for all.", least=1, most=10**9, name="calibration_samples", metavar="N"
+        ),
+    ] = 200
+    allow_few_samples: Annotated[
+        bool,
+        Option(f"Quantize by fewer than {FEWEST_SAMPLES} samples, although the accuracy budget then says little."),
+    ] = False
 
-    @classmethod
-    def of(cls, source: str | None, *, method: str = "minmax", allow_few: bool = False) -> Calibration:
-        """Return the calibration by a table, which ends in ``RANGES_SUFFIX``, or by samples."""
-        is_table = source is not None and source.endswith(RANGES_SUFFIX)
-        ranges = pathlib.Path(source) if source is not None and is_table else None
-        return cls(data=None if is_table else source, ranges=ranges, method=method, allow_few=allow_few)
+    @property
+    def table(self) -> pathlib.Path | None:
+        """The file of ranges, under either name."""
+        return pathlib.Path(self.data) if self.ranges is None and self.data and self.has_table else self.ranges
+
+    @property
+    def sampled(self) -> str | None:
+        """The source of samples; None if there is only a table."""
+        return None if self.has_table else self.data
+
+    @property
+    def has_table(self) -> bool:
+        """True if ``data`` names a table."""
+        return self.data is not None and self.data.endswith(RANGES_SUFFIX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyBudget:
+    """Limits that answers must keep against those in float32, on samples that the calibration has not seen.
+
+    Without any, the cosine is limited: see ``adapted``.
+    """
+
+    min_cosine: Annotated[
+        float | None,
+        Option(
+            "Smallest cosine similarity of any output; without any limit, 0.99, and 0.995 for a classifier.",
+            least=-1,
+            most=1,
+            metavar="X",
+        ),
+    ] = None
+    min_top1_agreement: Annotated[
+        float | None, Option("Smallest share of samples whose best class stays.", least=0, most=1, metavar="X")
+    ] = None
+    max_abs: Annotated[
+        float | None,
+        Option("Largest absolute difference of any element.", least=0, most=LARGEST_DIFFERENCE, metavar="X"),
+    ] = None
+    metric: Annotated[
+        str | None, Option("A measure of your own; at least 0 is good enough.", metavar="MODULE:FUNCTION")
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrecisionOptions:
     """Precision that engines are to compute in, and the limits of its cost."""
 
-    asked: str = "fp32"
-    """``fp32``, ``fp16``, ``bf16``, ``int8``, or ``auto`` for the fastest measured one of each segment."""
-    rules: tuple[PrecisionRule, ...] = ()
-    """Other precisions for some nodes; the first rule that fits a node counts."""
-    calibration: Calibration = dataclasses.field(default_factory=Calibration)
-    """Source of ranges."""
-    budget: AccuracyBudget = dataclasses.field(default_factory=DefaultBudget)
-    """Limits of accuracy. A precision that exceeds them is given up."""
+    precision: Annotated[
+        AskedPrecision, Option("Precision of engines; auto takes the fastest that stays inside the budget.")
+    ] = "fp32"
+    precision_rules: Annotated[
+        tuple[PrecisionRule, ...],
+        Option(
+            "Another precision for some nodes, the first rule that fits counts: node=GLOB:PRECISION or "
+            "op=TYPE:PRECISION.",
+            metavar="RULE",
+            read=_rules_of,
+        ),
+    ] = ()
+    calibration: Annotated[Calibration, Option("The source of INT8 ranges.")] = Calibration()
+    budget: Annotated[
+        AccuracyBudget, Option("The distance that answers may move from FP32 before a precision is given up.")
+    ] = AccuracyBudget()
+    approximate: Annotated[
+        bool, Option("Approximate GELU, SiLU and sigmoid where that is measured to pay, inside the budget.")
+    ] = False
 
     @property
     def is_float32(self) -> bool:
         """True if only float32 is asked for."""
-        return {self.asked, *(rule.precision for rule in self.rules)} == {"fp32"}
+        return {self.precision, *(rule.precision for rule in self.precision_rules)} == {"fp32"}

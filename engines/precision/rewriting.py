@@ -112,7 +112,7 @@ def check_available(backend: Backend, precisions: Iterable[str], options: BuildO
         if precision in support.lacking:
             raise PrecisionError(
                 f"The engine {backend.name} has no {precision} here: {support.lacking[precision]}. Build for targets "
-                "that can (--target, or tensorrt.targets in servable.yaml), or ask for another precision."
+                "that can (--targets, or tensorrt.targets in servable.yaml), or ask for another precision."
             )
         if precision not in support.effective:
             known = ", ".join(sorted(support.effective, key=PRECISIONS.index))

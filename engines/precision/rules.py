@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
+from trtnode.engines.precision.options import PrecisionRule
 from trtnode.partitioner.errors import UnknownOptionError
 from trtnode.partitioner.graph.view import Graph, Node
 
@@ -28,37 +28,11 @@ WEIGHTS_ALONE = "int4"
 QUANTIZED = CALIBRATED | {WEIGHTS_ALONE}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PrecisionRule:
-    """Another precision for some nodes: those whose identity fits a glob, or those of an operator."""
-
-    precision: str
-    node: str | None = None
-    op: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> PrecisionRule:
-        """Read ``node=GLOB:PRECISION`` or ``op=TYPE:PRECISION``.
-
-        Raises:
-            ValueError: The text has another form.
-        """
-        selector, _, precision = text.rpartition(":")
-        kind, _, pattern = selector.partition("=")
-        if kind not in ("node", "op") or not pattern or precision not in PRECISIONS:
-            forms = "node=GLOB:PRECISION or op=TYPE:PRECISION, with one of " + ", ".join(PRECISIONS)
-            raise ValueError(f"{text!r} should be {forms}")
-        return cls(precision=precision, **{kind: pattern})
-
-    def fits(self, node: Node) -> bool:
-        """Return whether the rule applies to a node."""
-        if self.op is not None and self.op != node.op_type:
-            return False
-        return self.node is None or fnmatch.fnmatchcase(node.name, self.node)
-
-    def __str__(self) -> str:
-        selectors = (f"{kind}={value}" for kind, value in (("node", self.node), ("op", self.op)) if value is not None)
-        return f"{' '.join(selectors)}:{self.precision}"
+def fits(rule: PrecisionRule, node: Node) -> bool:
+    """Return whether a rule applies to a node."""
+    if rule.op is not None and rule.op != node.op_type:
+        return False
+    return rule.node is None or fnmatch.fnmatchcase(node.name, rule.node)
 
 
 def join_precisions(precisions: Iterable[str]) -> str:
@@ -68,7 +42,7 @@ def join_precisions(precisions: Iterable[str]) -> str:
 
 def assign(nodes: Iterable[Node], precision: str, rules: Sequence[PrecisionRule]) -> dict[str, str]:
     """Return the precision of each node by identity: that of the first rule that fits it, else the given one."""
-    return {node.name: next((rule.precision for rule in rules if rule.fits(node)), precision) for node in nodes}
+    return {node.name: next((rule.precision for rule in rules if fits(rule, node)), precision) for node in nodes}
 
 
 def at_least(plan: Mapping[str, str], precision: str) -> dict[str, str]:
@@ -86,5 +60,5 @@ def check_rules(graph: Graph, rules: Sequence[PrecisionRule]) -> None:
         if rule.op is not None and rule.op not in graph.op_types and not onnx.defs.has(rule.op):
             known = ", ".join(sorted(graph.op_types)) or "(none)"
             raise UnknownOptionError("precision rule", rule.op, f"the operators {known}")
-        if not any(rule.fits(node) for node in graph.nodes):
+        if not any(fits(rule, node) for node in graph.nodes):
             logger.warning("The precision rule %s fits no node of the model, so it has no effect", rule)

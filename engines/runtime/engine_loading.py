@@ -146,7 +146,7 @@ def _remedy(envelope: Envelope, version: str, device: Device) -> str:
         return ""
     if target_problem(device.features):
         return f"compile the model again here with --engine tensorrt, as there is no target {device.features}"
-    return f"compile the model again with --target {device.features}"
+    return f"compile the model again with --targets {device.features}"
 
 
 def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:

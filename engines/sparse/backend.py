@@ -16,7 +16,8 @@ from trtnode.engines.onnxruntime.session import NativeSession, runs_as_array, wi
 from trtnode.engines.sparse.engine import SparseEngine
 from trtnode.engines.sparse.library import LIBRARY, VERSION, instructions, missing_reason
 from trtnode.engines.sparse.rewriting import with_sparse_layers
-from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node, TensorSpec
 from trtnode.partitioner.model.external_data import read_self_contained
 from trtnode.partitioner.model.values import is_random, subgraphs

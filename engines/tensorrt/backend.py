@@ -22,7 +22,8 @@ from trtnode.engines.tensorrt.library import Installation, TensorRtLibrary, targ
 from trtnode.engines.tensorrt.loaded_engine import PROFILED, deserialize
 from trtnode.engines.tensorrt.targets import check_types, lacking_precisions
 from trtnode.engines.tensorrt.whole_model import read_model
-from trtnode.partitioner.cut.labels import Allowance, Verdict
+from trtnode.partitioner.cut.labels import Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node
 
 PORTABLE = "portable"

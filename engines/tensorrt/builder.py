@@ -235,7 +235,7 @@ def _set_range(setter: Any, name: str, given: ShapeRange | None, number: int) ->
     if given is None:
         raise BuildError(f"Profile {number} has no shapes for input {name!r}.")
     try:
-        setter(name, given.low, given.best, given.high)
+        setter(name, given.min, given.opt, given.max)
     except (RuntimeError, ValueError) as error:
-        shown = f"{given.low}, {given.best}, {given.high}"
+        shown = f"{given.min}, {given.opt}, {given.max}"
         raise BuildError(f"Profile {number}, input {name!r}: TensorRT refuses the shapes {shown}.") from error

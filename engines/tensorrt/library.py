@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from trtnode.engines.backends.build_options import TensorRtOptions
-from trtnode.engines.backends.names import TARGET_NAMES, target_problem
+from trtnode.engines.backends.names import TARGET_NAMES, TargetName, target_problem
 from trtnode.engines.cuda.devices import Gpu
 from trtnode.engines.errors import BuildOptionError
 from trtnode.engines.tensorrt.labelling import rtx, tables
@@ -57,8 +57,8 @@ class TensorRtLibrary:
     table: tables.ParserTable
     lacks: frozenset[str] = frozenset()
     refuses: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    targets: tuple[str, ...] = ()
-    portable: tuple[str, ...] = ()
+    targets: tuple[TargetName, ...] = ()
+    portable: tuple[TargetName, ...] = ()
     runtime_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     version_parts: int | None = None
 
@@ -100,14 +100,14 @@ class TensorRtLibrary:
             return f"{self.title} {version} is too old: {oldest} or newer is needed. {self.install}."
         return None if gpu or self.targets else self.no_gpu
 
-    def cannot_run_reason(self, gpu: Gpu | None, targets: Collection[str]) -> str | None:
+    def cannot_run_reason(self, gpu: Gpu | None, targets: Collection[TargetName]) -> str | None:
         """Return in a few words why engines for these targets don't run on a GPU; None if they do."""
         if gpu is None:
             return "no GPU here"
         here, built = target_of(gpu), self.covered(targets)
         return None if here in built else f"the GPU here is {here}, and they are for {', '.join(built)}"
 
-    def covered(self, targets: Collection[str]) -> tuple[str, ...]:
+    def covered(self, targets: Collection[TargetName]) -> tuple[TargetName, ...]:
         """Return the GPUs that engines for these targets run on, in the library's order."""
         return tuple(name for name in self.targets if name in targets) if targets else self.portable
 

@@ -15,9 +15,9 @@ import onnx
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.inputs.samples import Feeds, find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures, load_metric
+from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, Comparison, Figures, load_metric
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
-from trtnode.engines.precision.options import Calibration
+from trtnode.engines.precision.options import AccuracyBudget, Calibration
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset
 from trtnode.engines.runtime.buffers import input_buffer
@@ -107,8 +107,8 @@ def calibrate_to(model: pathlib.Path, calibration: Calibration, table: pathlib.P
     Raises:
         EngineError: As ``calibrate``.
     """
-    assert calibration.data is not None
-    share = CalibrationShare(calibration.data)
+    assert calibration.sampled is not None
+    share = CalibrationShare(calibration.sampled)
     found = calibrate(
         model,
         share,

@@ -55,7 +55,7 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
     try:
         write_model(embed_engines(graph, (), {}), path)
         inputs = context.sampled_inputs(graph)
-        check, given = jobs.check_without_engines, context.options.samples
+        check, given = jobs.check_without_engines, context.options.check_inputs
         problem = context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given)
     except (EngineError, PartitionError) as error:
         problem = str(error)

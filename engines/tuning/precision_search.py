@@ -101,7 +101,7 @@ class PrecisionSearch:
         floats = self.apply(exact, float32)
         assert floats is not None  # they are built
         fallback = AcceptedPlan(precision="fp32", plan=float32, built=floats, figures=None)
-        if self._options.asked == "auto":
+        if self._options.precision == "auto":
             return self._fastest(exact, fallback)
         for precision in self._fallbacks():
             accepted = self._accept(exact, precision)
@@ -113,7 +113,7 @@ class PrecisionSearch:
     def apply(self, exact: BuiltPartition, plan: PrecisionPlan) -> BuiltPartition | None:
         """Build every segment as a plan says; None where the library refuses."""
         engines: dict[str, BuiltEngine] = {}
-        asked, table = self._options.asked, self._table
+        asked, table = self._options.precision, self._table
         settings = {
             segment.name: Setting(asked=asked, nodes=tuple(plan[node.name] for node in segment.nodes), table=table)
             for segment in exact.partition.segments
@@ -130,15 +130,15 @@ class PrecisionSearch:
 
     def _fallbacks(self) -> Iterator[str]:
         """Yield the precision asked for, then a more exact one that this machine still accelerates."""
-        yield self._options.asked
-        if self._options.asked in QUANTIZED:
+        yield self._options.precision
+        if self._options.precision in QUANTIZED:
             accelerated = self._backend.precision_support(self._context.options.build).accelerated
             yield from [precision for precision in ("bf16", "fp16") if precision in accelerated][:1]
 
     def _accept(self, exact: BuiltPartition, precision: str) -> AcceptedPlan | None:
         """Find the plan of a precision that meets the budget with the fewest noisy nodes moved back; None if none."""
-        plan = assign(_nodes(exact.partition), precision, self._options.rules)
-        if precision != self._options.asked:
+        plan = assign(_nodes(exact.partition), precision, self._options.precision_rules)
+        if precision != self._options.precision:
             plan = at_least(plan, precision)
         trial = _Trial(self, exact, precision, plan)
         if (accepted := trial.run(())) is not None:
@@ -157,7 +157,7 @@ class PrecisionSearch:
         budget, figures = self._options.budget, None
         try:
             figures = self._worker.call(accuracy_jobs.measure_accuracy, TIMEOUT_S, path, self._evaluation, budget)
-            problem = budget.broken_by(figures)
+            problem = figures.breaking(budget)
         except (CalibrationDataError, MetricError):
             raise
         except EngineError as error:

@@ -23,6 +23,7 @@ from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.errors import EngineError, PrecisionError
 from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.precision.accuracy_budget import adapted
 from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
 from trtnode.engines.precision.rewriting import check_available
 from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
@@ -51,8 +52,7 @@ def check_engine(engine: str, options: CompileOptions) -> None:
     Raises:
         PrecisionError: Native execution, or the backend, doesn't have it.
     """
-    request = options.precision
-    wanted = {request.asked, *(rule.precision for rule in request.rules)} - {"auto"}
+    wanted = {options.precision, *(rule.precision for rule in options.precision_rules)} - {"auto"}
     if engine != NATIVE:
         check_available(get_backend(engine), sorted(wanted), options.build)
     elif wanted - {"fp32"}:
@@ -72,7 +72,7 @@ class PrecisionStage:
     def __init__(self, context: CompileContext, builder: EngineBuilder) -> None:
         self.figures: Mapping[str, Any] | None = None
         self._context = context
-        self._options = context.options.precision
+        self._options = context.options
         self._builder = builder
         self._table: CalibrationTable | None = None
         self._plan: Mapping[str, str] = {}
@@ -102,12 +102,11 @@ class PrecisionStage:
             return
         if not self._context.source.runs_natively:
             logger.warning("Engines compute in fp32: without native execution no other precision can be evaluated")
-            self._options = dataclasses.replace(self._options, asked="fp32", rules=())
+            self._options = dataclasses.replace(self._options, precision="fp32", precision_rules=())
             return
-        check_rules(graph, self._options.rules)
-        if self._options.calibration.data is not None:
-            budget = self._options.budget.adapted_to(graph)
-            self._options = dataclasses.replace(self._options, budget=budget)
+        check_rules(graph, self._options.precision_rules)
+        budget = adapted(self._options.budget, graph if self._options.calibration.sampled is not None else None)
+        self._options = dataclasses.replace(self._options, budget=budget)
         self._warn_of_processor()
         if self._options.budget.metric is not None:
             self._context.worker.call(accuracy_jobs.check_metric, TIMEOUT_S, self._options.budget.metric)
@@ -150,7 +149,7 @@ class PrecisionStage:
     @property
     def _asked(self) -> set[str]:
         """The precisions that the user names."""
-        return {self._options.asked, *(rule.precision for rule in self._options.rules)}
+        return {self._options.precision, *(rule.precision for rule in self._options.precision_rules)}
 
     def _warn_of_processor(self) -> None:
         if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
@@ -164,8 +163,8 @@ class PrecisionStage:
         evaluation = accuracy_jobs.EvaluationData(
             source=context.source.path,
             inputs=context.sampled_inputs(partition.graph),
-            data=self._options.calibration.data,
-            given=context.options.samples,
+            data=self._options.calibration.sampled,
+            given=context.options.check_inputs,
         )
         return PrecisionSearch(
             context, self._options, self._builder, evaluation=evaluation, embed=embed, table=self._table
@@ -174,7 +173,7 @@ class PrecisionStage:
     def _as_before(self, exact: BuiltPartition, search: PrecisionSearch) -> AcceptedPlan | None:
         """Apply the plan of an earlier compilation, or of an earlier cut in this one; None where none fits."""
         names = {node.name for segment in exact.partition.segments for node in segment.nodes}
-        if self._quantized and self._options.asked in {*QUANTIZED, "auto"}:
+        if self._quantized and self._options.precision in {*QUANTIZED, "auto"}:
             plan: Mapping[str, str] = dict.fromkeys(names, "int8")
         elif names <= self._plan.keys():
             plan = self._plan
@@ -186,11 +185,11 @@ class PrecisionStage:
             self._recalled = False
             return None
         accepted = AcceptedPlan(
-            precision=self._options.asked, plan=plan, built=built, figures=None, moved_back=self._moved_back
+            precision=self._options.precision, plan=plan, built=built, figures=None, moved_back=self._moved_back
         )
         if self._quantized or self._recalled or set(plan.values()) == {"fp32"}:
             return accepted
-        figures, met = search.evaluate(built, self._options.asked, self._moved_back)
+        figures, met = search.evaluate(built, self._options.precision, self._moved_back)
         return dataclasses.replace(accepted, figures=figures) if met else None
 
     def _find_table(self) -> CalibrationTable | None:
@@ -200,16 +199,16 @@ class PrecisionStage:
             PrecisionError: They are needed, or there are too few samples.
         """
         calibration = self._options.calibration
-        if calibration.ranges is not None:
-            table = CalibrationTable.load(calibration.ranges, model=self._context.source.origin)
-            self._check_samples(calibration.ranges, table.samples)
+        if calibration.table is not None:
+            table = CalibrationTable.load(calibration.table, model=self._context.source.origin)
+            self._check_samples(calibration.table, table.samples)
             return table
-        if calibration.data is not None:
+        if calibration.sampled is not None:
             path = self._context.folder / "ranges.json"
             read = self._context.worker.call(
                 accuracy_jobs.calibrate_to, CALIBRATION_TIMEOUT_S, self._context.source.path, calibration, path
             )
-            self._check_samples(calibration.data, read)
+            self._check_samples(calibration.sampled, read)
             return CalibrationTable.load(path, model=None)
         if needy := sorted(CALIBRATED & self._asked):
             raise PrecisionError(
@@ -225,7 +224,7 @@ class PrecisionStage:
             PrecisionError: There are too few, and the user doesn't allow it.
         """
         quantizing = sorted(self._asked & {*CALIBRATED, "auto"})
-        if quantizing and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few:
+        if quantizing and samples < FEWEST_SAMPLES and not self._options.calibration.allow_few_samples:
             precision = "int8" if quantizing[0] == "auto" else quantizing[0]
             raise PrecisionError(
                 f"{source}: {precision} needs at least {FEWEST_SAMPLES} samples, and there are {samples}: its accuracy "
@@ -237,9 +236,9 @@ class PrecisionStage:
         budget = {name: limit for name, limit in dataclasses.asdict(self._options.budget).items() if limit is not None}
         table = self._table
         return {
-            "asked": self._options.asked,
+            "asked": self._options.precision,
             "effective": effective_precision(accepted.built.engines.values()),
-            "rules": [str(rule) for rule in self._options.rules],
+            "rules": [str(rule) for rule in self._options.precision_rules],
             "budget": budget,
             "figures": None if accepted.figures is None else accepted.figures.as_json(),
             "moved_back": list(accepted.moved_back),
@@ -264,8 +263,8 @@ class PrecisionStage:
         data = _fingerprint(self._options.calibration)
         if self._context.cache is None or data is None or self._options.budget.metric is not None:
             return False  # a function may have changed without a trace
-        samples = self._context.options.samples
-        options = dataclasses.replace(self._context.options, precision=self._options, shares_cores=False)
+        samples = self._context.options.check_inputs
+        options = dataclasses.replace(self._options, shares_cores=False)
         self._key = engine_key(
             purpose="precision",
             source=sha256_of_model(self._context.source.path),
@@ -295,10 +294,10 @@ class PrecisionStage:
 
 def _fingerprint(calibration: Calibration) -> str | None:
     """Return the hashes of all files that ranges and samples come from; None where a function makes them."""
-    files = [calibration.ranges] if calibration.ranges is not None else []
+    files = [calibration.table] if calibration.table is not None else []
     try:
-        if calibration.data is not None:
-            path = pathlib.Path(calibration.data)
+        if calibration.sampled is not None:
+            path = pathlib.Path(calibration.sampled)
             if not path.exists():
                 return None
             files += sorted(path.iterdir()) if path.is_dir() else [path]

@@ -155,7 +155,7 @@ class Tuner:
             source=self._context.source.path,
             native=native_form(self._context, partition.graph).path,
             inputs=self._context.sampled_inputs(partition.graph),
-            given=options.samples,
+            given=options.check_inputs,
             threads=options.threads,
             shares_cores=options.shares_cores,
             memory_pattern=gains_from_pattern(partition.graph),
@@ -253,8 +253,8 @@ class Tuner:
             self._left_s -= time.monotonic() - began
 
     def _verdict_key(self, partition: Partition) -> str:
-        options = dataclasses.replace(self._context.options, samples=None)
-        samples = self._context.options.samples
+        options = dataclasses.replace(self._context.options, check_inputs=None)
+        samples = self._context.options.check_inputs
         return engine_key(
             purpose="tuning",
             source=sha256_of_file(self._context.source.path),

@@ -14,8 +14,9 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-from trtnode.partitioner.cut.labels import PartitionOptions, Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
+from trtnode.partitioner.cut.labels import Predicate, ReasonCode, Verdict, engine_nodes, label_nodes
 from trtnode.partitioner.cut.levels import earliest_levels
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.graph.extraction import extract_model, single_node_model
 from trtnode.partitioner.graph.view import Graph, Node
 from trtnode.partitioner.model.loading import view_model

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.errors import UnknownOptionError
 from trtnode.partitioner.graph.node_keys import NodeKey
 from trtnode.partitioner.graph.topology import as_booleans
@@ -77,46 +78,15 @@ Predicate = Callable[[Node], Verdict]
 """A backend's own rule, without side effects."""
 
 
-class Allowance(enum.StrEnum):
-    """Permission that an engine needs from the user."""
-
-    DATA_DEPENDENT = "data-dependent"
-    """Run operators whose amount of work depends on values, which makes engines slow."""
-    NARROW_DOUBLE = "narrow-double"
-    """Compute float64 in float32."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOptions:
-    """The user's wishes about where nodes run."""
-
-    native_ops: tuple[str, ...] = ()
-    """Operator types that run natively."""
-    native_nodes: tuple[str, ...] = ()
-    """Globs over node identities that run natively."""
-    engine_ops: tuple[str, ...] | None = None
-    """Only operator types that may run in an engine; None allows all."""
-    min_segment_nodes: int = 1
-    """Fewest nodes of a segment; smaller segments run natively."""
-    max_segments: int | None = None
-    """Most segments; beyond it, those of the smallest estimated benefit run natively."""
-    connected: bool = False
-    """True if each segment must be connected, at the price of more segments."""
-    allow: tuple[Allowance, ...] = ()
-    """Permissions of engines beyond the default."""
-    freeze_initializers: bool = False
-    """True if initializers that are also graph inputs become constants, which no request can replace."""
-
-
 def label_nodes(graph: Graph, supports: Predicate, options: PartitionOptions) -> dict[str, Verdict]:
-    """Label every node by the user's wishes, then the rules for any engine, then the backend's own rule.
+    """Label every node by the user's options, then the rules for any engine, then the backend's own rule.
 
     The backend is asked once for all nodes of one key that it takes.
 
     Args:
         graph: The cleaned graph.
         supports: The backend's rule.
-        options: The user's wishes.
+        options: The user's options.
 
     Returns:
         A verdict for each node, by node identity.
@@ -183,14 +153,14 @@ def _first_refusal(node: Node, rules: Iterable[Predicate]) -> Verdict:
 
 
 def _excluded_by(options: PartitionOptions) -> Predicate:
-    if not (options.native_ops or options.native_nodes or options.engine_ops is not None):
+    if not (options.native_ops or options.native_nodes or options.engine_ops):
         return _nothing
     globs = [(glob, re.compile(fnmatch.translate(glob))) for glob in options.native_nodes]
 
     def rule(node: Node) -> Verdict:
         if node.op_type in options.native_ops:
             return Verdict(ReasonCode.USER_EXCLUDED, f"native_ops lists {node.op_type}.")
-        if options.engine_ops is not None and node.op_type not in options.engine_ops:
+        if options.engine_ops and node.op_type not in options.engine_ops:
             return Verdict(ReasonCode.USER_EXCLUDED, f"engine_ops does not list {node.op_type}.")
         for glob, pattern in globs:
             if pattern.match(node.name):
@@ -258,7 +228,7 @@ def _check_value(value: ir.Value) -> Verdict:
 
 
 def _check_options(graph: Graph, options: PartitionOptions) -> None:
-    for option, values in (("native_ops", options.native_ops), ("engine_ops", options.engine_ops or ())):
+    for option, values in (("native_ops", options.native_ops), ("engine_ops", options.engine_ops)):
         for value in values:
             if value not in graph.op_types and not onnx.defs.has(value):
                 known = ", ".join(sorted(graph.op_types)) or "(none)"

@@ -11,7 +11,6 @@ from trtnode.partitioner.cut.atomic_groups import AtomicGroup, atomic_groups, ke
 from trtnode.partitioner.cut.constant_duplication import duplicate_constant_fed
 from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import (
-    PartitionOptions,
     Predicate,
     ReasonCode,
     Verdict,
@@ -19,6 +18,7 @@ from trtnode.partitioner.cut.labels import (
     label_nodes,
     without_constant_islands,
 )
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.report import (
     Report,
     count_boundary_bytes,

@@ -10,9 +10,9 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from trtnode.engines.backends.names import ALL_REWRITES, rewrite_problem
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.options import Option, bounds_text, lower, upper
 
 
 class Command(NamedTuple):
@@ -40,46 +40,29 @@ def add_common_options(parser: argparse.ArgumentParser, *, default: object = arg
     parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help="lowest level to log (on stderr)")
 
 
-def add_optimize_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--no-optimize[=NAME]``, which ``trtnode.engines.backends.names.left_out`` reads."""
-    parser.add_argument(
-        "--no-optimize",
-        action="append",
-        nargs="?",
-        const=ALL_REWRITES,
-        type=_rewrite,
-        metavar="NAME",
-        help="leave the graph without this equal rewrite, or without any; explain names them; may be repeated",
-    )
+def flag(name: str) -> str:
+    """Return the flag of a name."""
+    return f"--{name.replace('_', '-')}"
 
 
-def _rewrite(name: str) -> str:
-    if name != ALL_REWRITES and (problem := rewrite_problem(name)):
-        raise argparse.ArgumentTypeError(f"{name!r} {problem}. To leave out all, write the option behind MODEL")
-    return name
-
-
-def positive(text: str) -> int:
-    """Read a whole number from 1: a ``type`` of an argument."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return int(text)
-
-
-def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
+def number(low: float | None = None, high: float | None = None, *, whole: bool = False) -> Callable[[str], Any]:
     """Return what reads a finite number between two bounds, both included: a ``type`` of an argument."""
+    option = Option("", least=low, most=high)
 
     def read(text: str) -> float:
         try:
-            value = float(text)
+            value = int(text) if whole else float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and low <= value <= high):
-            bounds = [f"from {low:g}"] * math.isfinite(low) + [f"up to {high:g}"] * math.isfinite(high)
-            raise argparse.ArgumentTypeError(" ".join([f"{text} is no number", *bounds]))
+        if not (math.isfinite(value) and lower(option) <= value <= upper(option)):
+            raise argparse.ArgumentTypeError(f"{text[:40]} is no {bounds_text(int if whole else float, option)}")
         return value
 
     return read
+
+
+positive = number(1, 10**9, whole=True)
+"""Reads a whole number from 1: a ``type`` of an argument."""
 
 
 def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> Callable[[argparse.Namespace], int]:

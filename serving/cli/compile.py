@@ -19,11 +19,12 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.memory_growth import measure_memory
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.wording import counted
-from trtnode.serving.cli.explain import cache_from, options_from
-from trtnode.serving.cli.option_values import build_from, precision_from
+from trtnode.serving.cli.compile_flags import options_from
+from trtnode.serving.cli.option_values import cache_from
 from trtnode.serving.cli.terminal.precision import print_approximations, print_precision
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 from trtnode.serving.cli.terminal.report import print_report
+from trtnode.serving.errors import InvalidOptionError
 
 NOT_MEASURED = "nothing was measured"
 """Where options ask for a measurement: no engine was built, or no run without engines could be timed beside it."""
@@ -39,12 +40,10 @@ def compile_(arguments: argparse.Namespace) -> int:
     """
     start = time.perf_counter()
     check_output(arguments.output, arguments.model)
-    options = dataclasses.replace(
-        options_from(arguments), precision=precision_from(arguments), build=build_from(arguments)
-    )
-    options = dataclasses.replace(options, approximate=arguments.approximate)
-    if arguments.build_timeout is not None:
-        options = dataclasses.replace(options, build_timeout_s=arguments.build_timeout)
+    options = options_from(arguments)
+    if options.tensorrt.strip_plan and arguments.strip_fallback:
+        problem = "engines would take their weights from what --strip-fallback leaves out. Leave out one of the two"
+        raise InvalidOptionError("--strip-plan", problem)
     with showing_progress("Compiling"):
         compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
     stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
@@ -53,10 +52,10 @@ def compile_(arguments: argparse.Namespace) -> int:
     if arguments.nan is not None:
         compiled.answer_nan_by(arguments.nan)
     compiled.save(arguments.output)
-    facts = {**_facts(arguments, compiled, time.perf_counter() - start), "stripped": stripped}
+    facts = {**_facts(arguments, options, compiled, time.perf_counter() - start), "stripped": stripped}
     facts["choice"] = _choice(options, compiled.report)
     if options.measures and not compiled.report.unchecked:  # engines that can't run here would be left out
-        facts["memory"] = _measured_memory(arguments, compiled)
+        facts["memory"] = _measured_memory(arguments, options, compiled)
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -64,12 +63,14 @@ def compile_(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(arguments: argparse.Namespace, compiled: CompiledModel, seconds: float) -> dict[str, Any]:
+def _facts(
+    arguments: argparse.Namespace, options: CompileOptions, compiled: CompiledModel, seconds: float
+) -> dict[str, Any]:
     return {
         "output": str(arguments.output),
         "engine": compiled.engine,
         "precision": compiled.report.precision
-        or {"asked": arguments.precision, "effective": compiled.precision_effective},
+        or {"asked": options.precision, "effective": compiled.precision_effective},
         "segments": len(compiled.report.segments),
         "engines_built": compiled.engines_built,
         "engines_cached": compiled.engines_cached,
@@ -90,9 +91,11 @@ def _choice(options: CompileOptions, report: Report) -> str:
     return NOT_MEASURED if unmeasured else options.choice.value
 
 
-def _measured_memory(arguments: argparse.Namespace, compiled: CompiledModel) -> dict[str, int] | None:
+def _measured_memory(
+    arguments: argparse.Namespace, options: CompileOptions, compiled: CompiledModel
+) -> dict[str, int] | None:
     """The growth of a process that loads and runs what was written; None where it can't be measured."""
-    growth = measure_memory(arguments.output, engine=compiled.engine, given=arguments.inputs)
+    growth = measure_memory(arguments.output, engine=compiled.engine, given=options.check_inputs)
     return None if growth is None else {**dataclasses.asdict(growth), "peak_bytes": growth.peak_bytes}
 
 

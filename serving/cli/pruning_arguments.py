@@ -29,7 +29,7 @@ def _configure_prune(parser: argparse.ArgumentParser) -> None:
 
 
 def _share(text: str) -> float:
-    share = number(0, 1)(text)
+    share: float = number(0, 1)(text)
     if share in (0, 1):
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and below 1")
     return share

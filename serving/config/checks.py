@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from trtnode.engines.artifact.keys import read_public_key
 from trtnode.engines.errors import KeyFileError
 from trtnode.engines.store.places import is_url
+from trtnode.partitioner.options import option_problems
 from trtnode.serving.models.pipelines import pipeline_problem
 from trtnode.serving.models.version_files import source_problem
-from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import CacheConfig, ServableConfig, ServerConfig, TrustConfig
 from trtnode.serving.schema.yaml_reader import Location
 
@@ -34,9 +34,7 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
                 yield ("models", index, "batching", key), text
         for place, text in model.variant_problems():
             yield ("models", index, *place), text
-        for key, text in model.tensorrt.problems():
-            yield ("models", index, "tensorrt", key), text
-        for place, text in _disordered_shapes(model):
+        for place, text in option_problems(model.options):
             yield ("models", index, *place), text
         if model.warmup_inputs is not None and not _is_file(model.warmup_inputs):
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
@@ -48,14 +46,6 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         fault = pipeline_problem(model) if model.has_pipeline else None
         if fault is not None:
             yield ("models", index, *fault.place), fault.problem
-
-
-def _disordered_shapes(model: ModelConfig) -> Iterator[tuple[Location, str]]:
-    keys = {"low": "min", "best": "opt", "high": "max"}
-    for number, profile in enumerate(model.shapes):
-        for name, one in profile.items():
-            for point, text in one.shape_range().problems():
-                yield ("shapes", number, name, keys[point]), text
 
 
 def _shared_port(server: ServerConfig) -> Iterator[tuple[Location, str]]:

@@ -5,39 +5,64 @@ from __future__ import annotations
 import argparse
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pydantic
 
-from trtnode.engines.backends.names import RANGES_SUFFIX, left_out
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.precision.options import Calibration
+from trtnode.partitioner.errors import OptionError
+from trtnode.partitioner.options import made_of
 from trtnode.serving.config.checks import setting_problems
 from trtnode.serving.config.load import load_config
 from trtnode.serving.config.triton_repository import models_in
 from trtnode.serving.errors import ConfigError, InvalidOptionError, Problem
-from trtnode.serving.schema.problems import contrast, field_text, structure_text
+from trtnode.serving.schema.model import OPTIONS, ModelConfig
+from trtnode.serving.schema.problems import contrast, field_text, structure_text, written
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location
 
 ONE_FILE = "`trtnode serve model.onnx` serves one file without a configuration"
-_MODEL_KEYS = ("name", "engine", "precision", "calibration", "no_optimize")
-_OPTIONS = {"path": "MODEL", "name": "--name", "calibration": "--calibration", "grpc": "--port", "http": "--http-port"}
+_OPTIONS = {"path": "MODEL", "name": "--name", "grpc": "--port", "http": "--http-port"}
 
 
-def config_from(arguments: argparse.Namespace) -> ServableConfig:
+def config_from(
+    arguments: argparse.Namespace, options: Mapping[str, object] = types.MappingProxyType({})
+) -> ServableConfig:
     """Return the configuration that the arguments of ``serve`` name or describe. Ports and hosts in them win.
+
+    Args:
+        arguments: All but the options of the compilation.
+        options: Those that are given, by name.
 
     Raises:
         ConfigError: The configuration file can't be used.
         InvalidOptionError: An option can't be used, or there is nothing to serve.
     """
-    if arguments.config is not None:
-        return _config_in_file(arguments)
+    about_model = (*options, *(["name"] if arguments.name is not None else []))
+    if arguments.model is not None:
+        return _beside_models(arguments, _one_model(arguments, options))
     if arguments.model_repository is not None:
-        return _config_of_repository(arguments)
-    if arguments.model is None:
+        _refuse(about_model, "with --model-repository, write it in the model's config.pbtxt")
+        return _beside_models(arguments, _repository(arguments))
+    if arguments.config is None:
         raise InvalidOptionError("MODEL", f"is missing; {ONE_FILE}, and --config serves a servable.yaml")
-    return _config_of(arguments)
+    _refuse(about_model, f"with --config, write it in {arguments.config}")
+    return _load(arguments)
+
+
+def _load(arguments: argparse.Namespace, models: Sequence[ModelConfig] = ()) -> ServableConfig:
+    if arguments.config.suffix == ".onnx":
+        raise InvalidOptionError("--config", f"{arguments.config} is a model, and no configuration; {ONE_FILE}")
+    overrides: dict[tuple[str, ...], object] = dict(_addresses(arguments))
+    return load_config(arguments.config, overrides=overrides, on_ray=arguments.on == "ray", models=models)
+
+
+def _beside_models(arguments: argparse.Namespace, config: ServableConfig) -> ServableConfig:
+    """Return the configuration of models, with all else from ``--config``, if it is given."""
+    return config if arguments.config is None else _load(arguments, config.models)
 
 
 def valid_name(path: pathlib.Path) -> str:
@@ -47,21 +72,13 @@ def valid_name(path: pathlib.Path) -> str:
     return name[:255] or "model"
 
 
-def _config_in_file(arguments: argparse.Namespace) -> ServableConfig:
-    _refuse_model_options(arguments, f"with --config, write it in {arguments.config}")
-    if arguments.config.suffix == ".onnx":
-        raise InvalidOptionError("--config", f"{arguments.config} is a model, and no configuration; {ONE_FILE}")
-    return load_config(arguments.config, overrides=dict(_addresses(arguments)), on_ray=arguments.on == "ray")
-
-
-def _config_of_repository(arguments: argparse.Namespace) -> ServableConfig:
-    _refuse_model_options(arguments, "with --model-repository, write it in the model's config.pbtxt")
+def _repository(arguments: argparse.Namespace) -> ServableConfig:
     repository = arguments.model_repository
     value = {"server": _server(arguments), "models": models_in(repository)}
     try:
         config = ServableConfig.model_validate(value)
     except pydantic.ValidationError as error:
-        faults = [(fault["loc"], structure_text(fault) + contrast(fault)) for fault in error.errors()]
+        faults = [(written(fault["loc"]), structure_text(fault) + contrast(fault)) for fault in error.errors()]
     else:
         faults = list(setting_problems(config))
     if faults:
@@ -69,10 +86,9 @@ def _config_of_repository(arguments: argparse.Namespace) -> ServableConfig:
     return config
 
 
-def _refuse_model_options(arguments: argparse.Namespace, instead: str) -> None:
-    for key in _MODEL_KEYS:
-        if getattr(arguments, key) is not None:
-            raise InvalidOptionError(f"--{key.replace('_', '-')}", f"is about MODEL; {instead}")
+def _refuse(names: Iterable[str], instead: str) -> None:
+    for name in names:
+        raise InvalidOptionError(f"--{name.replace('_', '-')}", f"is about MODEL; {instead}")
 
 
 def _field(value: Mapping[str, Any], place: Location) -> str:
@@ -83,35 +99,36 @@ def _field(value: Mapping[str, Any], place: Location) -> str:
     return field_text(place)
 
 
-def _config_of(arguments: argparse.Namespace) -> ServableConfig:
-    if arguments.precision in ("int8", "fp8") and arguments.calibration is None:
-        problem = f"{arguments.precision} needs ranges; add --calibration with samples of the inputs, or with the file"
-        raise InvalidOptionError("--precision", f"{problem} that `trtnode calibrate` writes")
-    given = {key: getattr(arguments, key) for key in _MODEL_KEYS if getattr(arguments, key) is not None}
-    model: dict[str, Any] = {"name": valid_name(arguments.model), "path": str(arguments.model), **given}
-    if model.pop("no_optimize", None):
-        model["optimize"] = dict.fromkeys(left_out(arguments.no_optimize), False)
-    if arguments.calibration is not None:
-        key = "ranges" if arguments.calibration.endswith(RANGES_SUFFIX) else "data"
-        model["calibration"] = {key: arguments.calibration}
+def _one_model(arguments: argparse.Namespace, given: Mapping[str, object]) -> ServableConfig:
+    name = valid_name(arguments.model) if arguments.name is None else arguments.name
     try:
+        options = made_of(CompileOptions, given)
+        model = {"name": name, "path": str(arguments.model), OPTIONS: options}
         config = ServableConfig.model_validate({"server": _server(arguments), "models": [model]})
+    except OptionError as error:
+        raise InvalidOptionError(f"--{error.name.replace('_', '-')}", error.problem) from None
     except pydantic.ValidationError as error:
         fault = error.errors()[0]
         raise InvalidOptionError(_option(fault["loc"]), structure_text(fault) + contrast(fault)) from None
+    if options.precision in ("int8", "fp8") and options.calibration == Calibration():
+        problem = f"{options.precision} needs ranges; add --calibration with samples of the inputs, or with the file"
+        raise InvalidOptionError("--precision", f"{problem} that `trtnode calibrate` writes")
     for place, text in setting_problems(config):
         raise InvalidOptionError(_option(place), text)
     return config
 
 
 def _server(arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
+    """Return the ports that options name, unless ``--config`` says what else there is to say about them."""
     server: dict[str, dict[str, object]] = {"grpc": {}, "http": {}}
+    if arguments.config is not None:
+        return server
     for (_, section, key), value in _addresses(arguments):
         server[section][key] = value
     return server
 
 
-def _addresses(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, str, str], object]]:
+def _addresses(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield the place in servable.yaml, and the value, of each option about the ports."""
     if arguments.host is not None:
         yield ("server", "grpc", "host"), arguments.host

@@ -13,6 +13,8 @@ from pydantic_core import ErrorDetails
 from trtnode.serving.config.checks import setting_problems
 from trtnode.serving.config.ray_checks import cluster_problems, scaling_problems
 from trtnode.serving.errors import ConfigError, Problem
+from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.options import RENAMED_KEYS
 from trtnode.serving.schema.problems import contrast, field_text, problem_at, structure_text
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
@@ -26,6 +28,7 @@ def load_config(
     overrides: Mapping[tuple[str, ...], object] = types.MappingProxyType({}),
     *,
     on_ray: bool = False,
+    models: Sequence[ModelConfig] = (),
 ) -> ServableConfig:
     """Read a servable.yaml; relative paths in it become paths relative to its folder.
 
@@ -34,12 +37,18 @@ def load_config(
         environment: The variables that it may name.
         overrides: Values that replace what it says, by place, such as ``("server", "grpc", "port")``.
         on_ray: Whether a Ray cluster is to serve it.
+        models: The models, if they come from elsewhere: the file may have none then.
 
     Raises:
         ConfigError: The file can't be used. The error names all problems of the first stage that finds any: reading,
             structure, then what the settings ask for.
     """
     tree = _read_tree(path, environment)
+    if models:
+        if ("models",) in tree.lines:
+            problem = "names models, and so does the command; leave them out here, or name none there"
+            raise ConfigError(path, [problem_at(tree, ("models",), problem)])
+        overrides = {**overrides, ("models",): list(models)}
     for place, value in overrides.items():
         _set(tree.value, place, value)
     try:
@@ -103,6 +112,6 @@ def _place(error: ErrorDetails, tree: YamlTree) -> Location:
     """Return the location in the file: without the branches of a choice that pydantic names on the way."""
     place: Location = ()
     for step in error["loc"]:
-        if (*place, step) in tree.lines:
-            place = (*place, step)
+        before = next((tuple(old.split(".")) for old, new in RENAMED_KEYS.items() if new == step), ())
+        place = next((one for one in ((*place, step), (*place, *before)) if one in tree.lines), place)
     return (*place, error["loc"][-1]) if error["type"] == "missing" else place

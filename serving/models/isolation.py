@@ -13,7 +13,7 @@ import os
 import pathlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache, engine_key
@@ -26,6 +26,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import prepare_file, prepare_model
 from trtnode.engines.compile.prepared import PreparedModel, open_prepared
 from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.reference_nodes import OpenReference
 from trtnode.partitioner.errors import PartitionError
@@ -57,7 +58,7 @@ class LoadJob:
 
     Attributes:
         config: How it is served; the path is that of its file.
-        options: The same as options of a compilation.
+        options: The options of its compilation.
         cache: Place where engines are looked up and kept.
         threads: Threads of each engine and session; None leaves it to the libraries.
     """
@@ -86,18 +87,14 @@ class Outcome:
 class IsolatedLoading:
     """Loads models, each new one in a process that may use so much memory and time."""
 
-    def __init__(
-        self, limits: LimitsConfig, cache: EngineCache, options_of: Callable[[ModelConfig], CompileOptions]
-    ) -> None:
+    def __init__(self, limits: LimitsConfig, cache: EngineCache) -> None:
         """Start no process yet.
 
         Args:
             limits: Memory and time of a load.
             cache: Place of what was loaded before.
-            options_of: Translates a configuration. It may import libraries, so it is called where one is compiled.
         """
         self._cache = cache
-        self._options_of = options_of
         self._limits = limits
         self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
@@ -116,15 +113,16 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
+        options = dataclasses.replace(config.options, reference=bool(config.options.reference))
         path, cache, chained = config.path, self._cache, config.has_pipeline
-        key = None if chained else self._key(config, threads)
+        key = None if chained else key_of_loaded(config, self._limits, threads)
         record = None if key is None else self._record(key, config)
         reference = self._reference()
         if key is not None and record is not None:
             known = self._open_kept(key, record, config, threads, reference)
             if known is not None:
                 return known
-        job = LoadJob(config=config, options=self._options_of(config), cache=cache, threads=threads)
+        job = LoadJob(config=config, options=options, cache=cache, threads=threads)
         if record is not None:
             return prepare_model(
                 path,
@@ -173,7 +171,7 @@ class IsolatedLoading:
                 self._cache,
                 threads=threads,
                 instances=config.instances,
-                reference=reference if config.reference else None,
+                reference=reference if config.options.reference else None,
             )
         except (KeyError, TypeError, EngineError, PartitionError):
             return None
@@ -202,16 +200,6 @@ class IsolatedLoading:
             return IsolatedReference(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
         return lambda model: process().open(model)
-
-    def _key(self, config: ModelConfig, threads: int | None) -> str | None:
-        """Return the key under which the cache remembers a file; None where it can't be read."""
-        try:
-            digest = sha256_of_file(config.path)
-        except OSError:
-            return None
-        settings = repr([(name, value) for name, value in config if name not in UNRELATED_KEYS])
-        limits = f"{self._limits.load_memory_mb} MiB, {threads} threads"  # as configured, equal on other machines
-        return engine_key(kind="loaded", model=digest, settings=settings, limits=limits, **machine_parts())
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
         """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
@@ -297,6 +285,17 @@ class _Cancellation:
             self._worker = None
 
 
+def key_of_loaded(config: ModelConfig, limits: LimitsConfig, threads: int | None) -> str | None:
+    """Return the key under which the cache remembers a file that was loaded; None where it can't be read."""
+    try:
+        digest = sha256_of_file(config.path)
+    except OSError:
+        return None
+    settings = repr([(name, value) for name, value in config if name not in UNRELATED_KEYS])
+    configured = f"{limits.load_memory_mb} MiB, {threads} threads"  # equal on other machines
+    return engine_key(kind="loaded", model=digest, settings=settings, limits=configured, **machine_parts())
+
+
 def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
     """Prepare a model in this process, which is a worker; results go to a folder.
 
@@ -321,8 +320,8 @@ def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:
 
 def _reads_other_data(config: ModelConfig) -> bool:
     """Return whether samples or functions beside the model decide what becomes of it: the key doesn't know them."""
-    metric = config.budget.metric if config.budget is not None else None
-    return config.calibration is not None or metric is not None
+    options = config.options
+    return (options.calibration, options.budget.metric, options.check_inputs) != (Calibration(), None, None)
 
 
 def _has_sidecars(folder: pathlib.Path | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Mapping
 
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.cache_folder import default_cache_folder
@@ -13,19 +12,12 @@ from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.artifact.temporary_folder import remove_abandoned
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.build_environment import measuring_environment
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.backends.registry import build_options_of, get_backend, resolve_engine
-from trtnode.engines.backends.shape_range import Profile
-from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.memory_limit import limit_memory
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget
-from trtnode.engines.precision.options import Calibration, PrecisionOptions
-from trtnode.engines.precision.rules import PrecisionRule
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.store.shared import SharedStore
-from trtnode.partitioner.cut.labels import PartitionOptions
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.executables.variant_set import Variant, VariantSet
@@ -34,10 +26,8 @@ from trtnode.serving.models.isolation import MIB, IsolatedLoading, half_of_memor
 from trtnode.serving.models.pipelines import tiles_of
 from trtnode.serving.models.servable import Loader
 from trtnode.serving.models.warmup import measuring_feeds
-from trtnode.serving.schema.model import BudgetConfig, CalibrationConfig, ModelConfig, ProfileConfig
+from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
-
-budget_of = AccuracyBudget.of
 
 
 def engine_loader(config: ServableConfig) -> Loader:
@@ -49,7 +39,7 @@ def engine_loader(config: ServableConfig) -> Loader:
     remove_abandoned()
     cache = engine_cache(config)
     usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
-    loading = IsolatedLoading(config.server.limits, cache, compile_options)
+    loading = IsolatedLoading(config.server.limits, cache)
     limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 
     def load_file(model: ModelConfig) -> ServedExecutable:
@@ -92,15 +82,15 @@ def _variants(model: ModelConfig, load_file: Loader, cache: EngineCache) -> Vari
 
 def _timing_parts(model: ModelConfig) -> dict[str, str]:
     """Return the named parts of the key of what was measured of variants."""
-    engine = resolve_engine(model.engine, _build_options(model))
+    engine = resolve_engine(model.options.engine, model.options.build)
     backend = get_backend("onnxruntime" if engine == NATIVE else engine)
     stages = (*model.preprocess, *model.postprocess)
     files = [sha256_of_file(stage) for stage in stages if isinstance(stage, pathlib.Path)]
     return {
         "files": repr([(one.label, sha256_of_file(one.path)) for one in model.variants]),
         "stages": repr((stages, files)),
-        "options": repr((compile_options(model), model.threads)),
-        **measuring_environment(backend, native_version(), _build_options(model)),
+        "options": repr((model.options, model.threads)),
+        **measuring_environment(backend, native_version(), model.options.build),
     }
 
 
@@ -125,58 +115,4 @@ def engine_cache(config: ServableConfig) -> EngineCache:
         int(config.cache.max_gb * 1e9),
         trust=trust,
         shared=None if shared is None else SharedStore(shared, config.cache.shared_key),
-    )
-
-
-def compile_options(model: ModelConfig) -> CompileOptions:
-    """Translate a model's configuration."""
-    return CompileOptions(
-        engine=model.engine,
-        precision=_precision_options(model),
-        partition=PartitionOptions(
-            native_ops=model.partition.native_ops,
-            native_nodes=model.partition.native_nodes,
-            engine_ops=model.partition.engine_ops or None,
-            min_segment_nodes=model.partition.min_segment_nodes,
-            max_segments=model.partition.max_segments,
-            connected=model.partition.connected,
-            freeze_initializers=model.partition.freeze_initializers,
-        ),
-        measure=model.measure,
-        tune=model.tune,
-        approximate=model.approximate,
-        without_rewrites=tuple(name for name, wanted in model.optimize.items() if not wanted),
-        reference=model.reference,
-        shapes=tuple(map(_profile, model.shapes)),
-        build=_build_options(model),
-        build_timeout_s=_build_timeout_s(model),
-    )
-
-
-def _profile(shapes: Mapping[str, ProfileConfig]) -> Profile:
-    return {name: one.shape_range() for name, one in shapes.items()}
-
-
-def _build_options(model: ModelConfig) -> BuildOptions:
-    return BuildOptions(tensorrt=TensorRtOptions(**model.tensorrt.model_dump(exclude={"build_timeout_s"})))
-
-
-def _build_timeout_s(model: ModelConfig) -> float:
-    takes_section = bool(build_options_of(resolve_engine(model.engine, _build_options(model))))
-    return model.tensorrt.build_timeout_s if takes_section else CompileOptions().build_timeout_s
-
-
-def _precision_options(model: ModelConfig) -> PrecisionOptions:
-    calibration, budget = model.calibration or CalibrationConfig(), model.budget or BudgetConfig()
-    return PrecisionOptions(
-        asked=model.precision,
-        rules=tuple(PrecisionRule(**rule.model_dump()) for rule in model.precision_rules),
-        calibration=Calibration(
-            data=calibration.data,
-            ranges=calibration.ranges,
-            method=calibration.method,
-            samples=calibration.samples,
-            allow_few=calibration.allow_few_samples,
-        ),
-        budget=budget_of(**budget.model_dump()),
     )

@@ -7,17 +7,19 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pydantic
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError
-from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.schema.problems import structure_text
+from trtnode.serving.schema.model import OPTIONS, ModelConfig
+from trtnode.serving.schema.options import RENAMED_KEYS
+from trtnode.serving.schema.problems import structure_text, written
 
 OVERRIDABLE = (
-    "versions", "engine", "precision", "measure", "tune", "optimize", "nan", "partition", "batching", "instances",
-    "threads", "warmup",
+    "versions", "engine", "precision", "measure", "tune", "no_optimize", "optimize", "nan", "partition", "batching",
+    "instances", "threads", "warmup",
 )  # fmt: skip
 """Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
 
@@ -111,7 +113,7 @@ def _settings(config: ModelConfig, text: str) -> dict[str, object]:
     if len(text) > CONFIG_CHARACTERS:
         raise InvalidRequestError(f"the parameter 'config' has more than {CONFIG_CHARACTERS} characters")
     try:
-        given = json.loads(text)
+        given = json.loads(text, parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the parameter 'config' is no JSON ({error})") from None
     if not isinstance(given, dict):
@@ -124,9 +126,17 @@ def _settings(config: ModelConfig, text: str) -> dict[str, object]:
         read = ModelConfig.model_validate({"name": config.name, "path": config.path, **given})
     except pydantic.ValidationError as error:
         fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"]))
-        located = {**fault, "loc": ("models", 0, *fault["loc"])}
-        raise InvalidRequestError(f"config: {place}: {structure_text(located)}") from None  # type: ignore[arg-type]
+        located: Any = {**fault, "loc": written(("models", 0, *fault["loc"]))}
+        place = ".".join(map(str, located["loc"][2:]))
+        raise InvalidRequestError(f"config: {place}: {structure_text(located)}") from None
     for key, text in read.batching.problems() if read.batching else ():
         raise InvalidRequestError(f"config: batching.{key}: {text}")
-    return {key: getattr(read, key) for key in given}
+    names: set[str] = {RENAMED_KEYS.get(key, key) for key in given}
+    options = {name: getattr(read.options, name) for name in names if hasattr(read.options, name)}
+    kept = {key: getattr(read, key) for key in given if key in ModelConfig.model_fields}
+    return {**kept, OPTIONS: dataclasses.replace(config.options, **options)}
+
+
+def _whole_number(digits: str) -> int:
+    """Read a number of JSON. One that Python refuses to read for its length is too large for any key anyway."""
+    return int(digits[:20])

@@ -202,7 +202,7 @@ class ModelRepository:
 
 def _builds(model: ServedModel) -> bool:
     """Return whether loading the model may take the time to build engines."""
-    return model.config.engine != "native"
+    return model.config.options.engine != "native"
 
 
 def _load_first(model: ServedModel) -> None:

@@ -13,7 +13,6 @@ from trtnode.engines.sparse.survey import survey
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import UnavailableError, UnsupportedError
-from trtnode.serving.models.loader import compile_options
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.pages.explain_page import render_page
 
@@ -41,7 +40,7 @@ class Explanations:
             return self._pages[servable]
 
     def _draw(self, servable: Servable) -> str:
-        options = compile_options(servable.config)
+        options = servable.config.options
         try:
             partition, report = partition_model(servable.config.path, options, cache=self._cache)
         except (EngineError, PartitionError) as error:

@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 
 import pydantic
 
+from trtnode.partitioner.options import LARGEST_SIZE
 from trtnode.serving.schema.yaml_reader import Expanded
 
 LONGEST_PATH, LONGEST_NAME = 4096, 255
@@ -63,6 +64,32 @@ def _is_too_long(path: str) -> bool:
     except UnicodeEncodeError:
         return True
 
+
+LONGEST_S = 7 * 24 * 3600
+LONGEST_MS = LONGEST_S * 1000
+
+Count = Annotated[int, pydantic.Field(ge=1, le=1_000_000)]
+"""A number of things that cost little each."""
+
+Cores = Annotated[int, pydantic.Field(ge=1, le=4096)]
+"""A number of threads, processes, or things that need one each."""
+
+Rows = Annotated[int, pydantic.Field(ge=1, le=65_536)]
+"""A number of rows of one execution, which has all of them in memory."""
+
+Mebibytes = Annotated[int, pydantic.Field(ge=1, le=2**30)]
+"""A size; the largest is a pebibyte."""
+
+Size = Annotated[int, pydantic.Field(ge=-1, le=LARGEST_SIZE)]
+"""A dimension of a shape; -1 for any."""
+
+VersionNumber = Annotated[int, pydantic.Field(ge=1, le=LARGEST_SIZE)]
+
+Seconds = Annotated[float, pydantic.Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
+Milliseconds = Annotated[float, pydantic.Field(gt=0, le=LONGEST_MS, allow_inf_nan=False)]
+"""Times; the longest are a week."""
+
+Finite = Annotated[float, pydantic.Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
 
 _T = TypeVar("_T")
 ListOf = Annotated[tuple[_T, ...], pydantic.Field(strict=False)]

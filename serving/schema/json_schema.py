@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 
 from trtnode.serving.schema.fields import Section
+from trtnode.serving.schema.options import section_of
 from trtnode.serving.schema.server import ServableConfig
 
 
@@ -19,10 +20,11 @@ def config_schema() -> dict[str, object]:
     """Return the JSON Schema of servable.yaml, for editors and validators."""
     schema = ServableConfig.model_json_schema()
     sections = {section.__name__: section for section in _subclasses(Section)}
-    for name, section in {"ServableConfig": schema, **schema["$defs"]}.items():
+    definitions = {"ServableConfig": schema, **schema["$defs"]}
+    for name, section in ((name, definitions[name]) for name in sections if name in definitions):
         described: dict[str, str] = {}
         for one in reversed(sections[name].__mro__):
-            if issubclass(one, Section):
+            if issubclass(one, Section) and one.__module__ != section_of.__module__:
                 described |= _docstrings(one)
         for key, setting in section["properties"].items():
             if "$ref" in setting:  # its defaults stand in the section itself, with paths as the user would write them

@@ -4,135 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field, PositiveInt
+import pydantic_core
+from pydantic import Field
 
-from trtnode.engines.backends.names import (
-    AskedPrecision,
-    EngineName,
-    NanAnswer,
-    PrecisionName,
-    RewriteName,
-    TargetName,
-    rewrite_problem,
-    target_problem,
+from trtnode.engines.backends.names import NanAnswer
+from trtnode.engines.build.options import CompileOptions
+from trtnode.partitioner.options import declared
+from trtnode.serving.schema.fields import (
+    LONGEST_MS,
+    ConfigPath,
+    Cores,
+    Count,
+    Finite,
+    ListOf,
+    Milliseconds,
+    Rows,
+    Section,
+    Size,
+    VersionNumber,
 )
-from trtnode.engines.backends.shape_range import ShapeRange
-from trtnode.serving.schema.fields import CalibrationSource, ConfigPath, ListOf, Section
+from trtnode.serving.schema.options import section_of, with_new_names
 from trtnode.serving.schema.pipeline import Postprocess, Preprocess
 from trtnode.serving.schema.scaling import ScalingConfig
 
-Sizes = ListOf[int]
+OPTIONS = "options"
+"""The field of a model that holds the keys that are options of its compilation."""
+
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
-
-
-def _check_target(name: object) -> object:
-    """Say where engines for a GPU are built that is no target."""
-    if isinstance(name, str) and (problem := target_problem(name)):
-        raise ValueError(problem)
-    return name
-
-
-def _check_rewrite(name: object) -> object:
-    """Name the rewrites that there are."""
-    if problem := rewrite_problem(name):
-        raise ValueError(problem)
-    return name
-
-
-Rewrite = Annotated[RewriteName, pydantic.BeforeValidator(_check_rewrite)]
-Target = Annotated[TargetName, pydantic.BeforeValidator(_check_target)]
 
 
 class LatestVersions(Section):
     """Serve the versions with the highest numbers."""
 
-    latest: PositiveInt = 1
+    latest: Count = 1
     """The number of them."""
-
-
-class PrecisionRuleConfig(Section):
-    """Another precision for some nodes."""
-
-    node: str | None = None
-    """Glob over node names."""
-    op: str | None = None
-    """Operator name."""
-    precision: PrecisionName
-    """The precision of these nodes."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_wish(self) -> Self:
-        """A rule about all nodes would be a precision."""
-        if self.node is None and self.op is None:
-            raise ValueError("should have a key 'node' or 'op' that says which nodes it is about")
-        return self
-
-
-class CalibrationConfig(Section):
-    """The source of INT8 ranges."""
-
-    data: CalibrationSource | None = None
-    """Samples of the inputs: an .npz file, a folder of them, or module:function."""
-    ranges: ConfigPath | None = None
-    """Ranges that were measured before (JSON)."""
-    method: str = "mean"
-    """The method that makes ranges: mean, minmax, moving-average, entropy, percentile, or an installed method."""
-    samples: PositiveInt = 200
-    """The number of samples to use."""
-    allow_few_samples: bool = False
-    """True if fewer than 8 samples may do; the accuracy budget then says little."""
-
-
-class BudgetConfig(Section):
-    """The distance that answers may move from FP32 before a precision is given up."""
-
-    min_cosine: float | None = Field(default=None, ge=-1, le=1)
-    """Smallest cosine similarity of any output."""
-    min_top1_agreement: float | None = Field(default=None, ge=0, le=1)
-    """Smallest share of samples whose best class stays."""
-    max_abs: float | None = Field(default=None, ge=0)
-    """Largest absolute difference of any element."""
-    metric: str | None = None
-    """A measure of your own, as module:function; at least 0 is good enough."""
-
-
-class PartitionConfig(Section):
-    """The nodes that an engine may take."""
-
-    native_ops: ListOf[str] = ()
-    """Operators that stay native."""
-    native_nodes: ListOf[str] = ()
-    """Globs over the names of nodes that stay native."""
-    engine_ops: ListOf[str] = ()
-    """Operators that engines may take; empty for all that they support."""
-    min_segment_nodes: PositiveInt = 1
-    """Segments with fewer nodes stay native."""
-    max_segments: PositiveInt | None = None
-    """Most segments to build, those with the greatest estimated benefit; null for no limit."""
-    connected: bool = False
-    """True if each segment is one connected part of the graph, rather than as few segments as possible."""
-    freeze_initializers: bool = False
-    """Make constants of initializers that are also graph inputs; a request that sends one is refused."""
-
-
-class ProfileConfig(Section):
-    """Shapes of one input."""
-
-    values: bool = False
-    """True if these are the values of an input that holds sizes, such as the shape of a Reshape."""
-    min: Sizes
-    """Smallest."""
-    opt: Sizes
-    """Most frequent."""
-    max: Sizes
-    """Largest."""
-
-    def shape_range(self) -> ShapeRange:
-        """Return them as the engines take them, not checked."""
-        return ShapeRange(low=self.min, best=self.opt, high=self.max, values=self.values)
 
 
 MOST_WARM_SIZES = 16
@@ -142,21 +50,21 @@ MOST_WARM_SIZES = 16
 class BatchingConfig(Section):
     """Joins requests on axis 0."""
 
-    max_batch_size: PositiveInt = 16
+    max_batch_size: Rows = 16
     """Most rows of one execution."""
-    max_queue_delay_us: int = Field(default=500, ge=0)
+    max_queue_delay_us: int = Field(default=500, ge=0, le=60_000_000)
     """Longest wait for more requests, in microseconds."""
-    preferred_batch_sizes: ListOf[PositiveInt] = ()
+    preferred_batch_sizes: ListOf[Rows] = ()
     """Sizes that run at once when reached."""
-    max_queue_size: PositiveInt = 256
+    max_queue_size: Count = 256
     """Requests that may wait; further ones are refused."""
-    timeout_ms: PositiveInt | None = None
+    timeout_ms: Annotated[int, Field(ge=1, le=LONGEST_MS)] | None = None
     """Longest time in the queue, in milliseconds."""
-    priority_levels: PositiveInt = 1
+    priority_levels: Cores = 1
     """Number of priorities that requests may name."""
     adaptive: bool = False
     """Choose delay and batch size from measured times."""
-    latency_target_ms: float | None = Field(default=None, gt=0)
+    latency_target_ms: Milliseconds | None = None
     """The bound of adaptive batching on the 99th percentile, in milliseconds."""
 
     def warm_sizes(self) -> list[int]:
@@ -187,7 +95,7 @@ class TensorConfig(Section):
 
     datatype: str
     """Its type in the protocol: FP32, INT64, BYTES, ..."""
-    shape: Sizes
+    shape: ListOf[Size]
     """Its shape, with -1 for a dimension that may vary."""
 
 
@@ -205,7 +113,7 @@ class VariantConfig(Section):
 
     path: ConfigPath
     """Its ONNX or compiled file, or a folder with a numbered folder for each version, as `path` of a model."""
-    quality: float = Field(allow_inf_nan=False)
+    quality: Finite
     """A number that is greater for better answers, such as its accuracy."""
     name: str | None = None
     """Its name in responses, metrics and logs; null for that of its file, without `.onnx`, or of its folder."""
@@ -214,34 +122,6 @@ class VariantConfig(Section):
     def label(self) -> str:
         """Its name."""
         return self.name or self.path.name.removesuffix(".onnx")
-
-
-class TensorRtConfig(Section):
-    """Options of TensorRT's builder."""
-
-    workspace_mb: PositiveInt | None = None
-    """Scratch memory; null for all there is."""
-    optimization_level: int = Field(default=3, ge=0, le=5)
-    """The effort of the builder's search, from 0 to 5."""
-    hardware_compatible: bool = False
-    """Build for other GPU generations too."""
-    version_compatible: bool = False
-    """Build for later TensorRT releases too."""
-    sparse: bool = False
-    """Use structured sparsity."""
-    cuda_graphs: bool = True
-    """Replay executions as CUDA graphs."""
-    strip_plan: bool = False
-    """Build engines without weights; they get those of the nodes that they replace when they are loaded."""
-    targets: ListOf[Target] = ()
-    """GPUs that tensorrt-rtx builds for, such as sm86 and sm89; empty for every one from Ampere on."""
-    build_timeout_s: PositiveInt = 1800
-    """When a build is given up, in seconds."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the key and the fault of each setting that contradicts another one."""
-        if self.strip_plan and self.version_compatible:
-            yield "strip_plan", "later releases can't give an engine its weights; leave out version_compatible or this"
 
 
 class ModelConfig(Section):
@@ -257,11 +137,11 @@ class ModelConfig(Section):
     """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version."""
     variants: ListOf[VariantConfig] = ()
     """Files of one interface instead of `path`: the best quality that holds `latency_target_ms` answers."""
-    latency_target_ms: float | None = Field(default=None, gt=0)
+    latency_target_ms: Milliseconds | None = None
     """The time that the chosen variant may take at the configured number of instances and batch size."""
     step_down: bool = False
     """True lets faster variants answer while more than 5 % of the requests take longer than the target."""
-    versions: LatestVersions | Literal["all"] | ListOf[PositiveInt] = LatestVersions()
+    versions: LatestVersions | Literal["all"] | ListOf[VersionNumber] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
     interface: InterfaceConfig | None = None
     """Inputs and outputs that the model must have: a file with others is not loaded. null takes any."""
@@ -269,40 +149,21 @@ class ModelConfig(Section):
     """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True
     """True if the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
-    engine: EngineName = "auto"
-    """The engine of the nodes that it supports; native runs all nodes in ONNX Runtime."""
-    precision: AskedPrecision = "fp32"
-    """Precision that engines compute in; auto takes the fastest that stays inside the budget."""
-    precision_rules: ListOf[PrecisionRuleConfig] = ()
-    """Exceptions from `precision`, the first one that fits a node counts."""
-    calibration: CalibrationConfig | None = None
-    """The source of INT8 ranges."""
-    budget: BudgetConfig | None = None
-    """The distance that answers may move from FP32; by default min_cosine is 0.99, of classifiers 0.995."""
-    approximate: bool = False
-    """Approximate GELU, SiLU and sigmoid where that is measured to pay, inside the budget."""
-    measure: bool = True
-    """Measure for up to 10 s when the model is compiled, and keep engines that make it faster; without, estimate."""
-    tune: bool = False
-    """Measure longer, and more choices of engines."""
+    options: Annotated[
+        CompileOptions,
+        pydantic.GetPydanticSchema(lambda kind, handler: handler.generate_schema(section_of(kind))),
+    ] = Field(default_factory=CompileOptions)
+    """Options of its compilation. They are keys of the model itself."""
     nan: NanAnswer | None = None
     """The answer to requests with NaN or infinity in their inputs: engine answers them too, and may lose NaN. Without
     this key, it is the one that the model was compiled with: native, unless compiled with ``--nan engine``."""
-    optimize: dict[Rewrite, bool] = Field(default_factory=dict)
-    """Equal rewrites of the graph, by name: false leaves one out. `trtnode explain` names those that it would get."""
-    partition: PartitionConfig = PartitionConfig()
-    """The nodes that an engine may take."""
-    reference: bool = False
-    """True runs nodes without any kernel in onnx.reference: slowly, in a process of their own."""
-    shapes: ListOf[dict[str, ProfileConfig]] = ()
-    """Shapes that TensorRT builds for, or values of inputs that hold sizes; requests of others run natively."""
     batching: BatchingConfig | None = None
     """Joins requests on axis 0; null runs them one by one."""
-    instances: PositiveInt = 1
+    instances: Cores = 1
     """Executions at the same time. Engines of OpenVINO take turns with all cores unless ``threads`` leaves some."""
-    threads: PositiveInt | None = None
+    threads: Cores | None = None
     """Threads of one execution; null lets the engine choose, or divides the cores among several workers."""
-    warmup: int = Field(default=2, ge=0)
+    warmup: int = Field(default=2, ge=0, le=10_000)
     """Executions before the model is ready; unless 0, likely batch sizes are executed once on zeros, too."""
     warmup_inputs: ConfigPath | None = None
     """Inputs of its runs (.npz), on which it must succeed to be served; null for zeros, on which it may fail."""
@@ -310,8 +171,6 @@ class ModelConfig(Section):
     """Building blocks or ONNX files in front of the model, in order."""
     postprocess: Postprocess = ()
     """Building blocks or ONNX files behind the model, in order."""
-    tensorrt: TensorRtConfig = TensorRtConfig()
-    """Options of TensorRT's builder."""
     scaling: ScalingConfig | None = None
     """Replicas on a Ray cluster; only with `--on ray`, which gives a model without this section one replica."""
 
@@ -341,6 +200,33 @@ class ModelConfig(Section):
             first = first_with.setdefault(one.label, index)
             if first != index:
                 yield ("variants", index, "name"), f"variants[{first}] is called {one.label!r} too; name one otherwise"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, data: object) -> object:
+        """Read the keys that are options of the compilation as one section."""
+        if not isinstance(data, Mapping) or isinstance(data.get(OPTIONS), CompileOptions):
+            return data
+        if OPTIONS in data:
+            raise ValueError(f"has no key {OPTIONS!r}; write its keys in the model itself")
+        keys = with_new_names(data)
+        options = {
+            one.field.name: keys.pop(one.field.name) for one in declared(CompileOptions) if one.field.name in keys
+        }
+        for section in ("calibration", "budget"):
+            if options.get(section, options) is None:
+                del options[section]
+        return {**keys, OPTIONS: options}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: pydantic_core.CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Show the keys as they are written."""
+        schema = handler(core_schema)
+        keys = handler.resolve_ref_schema(schema)["properties"]
+        keys |= handler.resolve_ref_schema(keys.pop(OPTIONS))["properties"]
+        return schema
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import pydantic
-from pydantic import Discriminator, Field, PositiveInt, Tag
+from pydantic import Discriminator, Field, Tag
 
-from trtnode.serving.schema.fields import ConfigPath, ListOf, Section
+from trtnode.partitioner.options import LARGEST_SIZE
+from trtnode.serving.schema.fields import ConfigPath, Count, Finite, ListOf, Rows, Section
 
-Size = Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
+Pixels = Annotated[int, Field(ge=1, le=1 << 30)]
+Size = Annotated[tuple[Rows, Rows], Field(strict=False)]
 """Height and width, in pixels."""
 
-Numbers = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(strict=False, min_length=1)]
+Numbers = Annotated[tuple[Finite, ...], Field(strict=False, min_length=1)]
 Type = Literal["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 SELECTOR = "tensor"
@@ -29,7 +31,7 @@ class DecodeConfig(Section):
     """The way in which images of other proportions get this size: stretched, cut at the sides, or with black bars."""
     channels: Literal[1, 3] = 3
     """1 makes them grey."""
-    max_pixels: PositiveInt = 64_000_000
+    max_pixels: Pixels = 64_000_000
     """Most pixels of all images of a request together, before they are resized; more are refused, not decoded."""
 
 
@@ -38,7 +40,7 @@ class InputConfig(Section):
 
     type: Type = "uint8"
     """Element type."""
-    shape: ListOf[Annotated[int, Field(ge=-1)]] = (-1, -1, -1, 3)
+    shape: ListOf[Annotated[int, Field(ge=-1, le=LARGEST_SIZE)]] = (-1, -1, -1, 3)
     """A size a dimension, the first is the batch; -1 for any."""
     layout: Literal["nhwc", "nchw"] = "nhwc"
     """The place of the channels of images: last, or before height and width."""
@@ -47,9 +49,9 @@ class InputConfig(Section):
 class LowTextureConfig(Section):
     """Tiles that are interpolated instead of computed."""
 
-    below: float = Field(ge=0, allow_inf_nan=False)
+    below: float = Field(ge=0, le=1e30, allow_inf_nan=False)
     """The difference of two pixels of a channel, as requests bring them, up to which a tile has low texture."""
-    factor: float = Field(default=1.0, allow_inf_nan=False)
+    factor: Finite = 1.0
     """The number that pixels are multiplied with, if the model gives them in another unit than requests."""
 
 
@@ -58,17 +60,17 @@ class TilesConfig(Section):
 
     size: Size
     """Height and width of a tile: what the model gets."""
-    overlap: int = Field(default=16, ge=0)
+    overlap: int = Field(default=16, ge=0, le=65_536)
     """Pixels that neighbours share at least; 4 times as many as the pixels around one that the model looks at."""
-    batch: PositiveInt = 4
+    batch: Rows = 4
     """Tiles of one execution; images with fewer left are filled up with empty tiles."""
-    align: PositiveInt = 1
+    align: Rows = 1
     """Tiles start at multiples of it; that of a model that shrinks images on the way is its total shrinkage."""
     layout: Literal["nchw", "nhwc"] = "nchw"
     """The place of the channels in images that the model gives, and takes if tiles is the only stage."""
     low_texture: LowTextureConfig | None = None
     """Tiles to interpolate instead of running the model, which must give images of the channels that it takes."""
-    max_pixels: PositiveInt = 64_000_000
+    max_pixels: Pixels = 64_000_000
     """Most pixels of all images of a request together; more are refused."""
 
     @pydantic.model_validator(mode="after")
@@ -85,11 +87,11 @@ class TilesConfig(Section):
 class NormalizeConfig(Section):
     """(x * scale - mean) / std."""
 
-    scale: float = Field(default=1 / 255, allow_inf_nan=False)
+    scale: Finite = 1 / 255
     """The factor that elements are multiplied with first."""
     mean: Numbers = (0.0,)
     """One number, or one a channel."""
-    std: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False, min_length=1)] = (1.0,)
+    std: Annotated[tuple[Annotated[Finite, Field(gt=0)], ...], Field(strict=False, min_length=1)] = (1.0,)
     """One number, or one a channel."""
 
 
@@ -100,7 +102,7 @@ class SoftmaxConfig(Section):
 class TopKConfig(Section):
     """The best classes, best first."""
 
-    k: PositiveInt = 1
+    k: Count = 1
     """The number of them."""
     labels: ConfigPath | None = None
     """A text file (UTF-8) with the name of a class in each line; null gives their numbers."""

@@ -18,7 +18,8 @@ def structure_text(error: ErrorDetails) -> str:
     """Return what is wrong with a value, without quoting it."""
     match error["type"]:
         case "missing":
-            return "is missing; add it"
+            beside = ", or serve MODEL or --model-repository beside this file" if error["loc"] == ("models",) else ""
+            return f"is missing; add it{beside}"
         case "extra_forbidden":
             return _unknown_key_text(error["loc"])
         case "model_type" | "dict_type":
@@ -50,6 +51,14 @@ def problem_at(tree: YamlTree, location: Location, text: str) -> Problem:
     """Return a fault with its field and line; a location that the file lacks has the line of what should hold it."""
     line = next((tree.lines[location[:n]] for n in range(len(location), -1, -1) if location[:n] in tree.lines), None)
     return Problem(text, field_text(location), line)
+
+
+def written(location: Location) -> Location:
+    """Return the location of a fault as users write it: options of the compilation are keys of the model."""
+    match location:
+        case ("models", int(), "options", *_):
+            return location[:2] + location[3:]
+    return location
 
 
 def field_text(location: Location) -> str:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from trtnode.serving.schema.fields import Section
+from trtnode.serving.schema.fields import LONGEST_S, Cores, Section
 
 
 class ScalingConfig(Section):
     """Replicas of a model on a Ray cluster."""
 
-    replicas: PositiveInt = 1
+    replicas: Cores = 1
     """The number of replicas, each in a process of its own; with `max`, the number to begin with."""
-    min: PositiveInt | None = None
+    min: Cores | None = None
     """The least number, where requests decide; null for `replicas`."""
-    max: PositiveInt | None = None
+    max: Cores | None = None
     """The greatest number, where requests decide; null for always `replicas`."""
-    target_ongoing_requests: float = Field(default=2, gt=0, allow_inf_nan=False)
+    target_ongoing_requests: float = Field(default=2, gt=0, le=1e6, allow_inf_nan=False)
     """Requests in a replica at a time, on average, that the number of replicas follows."""
-    upscale_delay_s: float = Field(default=30, ge=0, allow_inf_nan=False)
+    upscale_delay_s: float = Field(default=30, ge=0, le=LONGEST_S, allow_inf_nan=False)
     """The time for which requests ask for more replicas before there are more."""
-    downscale_delay_s: float = Field(default=600, ge=0, allow_inf_nan=False)
+    downscale_delay_s: float = Field(default=600, ge=0, le=LONGEST_S, allow_inf_nan=False)
     """The time for which requests ask for fewer replicas before there are fewer."""
-    cpus: float = Field(default=1, ge=0, allow_inf_nan=False)
+    cpus: float = Field(default=1, ge=0, le=4096, allow_inf_nan=False)
     """Cores that Ray reserves for a replica, and threads of one execution unless `threads` says otherwise."""
-    gpus: float = Field(default=0, ge=0, allow_inf_nan=False)
+    gpus: float = Field(default=0, ge=0, le=4096, allow_inf_nan=False)
     """GPUs that Ray reserves for a replica."""
 
     @property

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from trtnode.engines.backends.names import LibraryName
-from trtnode.serving.schema.fields import Address, ConfigPath, ListOf, Section
+from trtnode.serving.schema.fields import (
+    LONGEST_S,
+    Address,
+    ConfigPath,
+    Cores,
+    Count,
+    ListOf,
+    Mebibytes,
+    Seconds,
+    Section,
+)
 from trtnode.serving.schema.model import ModelConfig
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -33,9 +43,9 @@ class GrpcConfig(Section):
     """Port to listen on; 0 for any free one."""
     max_message_mb: int = Field(default=64, ge=1, le=2047)
     """Largest request of either port, and largest response of this one, in MiB."""
-    workers: PositiveInt = 1
+    workers: Cores = 1
     """Processes that share the port; each connection stays with one of them. Limits hold in each."""
-    cores: PositiveInt | None = None
+    cores: Cores | None = None
     """Cores that the threads of both ports keep to, except for runs of over 0.1 ms. By default one where there are two,
     and all where there are more."""
     direct: bool = True
@@ -81,32 +91,32 @@ class AdminConfig(Section):
 class LimitsConfig(Section):
     """Bounds on what clients can use up."""
 
-    max_requests: PositiveInt = 1024
+    max_requests: Count = 1024
     """Inference requests in the server at a time; further ones are refused."""
-    connection_requests: PositiveInt = 256
+    connection_requests: Count = 256
     """Calls of one connection at a time, streams included; further ones wait in the client."""
-    streams: PositiveInt = 64
+    streams: Count = 64
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
-    stream_buffer_mb: int = Field(default=64, ge=1, le=2**20)
+    stream_buffer_mb: Mebibytes = 64
     """Answers that gRPC clients haven't taken, in MiB over all of them; where there are more, calls end whose clients
     take nothing. So do those of a client that takes nothing for a minute."""
-    shared_memory_mb: PositiveInt = 1024
+    shared_memory_mb: Mebibytes = 1024
     """Shared memory that clients may register, in MiB."""
-    http_connections: PositiveInt = 512
+    http_connections: Count = 512
     """HTTP connections that are open at a time; a further one closes the one that lets the server wait longest. Half of
     the process's file descriptors at most."""
     http_header_bytes: int = Field(default=32 << 10, ge=1 << 10, le=1 << 20)
     """Largest header of an HTTP request, in bytes; it has 100 fields at most."""
-    http_header_timeout_s: PositiveFloat = 10
+    http_header_timeout_s: Seconds = 10
     """Longest time for a whole header of an HTTP request, in seconds."""
-    load_memory_mb: PositiveInt | None = None
+    load_memory_mb: Mebibytes | None = None
     """Memory of each process that reads, checks and builds a new model, in MiB; null for half of the machine's."""
-    load_timeout_s: PositiveFloat = 1800
+    load_timeout_s: Seconds = 1800
     """Time that loading one new model may take, engines included, in seconds."""
-    model_memory_mb: PositiveInt | None = None
+    model_memory_mb: Mebibytes | None = None
     """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's. Also that
     of each process for onnx.reference."""
-    reference_timeout_s: PositiveFloat = 60
+    reference_timeout_s: Seconds = 60
     """Time that one node of a model with `reference: true` may take in onnx.reference, in seconds."""
 
 
@@ -142,7 +152,7 @@ class ServerConfig(Section):
     startup: Literal["wait", "native"] | None = None
     """When the server is ready: wait, when engines are built; native, at once, without engines until they are. null is
     native with `cache.shared`, else wait."""
-    shutdown_grace_s: float = Field(default=30, ge=0)
+    shutdown_grace_s: float = Field(default=30, ge=0, le=LONGEST_S, allow_inf_nan=False)
     """The time that requests may still run after SIGTERM, in seconds."""
     log: LogConfig = LogConfig()
     """The log on stderr."""
@@ -155,7 +165,7 @@ class CacheConfig(Section):
 
     dir: ConfigPath | None = None
     """Their folder; null for $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode."""
-    max_gb: PositiveFloat = 20
+    max_gb: float = Field(default=20, gt=0, le=1e6, allow_inf_nan=False)
     """Size at which the least recently used ones are deleted, in GB."""
     shared: Address | None = None
     """Place where machines share engines: a folder, or a URL that fsspec opens (extra `store`); null for none."""

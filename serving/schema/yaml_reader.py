@@ -14,6 +14,7 @@ Location = tuple[str | int, ...]
 
 MAX_VALUES = 20_000
 MAX_DEPTH = 32
+LONGEST_NUMBER = 100
 SYNTAX_ADVICE = "look at the indentation, quotes and brackets there and in the line before"
 _VARIABLE = re.compile(r"\$(?P<literal>\$)\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
 _PLAIN_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
@@ -148,7 +149,10 @@ class _Reader:
         except yaml.constructor.ConstructorError as error:
             raise YamlProblemError(f"{error.problem}; leave the tag out", _line(node), location) from None
         except ValueError as error:
-            raise YamlProblemError(f"{node.value!r} is not valid: {error}", _line(node), location) from None
+            problem = f"{node.value!r} is not valid: {error}"
+            if len(node.value) > LONGEST_NUMBER:
+                problem = f"a number of {len(node.value)} digits is too large; write a smaller one"
+            raise YamlProblemError(problem, _line(node), location) from None
 
     def _check_size(self, node: yaml.Node, location: Location) -> None:
         self._count += 1

@@ -171,7 +171,7 @@ def in_turn(load: Loader, lock_file: int) -> Loader:
     """
 
     def load_in_turn(model: ModelConfig) -> ServedExecutable:
-        if model.engine == "native" and not model.variants:
+        if model.options.engine == "native" and not model.variants:
             return load(model)
         fcntl.lockf(lock_file, fcntl.LOCK_EX)
         try:

@@ -83,7 +83,7 @@ def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
     shapes = tuple(filter(None, [profile_of(source, requests)]))
     simulate()
 
-    options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(requests[0], tmp_path))
+    options = CompileOptions(engine="tensorrt", shapes=shapes, check_inputs=samples_of(requests[0], tmp_path))
     model = compile_model(source, options, worker=InProcessWorker())
     model.save(compiled)
 
@@ -174,9 +174,9 @@ def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
     samples.mkdir()
     for number, (inputs, _) in enumerate(_requests(folder)):
         np.savez(samples / f"{number}.npz", **inputs)
-    precision = PrecisionOptions(asked="int8", calibration=Calibration(data=str(samples), allow_few=True))
+    precision = PrecisionOptions(precision="int8", calibration=Calibration(data=str(samples), allow_few_samples=True))
 
-    options = CompileOptions(engine="openvino", precision=precision)
+    options = CompileOptions(engine="openvino", **vars(precision))
     compile_model(source, options, worker=worker).save(tmp_path / "compiled.onnx")
 
     exact, reduced = load_executable(source), load_executable(tmp_path / "compiled.onnx")

@@ -80,7 +80,7 @@ class _OnSimulatedGpu(PlainOnnxruntime):
         source, compiled = cls.folder / "model.onnx", cls.folder / "compiled.onnx"
         source.write_bytes(proto.SerializeToString())
         shapes = tuple(filter(None, [profile_of(source, [feeds])]))
-        options = CompileOptions(engine="tensorrt", shapes=shapes, samples=samples_of(feeds, cls.folder))
+        options = CompileOptions(engine="tensorrt", shapes=shapes, check_inputs=samples_of(feeds, cls.folder))
         model = compile_model(source, options, worker=InProcessWorker())
         assert [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED] == []
         if not model.report.segments:

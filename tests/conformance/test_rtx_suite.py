@@ -27,7 +27,8 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.tensorrt.labelling.labels import label
 from trtnode.engines.tensorrt.labelling.rtx import RTX
-from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, label_nodes
+from trtnode.partitioner.cut.labels import label_nodes
+from trtnode.partitioner.cut.options import Allowance, PartitionOptions
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model
 
@@ -92,7 +93,7 @@ GIVEN_AWAY = (
 
 ATTENTION = "g (float[1,2,3,16] q, float[1,2,3,16] k) => (float[1,2,3,16] y) { y = Attention(q, k, k) }"
 
-PROFILES = ({"x": ShapeRange(low=(4,), best=(4,), high=(4,))},)
+PROFILES = ({"x": ShapeRange(min=(4,), opt=(4,), max=(4,))},)
 """For the operator whose plain form has a shape that varies."""
 
 

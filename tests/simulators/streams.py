@@ -31,7 +31,7 @@ from trtnode.engines.runtime.engine_loading import open_engine
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.tensorrt.backend import TensorRtBackend
 from trtnode.partitioner.compiled.trtnode import embedded_engine
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
 
@@ -83,8 +83,8 @@ class Machine:
             engine="tensorrt",
             partition=PartitionOptions(**options),
             shapes=tuple(filter(None, shapes)),
-            build=self.build,
-            precision=self.precision,
+            tensorrt=self.build.tensorrt,
+            **vars(self.precision),
         )
         compile_model(source, wishes, worker=InProcessWorker()).save(compiled)  # type: ignore[arg-type]
         return source, compiled
@@ -156,7 +156,7 @@ def profile_of(model: pathlib.Path, requests: Sequence[Mapping[str, Any]]) -> Pr
         if points and (holds_sizes(spec) or spec.static_shape is None):
             columns = list(zip(*points, strict=True))
             low, high = tuple(map(min, columns)), tuple(map(max, columns))
-            profile[spec.name] = ShapeRange(low=low, best=points[0], high=high)
+            profile[spec.name] = ShapeRange(min=low, opt=points[0], max=high)
     return profile
 
 
@@ -180,4 +180,4 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 def between(low: tuple[int, ...], high: tuple[int, ...]) -> ShapeRange:
     """Shapes of one input in a profile."""
-    return ShapeRange(low=low, best=high, high=high)
+    return ShapeRange(min=low, opt=high, max=high)

@@ -17,10 +17,10 @@ from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.tensorrt.backend import TensorRtBackend
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 
-IMAGES = ShapeRange(low=(1, 3, 32, 32), best=(4, 3, 64, 64), high=(8, 3, 64, 128))
-FIXED = ShapeRange(low=(2, 3, 32, 32), best=(2, 3, 32, 32), high=(2, 3, 32, 32))
+IMAGES = ShapeRange(min=(1, 3, 32, 32), opt=(4, 3, 64, 64), max=(8, 3, 64, 128))
+FIXED = ShapeRange(min=(2, 3, 32, 32), opt=(2, 3, 32, 32), max=(2, 3, 32, 32))
 
 
 class Recorder:
@@ -89,13 +89,13 @@ def test_simulated_segments_whose_shapes_are_not_given_run_natively_and_say_what
     assert recorder.plans == []
     reasons = {node.node: node.detail for node in compiled.report.native if node.code == "DYNAMIC_SHAPE"}
     assert len(reasons) == 3
-    assert all("is not fixed. Give those of the model's inputs: --shape" in reason for reason in reasons.values())
+    assert all("is not fixed. Give those of the model's inputs: --shapes" in reason for reason in reasons.values())
 
 
 def test_simulated_options_and_shared_timings_reach_every_build(build: Any, tmp_path: pathlib.Path) -> None:
     options = TensorRtOptions(optimization_level=1, workspace_mb=512)
 
-    recorder, _ = build({"x": IMAGES}, build=BuildOptions(tensorrt=options))
+    recorder, _ = build({"x": IMAGES}, tensorrt=options)
 
     assert {plan.settings["level"] for plan in recorder.plans} == {1}
     (file,) = {one.timing_cache for one in recorder.options}

@@ -7,20 +7,21 @@ import pathlib
 from typing import Any
 
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget
-from trtnode.engines.precision.options import Calibration, PrecisionOptions
-from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.backends.names import AskedPrecision
+from trtnode.engines.precision.options import AccuracyBudget, Calibration, PrecisionOptions, PrecisionRule
 
 SAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "calibration.npz"
 DATA = Calibration(data=str(SAMPLES), method="minmax")
 
 
-def precision_options(asked: str, *rules: str, calibration: Calibration = DATA, **limits: Any) -> PrecisionOptions:
+def precision_options(
+    asked: AskedPrecision, *rules: str, calibration: Calibration = DATA, **limits: Any
+) -> PrecisionOptions:
     return PrecisionOptions(
-        asked=asked,
-        rules=tuple(map(PrecisionRule.parse, rules)),
+        precision=asked,
+        precision_rules=tuple(map(PrecisionRule.parse, rules)),
         calibration=calibration,
-        budget=AccuracyBudget.of(**limits),
+        budget=AccuracyBudget(**limits),
     )
 
 

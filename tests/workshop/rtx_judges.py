@@ -22,7 +22,8 @@ from trtnode.engines.errors import BuildError, EngineError, WorkerError
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.tensorrt.library import TENSORRT_RTX
 from trtnode.partitioner.cut.function_expansion import expand_functions
-from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, label_nodes
+from trtnode.partitioner.cut.labels import label_nodes
+from trtnode.partitioner.cut.options import Allowance, PartitionOptions
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph
@@ -74,7 +75,7 @@ def judge(source: pathlib.Path, feeds: Mapping[str, Any], worker: SubprocessWork
     graph = expand_functions(cleaned(source, shapes), get_backend(ENGINE).label, PartitionOptions())
     refusals = _refused_by_table(graph, ())
     compiled = folder / "compiled.onnx"
-    options = CompileOptions(engine=ENGINE, shapes=shapes, samples=samples_of(feeds, folder))
+    options = CompileOptions(engine=ENGINE, shapes=shapes, check_inputs=samples_of(feeds, folder))
     try:
         model = compile_model(source, options, worker=worker)
     except EngineError:

@@ -9,7 +9,8 @@ import onnx
 
 from trtnode.engines.tensorrt.labelling.labels import label
 from trtnode.engines.tensorrt.labelling.tables import TENSORRT, ParserTable
-from trtnode.partitioner.cut.labels import Allowance, Verdict
+from trtnode.partitioner.cut.labels import Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model
 

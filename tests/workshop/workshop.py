@@ -20,7 +20,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 
 
 class Workshop:
@@ -55,9 +55,9 @@ class Workshop:
         options = CompileOptions(
             engine=engine,
             partition=PartitionOptions(native_ops=tuple(native_ops)),
-            samples=samples,
-            build=build or BuildOptions(),
-            precision=precision or PrecisionOptions(),
+            check_inputs=samples,
+            tensorrt=(build or BuildOptions()).tensorrt,
+            **vars(precision or PrecisionOptions()),
             **choice,
         )
         chosen = typing.cast("SubprocessWorker", worker or self.worker)  # tests put others in its place

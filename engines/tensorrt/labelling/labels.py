@@ -30,7 +30,8 @@ from trtnode.engines.tensorrt.labelling.operators import (
     UNDILATED,
 )
 from trtnode.engines.tensorrt.labelling.tables import TENSORRT, ParserTable
-from trtnode.partitioner.cut.labels import SUPPORTED, Allowance, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
 from trtnode.partitioner.graph.view import Node
 from trtnode.partitioner.model.opset_versions import extends_operator, means_the_same
@@ -204,7 +205,7 @@ def _check_size(value: ir.Value, subject: str) -> Verdict:
         return SUPPORTED
     detail = f"{subject} be a constant or come from Shape"
     if all(GIVEN_SIZES in v.meta for v in unbounded):
-        detail += f", or the bounds of its values must be given: --shape {unbounded[0].name}:=MIN,OPT,MAX"
+        detail += f", or the bounds of its values must be given: --shapes {unbounded[0].name}:=MIN,OPT,MAX"
     return Verdict(ReasonCode.UNSUPPORTED_INPUT, f"{detail}.")
 
 

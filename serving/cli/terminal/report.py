@@ -57,15 +57,15 @@ _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 ALL_NATIVE = "all native"
 """The candidate of a measurement that has no engine."""
 
-UNSIZED = "Nothing was measured, and dimensions without a size count as 1; --shape gives them one."
+UNSIZED = "Nothing was measured, and dimensions without a size count as 1; --shapes gives them one."
 """Basis of an estimate of a model whose sizes are unknown."""
 
 REMEDIES: Mapping[str, str] = {
     ReasonCode.DATA_DEPENDENT: "--allow data-dependent lets TensorRT take nodes whose output shapes depend on values.",
-    ReasonCode.DYNAMIC_SHAPE: "give the inputs sizes with --shape NAME:MIN,OPT,MAX.",
+    ReasonCode.DYNAMIC_SHAPE: "give the inputs sizes with --shapes NAME:MIN,OPT,MAX.",
     ReasonCode.NO_KERNEL: "to serve the model, give it `reference: true`.",
     ReasonCode.TOO_SMALL: "a lower --min-segment-nodes lets smaller segments have engines.",
-    ReasonCode.UNKNOWN_SHAPE: "give the inputs sizes with --shape NAME:MIN,OPT,MAX.",
+    ReasonCode.UNKNOWN_SHAPE: "give the inputs sizes with --shapes NAME:MIN,OPT,MAX.",
     ReasonCode.USER_EXCLUDED: "leave out the options that keep nodes native.",
 }
 """Remedies for the nodes that run natively for a reason."""

@@ -23,7 +23,7 @@ from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import OutputFileError
 from trtnode.engines.openvino.labels import label
 from trtnode.partitioner.cut.cost_model import FLOPS, flops
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.passes.clean_up import clean_up

@@ -18,7 +18,7 @@ from benchmarks.engine_coverage.measure import CoverageRow, InSegments
 from benchmarks.engine_coverage.targets import check_targets
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.errors import WorkerError
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -187,7 +187,7 @@ def test_shapes_are_those_of_the_stored_requests(models: pathlib.Path, tmp_path:
 
     profile = case.profile(case.unpacked(tmp_path))
 
-    assert profile == {"x": ShapeRange(low=(1, 4), best=(2, 4), high=(8, 4))}
+    assert profile == {"x": ShapeRange(min=(1, 4), opt=(2, 4), max=(8, 4))}
 
 
 def test_a_folder_of_plain_files_needs_no_descriptions(tmp_path: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from benchmarks.partition.labelled_graph import LabelledGraph
 from benchmarks.partition.measure import OURS, CutRow
 from benchmarks.partition.score import crossing_tensors, is_legal, minimum_segments, score, unavoidable_tensors
 from benchmarks.partition.whole_command import EXPLAIN, ORT, PAGE, CommandRow, measure_commands
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 
 

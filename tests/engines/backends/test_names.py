@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from trtnode.engines.backends.names import (
-    ALLOWANCES,
     ASKED_PRECISIONS,
     CALIBRATION_METHODS,
     ENGINE_NAMES,
@@ -18,7 +17,6 @@ from trtnode.engines.backends.names import (
 from trtnode.engines.backends.registry import BACKENDS
 from trtnode.engines.precision.rules import PRECISIONS
 from trtnode.engines.quantization.range_estimators import find_estimator
-from trtnode.partitioner.cut.labels import Allowance
 
 
 def test_reading_them_imports_no_library() -> None:
@@ -35,7 +33,6 @@ def test_every_choice_is_one_that_the_program_knows() -> None:
     assert ("auto", *LIBRARY_NAMES, "native") == ENGINE_NAMES
     assert set(PRECISION_NAMES) == set(PRECISIONS)
     assert (*PRECISION_NAMES, "auto") == ASKED_PRECISIONS
-    assert tuple(Allowance) == ALLOWANCES
 
 
 @pytest.mark.parametrize("method", CALIBRATION_METHODS)

@@ -16,7 +16,8 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
 from trtnode.engines.errors import WorkerError
 from trtnode.engines.openvino.backend import OpenVinoBackend
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model
 from trtnode.partitioner.passes.clean_up import clean_up

@@ -11,8 +11,7 @@ import pytest
 from comparison import RunPlainly
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget
-from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.engines.precision.options import AccuracyBudget, PrecisionOptions
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly", "one_builder")]
@@ -37,8 +36,8 @@ def all_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compile_approximately(workshop: Workshop, source: pathlib.Path, **limits: float) -> CompiledModel:
-    precision = PrecisionOptions(budget=AccuracyBudget.of(**limits))
-    return workshop.compile(source, engine="native", approximate=True, precision=precision)
+    precision = PrecisionOptions(approximate=True, budget=AccuracyBudget(**limits))
+    return workshop.compile(source, engine="native", precision=precision)
 
 
 def places(compiled: CompiledModel) -> list[dict[str, Any]]:

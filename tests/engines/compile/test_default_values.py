@@ -21,7 +21,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import InvalidInputError
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 SCALED = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)
@@ -170,7 +170,7 @@ def test_an_input_whose_shape_is_given_is_sent_and_its_nodes_stay_native(
     workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:
     source = workshop.write(SCALED)
-    sent = ({"w": ShapeRange(low=(4,), best=(4,), high=(4,))},)
+    sent = ({"w": ShapeRange(min=(4,), opt=(4,), max=(4,))},)
 
     path = compiled(source, workshop.worker, shapes=sent)
 

@@ -65,7 +65,7 @@ def test_nodes_behind_a_foreign_operator_stay_in_engines(
 def test_profiles_of_an_engine_behind_a_foreign_operator_follow_from_runs(
     workshop: Workshop, worker: SubprocessWorker
 ) -> None:
-    rows = {"x": ShapeRange(low=(1, 3), best=(4, 3), high=(9, 3))}
+    rows = {"x": ShapeRange(min=(1, 3), opt=(4, 3), max=(9, 3))}
     options = CompileOptions(engine="tensorrt-rtx", shapes=(rows,))
 
     compiled = compile_model(workshop.write(SCALED, domains=DOMAINS), options, worker=worker)

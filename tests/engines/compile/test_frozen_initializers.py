@@ -19,7 +19,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.errors import InvalidInputError
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.serving.cli.program import main
 from workshop import Workshop
 
@@ -32,7 +32,7 @@ GRAPH = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)
     y = Neg(d)
 }"""
 FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
-GIVEN = ({name: ShapeRange(low=(4,), best=(4,), high=(4,)) for name in ("w", "v")},)
+GIVEN = ({name: ShapeRange(min=(4,), opt=(4,), max=(4,)) for name in ("w", "v")},)
 """Shapes of the initializers: requests send them, so that no engine holds their values."""
 FROZEN = PartitionOptions(freeze_initializers=True)
 ENGINES = ["openvino", "reference", "tensorrt-rtx"]
@@ -152,7 +152,7 @@ def test_initializers_that_only_excluded_nodes_read_cost_no_segments(source: pat
 def test_explain_names_the_option_in_text_and_page(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = source.with_suffix(".html")
 
-    shapes = ["--shape", "x:2x4", "--shape", "w:4", "--shape", "v:4"]
+    shapes = ["--shapes", "x:2x4", "--shapes", "w:4", "--shapes", "v:4"]
     main(["explain", str(source), "--engine", "openvino", "--no-cache", "--html", str(page), *shapes])
 
     printed = " ".join(capsys.readouterr().out.split())
@@ -174,7 +174,7 @@ def test_explain_and_compile_take_the_option(source: pathlib.Path, capsys: pytes
 
 
 def test_a_shape_for_a_constant_is_refused(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["explain", str(source), "--freeze-initializers", "--shape", "w:4", "--no-cache"])
+    code = main(["explain", str(source), "--freeze-initializers", "--shapes", "w:4", "--no-cache"])
 
     assert code != 0
     assert "the model has no such input; it has x" in capsys.readouterr().err

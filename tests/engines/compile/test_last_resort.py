@@ -147,7 +147,7 @@ def test_wanted_outputs_alone_are_returned(workshop: Workshop) -> None:
 
 def test_shapes_to_build_for_leave_the_signature_as_it_is(workshop: Workshop) -> None:
     text = "g (float[N,1,4,8] q) => (float[N,1,4,8] y) { y = ai.onnx.preview.FlexAttention (q, q, q) }"
-    one = ShapeRange(low=(1, 1, 4, 8), best=(1, 1, 4, 8), high=(1, 1, 4, 8))
+    one = ShapeRange(min=(1, 1, 4, 8), opt=(1, 1, 4, 8), max=(1, 1, 4, 8))
     options = CompileOptions(engine="native", shapes=({"q": one},))
 
     compiled = compile_model(workshop.write(text, domains=DOMAINS), options, worker=workshop.worker)

@@ -12,7 +12,8 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.partitioner.cut.labels import PartitionOptions, ReasonCode
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.report import Report
 from workshop import Workshop
 

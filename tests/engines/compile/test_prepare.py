@@ -22,7 +22,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import UnknownBackendError
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
 from trtnode.partitioner.model import protobuf_walk
 from workshop import Workshop

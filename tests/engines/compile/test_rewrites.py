@@ -112,7 +112,7 @@ def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tm
 
 @pytest.mark.parametrize("engine", ["openvino", "native"])
 def test_all_rewrites_can_be_left_out(source: pathlib.Path, worker: SubprocessWorker, engine: str) -> None:
-    options = CompileOptions(engine=engine, all_engines=True, without_rewrites=REWRITE_NAMES)
+    options = CompileOptions(engine=engine, all_engines=True, no_optimize=REWRITE_NAMES)
 
     compiled = compile_model(source, options, worker=worker)
 
@@ -122,7 +122,7 @@ def test_all_rewrites_can_be_left_out(source: pathlib.Path, worker: SubprocessWo
 
 
 def test_one_rewrite_can_be_left_out_and_explain_says_so(source: pathlib.Path, worker: SubprocessWorker) -> None:
-    options = CompileOptions(engine="openvino", without_rewrites=("mish",))
+    options = CompileOptions(engine="openvino", no_optimize=("mish",))
 
     _, report = partition_model(source, options, worker=worker)
 

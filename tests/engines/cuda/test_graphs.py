@@ -11,7 +11,7 @@ import pytest
 from simulated_cuda import SimulatedGpu
 from streams import NOTHING, Machine, between, numbers
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.cut.options import Allowance
 
 FIXED = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) y = Exp(a) }"
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"

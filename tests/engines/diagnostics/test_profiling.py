@@ -12,7 +12,7 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.diagnostics.profiling import StageLayers, profile_layers
 from trtnode.engines.errors import EngineError
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 IMAGE = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)

@@ -11,7 +11,8 @@ from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.errors import BuildError, InputShapesError
 from trtnode.engines.inputs.samples import SampledSizes
 from trtnode.engines.inputs.shape_profiles import check_profiles, follow, sampled, segment_profile
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -27,7 +28,7 @@ NET = (
 
 
 def one(*sizes: int) -> ShapeRange:
-    return ShapeRange(low=sizes, best=sizes, high=sizes)
+    return ShapeRange(min=sizes, opt=sizes, max=sizes)
 
 
 def cut(workshop: Workshop, text: str, native: str = "Softsign") -> Any:
@@ -42,10 +43,10 @@ def cut(workshop: Workshop, text: str, native: str = "Softsign") -> Any:
         ("1x3x224x224", one(1, 3, 224, 224)),
         ("7", one(7)),
         ("", one()),
-        ("1x3,4x3,8x3", ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))),
-        ("0x3,0x3,8x3", ShapeRange(low=(0, 3), best=(0, 3), high=(8, 3))),
-        ("=7", ShapeRange(low=(7,), best=(7,), high=(7,), values=True)),
-        ("=-1x3,0x3,8x3", ShapeRange(low=(-1, 3), best=(0, 3), high=(8, 3), values=True)),
+        ("1x3,4x3,8x3", ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))),
+        ("0x3,0x3,8x3", ShapeRange(min=(0, 3), opt=(0, 3), max=(8, 3))),
+        ("=7", ShapeRange(min=(7,), opt=(7,), max=(7,), values=True)),
+        ("=-1x3,0x3,8x3", ShapeRange(min=(-1, 3), opt=(0, 3), max=(8, 3), values=True)),
     ],
 )
 def test_shapes_are_read(text: str, expected: ShapeRange) -> None:
@@ -77,7 +78,7 @@ X = TensorSpec(name="x", dtype=ir.DataType.FLOAT, shape=("N", 3))
 SIZES = TensorSpec(name="sizes", dtype=ir.DataType.INT64, shape=(2,))
 LIMIT = TensorSpec(name="limit", dtype=ir.DataType.INT32, shape=())
 FIXED = TensorSpec(name="z", dtype=ir.DataType.FLOAT, shape=(4,))
-BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 
 
 def test_shapes_that_fit_a_model_are_accepted() -> None:
@@ -93,7 +94,7 @@ def test_shapes_that_fit_a_model_are_accepted() -> None:
         ({}, "input 'x', profile 0: its shape is not fixed, so it needs one here too"),
         ({"x": one(1, 4)}, "1x4 does not fit the model's, which is N x 3"),
         ({"x": one(1, 3, 1)}, "1x3x1 does not fit the model's, which is N x 3"),
-        ({"x": ShapeRange(low=(1, 1), best=(1, 3), high=(1, 3))}, "1x1 to 1x3 does not fit"),
+        ({"x": ShapeRange(min=(1, 1), opt=(1, 3), max=(1, 3))}, "1x1 to 1x3 does not fit"),
         ({"x": BATCHES, "z": one(5)}, "which is 4"),
         ({"x": BATCHES, "sizes": one(1)}, "input 'sizes', profile 0: it has 2 elements, not 1"),
         ({"x": BATCHES, "limit": one(1, 2)}, "it has 1 elements, not 2"),
@@ -107,13 +108,13 @@ def test_shapes_that_do_not_fit_a_model_are_refused(profile: dict[str, ShapeRang
 
 def test_shapes_of_the_inputs_are_followed_to_what_each_segment_reads(workshop: Workshop) -> None:
     partition = cut(workshop, NET)
-    images = ShapeRange(low=(1, 3, 32, 32), best=(4, 3, 64, 64), high=(8, 3, 64, 128))
+    images = ShapeRange(min=(1, 3, 32, 32), opt=(4, 3, 64, 64), max=(8, 3, 64, 128))
 
     known = follow(partition.graph, {"x": images})
 
     first, second = (segment_profile(segment, known, 0) for segment in partition.segments)
     assert first == {"x": images}
-    assert second == {"b": ShapeRange(low=(1, 8, 16, 16), best=(4, 8, 32, 32), high=(8, 8, 32, 64))}
+    assert second == {"b": ShapeRange(min=(1, 8, 16, 16), opt=(4, 8, 32, 32), max=(8, 8, 32, 64))}
     assert [v.shape for v in partition.graph.inputs] == [ir.Shape(["N", 3, "H", "W"])]
 
 
@@ -123,9 +124,9 @@ def test_a_size_that_falls_where_the_input_grows_still_has_a_range(workshop: Wor
       h = Softsign(f) z = Neg(h) }""".replace("int64[1] one", "float[1,4] w = {1,2,3,4}, int64[1] one")
     partition = cut(workshop, text)
 
-    known = follow(partition.graph, {"x": ShapeRange(low=(1, 4), best=(5, 4), high=(8, 4))})
+    known = follow(partition.graph, {"x": ShapeRange(min=(1, 4), opt=(5, 4), max=(8, 4))})
 
-    assert known.shapes["h"] == ShapeRange(low=(2, 4), best=(5, 4), high=(9, 4))
+    assert known.shapes["h"] == ShapeRange(min=(2, 4), opt=(5, 4), max=(9, 4))
 
 
 def test_integers_that_shapes_are_computed_from_are_followed_as_numbers(workshop: Workshop) -> None:
@@ -149,7 +150,7 @@ def test_shape_that_depends_on_values_is_told(workshop: Workshop) -> None:
 
 
 def test_samples_are_as_the_first_profile_says_that_inputs_are_best() -> None:
-    sizes, images = one(2, 3), ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+    sizes, images = one(2, 3), ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 
     made = sampled((X, SIZES, FIXED), [{"x": images, "sizes": sizes}, {"x": one(1, 3)}])
 

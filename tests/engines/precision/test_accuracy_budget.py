@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from trtnode.engines.errors import MetricError
-from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, AccuracyBudget, Comparison, Figures
+from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, Comparison, Figures, adapted
+from trtnode.engines.precision.options import AccuracyBudget
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -85,7 +86,7 @@ def test_results_that_can_not_be_compared_are_wrong(expected: np.ndarray, actual
     figures = compare((expected, actual))
 
     assert (figures.cosine, figures.top1_agreement, figures.max_abs) == (0.0, 0.0, math.inf)
-    assert AccuracyBudget().broken_by(figures) is not None
+    assert figures.breaking(adapted(AccuracyBudget(), None)) is not None
 
 
 def test_equal_special_values_are_no_difference() -> None:
@@ -120,11 +121,13 @@ def test_of_other_results_the_share_that_is_equal_counts(expected: Any, actual: 
 def test_each_limit_is_kept_or_named(limits: dict[str, float], sentence: str | None) -> None:
     figures = Figures(cosine=0.9, top1_agreement=0.8, max_abs=0.5, samples=9)
 
-    assert AccuracyBudget.of(**limits).broken_by(figures) == sentence
+    assert figures.breaking(adapted(AccuracyBudget(**limits), None)) == sentence
 
 
 def test_one_limit_replaces_the_default_one() -> None:
-    assert AccuracyBudget.of(min_cosine=None, max_abs=1.0) == AccuracyBudget(min_cosine=None, max_abs=1.0)
+    figures = Figures(cosine=0.9, top1_agreement=0.8, max_abs=0.5, samples=9)
+
+    assert figures.breaking(adapted(AccuracyBudget(max_abs=1.0), None)) is None
 
 
 @pytest.fixture
@@ -158,7 +161,7 @@ def test_a_measure_of_the_users_own_decides(evaluation: str) -> None:
 
     assert compare(good, metric=f"{evaluation}:margin").metric == pytest.approx(0.25)
     figures = compare(good, bad, metric=f"{evaluation}:margin")
-    sentence = AccuracyBudget(min_cosine=None, metric="m:f").broken_by(figures)
+    sentence = figures.breaking(AccuracyBudget(metric="m:f"))
     assert sentence == "m:f gives -0.5, less than 0"
 
 
@@ -191,7 +194,7 @@ def test_figures_are_plain_json() -> None:
     assert figures.as_json() == {"cosine": 0.0, "top1_agreement": 0.0, "max_abs": None, "samples": 1}
 
 
-OF_CLASSES = AccuracyBudget(min_cosine=0.995)
+OF_CLASSES, OF_OTHERS = AccuracyBudget(min_cosine=0.995), AccuracyBudget(min_cosine=0.99)
 
 
 @pytest.mark.parametrize(
@@ -203,10 +206,10 @@ OF_CLASSES = AccuracyBudget(min_cosine=0.995)
             OF_CLASSES,
             id="reshaped",
         ),
-        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", AccuracyBudget(), id="no-classes"),
+        pytest.param("net (float[N, 9] x) => (float[N, 9] y) { y = Tanh (x) }", OF_OTHERS, id="no-classes"),
         pytest.param(
             "net (float[N, 9, 8, 8] x) => (float[N, 9, 8, 8] y) { y = Softmax <axis = 1> (x) }",
-            AccuracyBudget(),
+            OF_OTHERS,
             id="map",
         ),
     ],
@@ -214,5 +217,5 @@ OF_CLASSES = AccuracyBudget(min_cosine=0.995)
 def test_the_default_budget_of_a_classifier_is_narrower(graph: str, limits: AccuracyBudget, workshop: Workshop) -> None:
     model = Graph.of(load_model(workshop.write(graph)))
 
-    assert AccuracyBudget.of().adapted_to(model) == limits
-    assert AccuracyBudget.of(min_cosine=0.99).adapted_to(model) == AccuracyBudget(min_cosine=0.99)
+    assert adapted(AccuracyBudget(), model) == limits
+    assert adapted(OF_OTHERS, model) == OF_OTHERS

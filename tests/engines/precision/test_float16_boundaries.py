@@ -21,8 +21,7 @@ from trtnode.engines.backends.reference import ReferenceBackend
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.diagnostics.alignment import align
 from trtnode.engines.openvino.backend import OpenVinoBackend
-from trtnode.engines.precision.options import PrecisionOptions
-from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.precision.options import PrecisionOptions, PrecisionRule
 from trtnode.engines.runtime import contexts
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.partitioner.model.loading import load_model
@@ -53,7 +52,7 @@ def compute_in_half(backend: type[Any], monkeypatch: pytest.MonkeyPatch, *, cros
 @pytest.fixture
 def compile_half(workshop: Workshop, in_process: InProcessWorker) -> Callable[..., pathlib.Path]:
     def compile_it(graph: str = SKIP, *, engine: str = "reference", rules: tuple[str, ...] = ()) -> pathlib.Path:
-        precision = PrecisionOptions(asked="fp16", rules=tuple(map(PrecisionRule.parse, rules)))
+        precision = PrecisionOptions(precision="fp16", precision_rules=tuple(map(PrecisionRule.parse, rules)))
         path: pathlib.Path = workshop.compile_file(
             workshop.write(graph), engine=engine, native_ops=("Softsign",), worker=in_process, precision=precision
         )
@@ -216,7 +215,7 @@ def test_tensors_without_a_fixed_shape_are_float16_as_well(
 def test_bfloat16_and_float32_cross_as_before(workshop: Workshop, in_process: InProcessWorker) -> None:
     for asked in ("fp32", "bf16"):
         path = workshop.compile_file(
-            workshop.write(SKIP), native_ops=("Softsign",), precision=PrecisionOptions(asked=asked)
+            workshop.write(SKIP), native_ops=("Softsign",), precision=PrecisionOptions(precision=asked)
         )
         assert set(types(path).values()) == {"FLOAT"}
 
@@ -231,7 +230,7 @@ def test_a_second_compilation_finds_engines_with_float16_boundaries(
             engine="reference",
             native_ops=("Softsign",),
             worker=in_process,
-            precision=PrecisionOptions(asked=asked),
+            precision=PrecisionOptions(precision=asked),
             cache=cache,
         )
         for asked in ("fp16", "fp16", "fp32")

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from trtnode.engines.precision.rules import PrecisionRule, assign, at_least, check_rules, join_precisions
+from trtnode.engines.precision.options import PrecisionRule
+from trtnode.engines.precision.rules import assign, at_least, check_rules, join_precisions
 from trtnode.partitioner.errors import UnknownOptionError
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model

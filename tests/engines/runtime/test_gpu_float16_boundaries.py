@@ -25,7 +25,7 @@ SKIP = """g (float[64, 64] x) => (float[64, 64] y) {
 
 
 def compile_half(machine: Machine) -> tuple[pathlib.Path, pathlib.Path]:
-    machine.precision = PrecisionOptions(asked="fp16")
+    machine.precision = PrecisionOptions(precision="fp16")
     return machine.compile(SKIP, native_ops=("Softsign",))
 
 

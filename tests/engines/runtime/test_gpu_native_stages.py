@@ -9,7 +9,7 @@ import simulated_cuda_provider
 from simulated_cuda_provider import PROVIDER, Provider
 from streams import ANYONE, NOTHING, Machine, between, numbers
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.cut.options import Allowance
 
 CHAIN = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) c = Exp(b) d = Softsign(c) y = Abs(d) }"
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) b = Softsign(a) y = Exp(b) }"

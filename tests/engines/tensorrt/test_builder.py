@@ -17,7 +17,7 @@ from trtnode.engines.errors import BuildError
 from trtnode.engines.tensorrt import refit
 from trtnode.engines.tensorrt.builder import BuildSettings, build_engine, build_plan, properties
 
-BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_settings_of_engines_without_weights_and_with_details_have_names_too() -
 def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(
     tensorrt: Callable[..., Any], dynamic: pathlib.Path
 ) -> None:
-    shapes = {"x": BATCHES, "z": ShapeRange(low=(3,), best=(3,), high=(3,))}
+    shapes = {"x": BATCHES, "z": ShapeRange(min=(3,), opt=(3,), max=(3,))}
 
     plan = build_plan(tensorrt(), dynamic, BuildSettings(profiles=[shapes, shapes]))
 
@@ -89,7 +89,7 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
     text = "g (float[6,4] x, int64[2] sizes) => (float[A,B] y) { r = Relu(x) y = Reshape(r, sizes) }"
     path = tmp_path / "reshape.onnx"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
-    sizes = ShapeRange(low=(2, 1), best=(6, 4), high=(12, 24))
+    sizes = ShapeRange(min=(2, 1), opt=(6, 4), max=(12, 24))
 
     plan = build_plan(tensorrt(), path, BuildSettings(profiles=[{"sizes": sizes}]))
 

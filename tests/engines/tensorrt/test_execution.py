@@ -22,7 +22,7 @@ from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.cuda.streams import STREAMS
 from trtnode.engines.errors import OutOfRangeError
-from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Graph, specs
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
@@ -149,7 +149,7 @@ def test_engine_is_checked_with_inputs_of_the_shapes_that_it_is_built_for(machin
 
 
 def test_empty_tensors_are_answered_natively(machine: Machine) -> None:
-    machine.profiles = [{"x": ShapeRange(low=(0, 4), best=(2, 4), high=(8, 4))}]
+    machine.profiles = [{"x": ShapeRange(min=(0, 4), opt=(2, 4), max=(8, 4))}]
     model = machine.load(ROWS)
 
     model.check(x=numbers(0, 4))
@@ -260,7 +260,7 @@ def reshaping_engine(machine: Machine, path: pathlib.Path) -> Engine:
     """An engine whose second input, of 1 to 24 in each element, is a shape."""
     text = "g (float[N, 4] x, int64[2] s) => (float[A, B] y) { a = Relu(x) y = Reshape(a, s) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
-    profile = {"x": between((1, 4), (8, 4)), "s": ShapeRange(low=(1, 1), best=(4, 6), high=(24, 24))}
+    profile = {"x": between((1, 4), (8, 4)), "s": ShapeRange(min=(1, 1), opt=(4, 6), max=(24, 24))}
     backend = get_backend("tensorrt")
     machine.engine("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     graph = Graph.of(ir.load(path))

@@ -14,7 +14,7 @@ from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import BackendMissingError, EngineRejectedError, ExecutionError
-from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.cut.options import Allowance
 
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"
 CHAIN = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) c = Exp(b) d = Softsign(c) y = Abs(d) }"

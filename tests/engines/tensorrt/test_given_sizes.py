@@ -76,7 +76,7 @@ def test_the_real_library_builds_an_engine_for_given_values(
     )
 
     name = next(iter(given))
-    assert any(f"must be given: --shape {name}:=MIN,OPT,MAX." in node.detail for node in without.native)
+    assert any(f"must be given: --shapes {name}:=MIN,OPT,MAX." in node.detail for node in without.native)
     assert [node.detail for node in compiled.report.native] == []
     assert len(compiled.report.segments) == 1
 
@@ -140,7 +140,7 @@ def test_an_input_without_a_fixed_length_is_not_offered_values(workshop: Worksho
 
     _, report = partition_model(source, CompileOptions(engine="tensorrt"))
 
-    assert [(node.code, "--shape" in node.detail) for node in report.native] == [(ReasonCode.UNSUPPORTED_INPUT, False)]
+    assert [(node.code, "--shapes" in node.detail) for node in report.native] == [(ReasonCode.UNSUPPORTED_INPUT, False)]
 
 
 def test_values_of_an_input_that_holds_no_sizes_are_refused(
@@ -148,7 +148,7 @@ def test_values_of_an_input_that_holds_no_sizes_are_refused(
 ) -> None:
     source = workshop.write(EXPAND)
 
-    code = main(["explain", str(source), "--engine", "tensorrt", "--no-cache", "--shape", "x:=8"])
+    code = main(["explain", str(source), "--engine", "tensorrt", "--no-cache", "--shapes", "x:=8"])
 
     assert code != 0
     assert "input 'x', profile 0: it takes no values: it is float32[1, 8]" in capsys.readouterr().err
@@ -160,7 +160,7 @@ def test_explain_takes_values_on_the_command_line(workshop: Workshop, capsys: py
 
     main(command)
     without: dict[str, Any] = json.loads(capsys.readouterr().out)
-    main([*command, "--shape", "s:=1x8,2x8,4x8"])
+    main([*command, "--shapes", "s:=1x8,2x8,4x8"])
     given: dict[str, Any] = json.loads(capsys.readouterr().out)
 
     assert [node["op_type"] for node in without["native"]] == ["Expand"]

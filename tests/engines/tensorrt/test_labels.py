@@ -9,7 +9,8 @@ import pytest
 from tensorrt_labels import BASE_CASES, IMAGE, verdicts, view
 from trtnode.engines.tensorrt.labelling.labels import label
 from trtnode.engines.tensorrt.labelling.operators import DATA_DEPENDENT
-from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.labels import ReasonCode, Verdict, label_nodes
+from trtnode.partitioner.cut.options import Allowance, PartitionOptions
 
 
 def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str, opset: int = 24) -> Any:

@@ -20,7 +20,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.cuda.devices import find_gpu
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,7 +40,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 ROOT = pathlib.Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
 HYBRID = "g (float[N, 64] x) => (float[N, 64] y) { a = Relu(x) b = Softsign(a) c = Exp(b) d = Softsign(c) y = Abs(d) }"
-ROWS = ShapeRange(low=(1, 64), best=(4, 64), high=(16, 64))
+ROWS = ShapeRange(min=(1, 64), opt=(4, 64), max=(16, 64))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def load(engine: str, tmp_path: pathlib.Path) -> Callable[..., Executable]:
 
 def test_an_engine_answers_as_onnx_runtime_does(engine: str, load: Callable[..., Executable]) -> None:
     images = np.load(DIGITS / "test.npz")["image"][:8]
-    shapes = ShapeRange(low=(1, 1, 8, 8), best=(8, 1, 8, 8), high=(8, 1, 8, 8))
+    shapes = ShapeRange(min=(1, 1, 8, 8), opt=(8, 1, 8, 8), max=(8, 1, 8, 8))
     executable = load(DIGITS / "digits.onnx", {"image": shapes})
     (expected,) = onnxruntime.InferenceSession(DIGITS / "digits.onnx").run(None, {"image": images})
 

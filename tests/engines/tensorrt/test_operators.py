@@ -23,7 +23,8 @@ from trtnode.engines.tensorrt.labelling.operators import (
     SIZING_INPUTS,
     UNDILATED,
 )
-from trtnode.partitioner.cut.labels import Allowance, PartitionOptions, Verdict, label_nodes
+from trtnode.partitioner.cut.labels import Verdict, label_nodes
+from trtnode.partitioner.cut.options import Allowance, PartitionOptions
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model
 

@@ -18,19 +18,18 @@ from streams import ANYONE, InProcessWorker, Loaded, Machine, numbers
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.envelope import Envelope
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
+from trtnode.engines.backends.build_options import TensorRtOptions
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.errors import EngineError
-from trtnode.engines.precision.options import Calibration, PrecisionOptions
-from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.precision.options import Calibration, PrecisionRule
 from trtnode.engines.tensorrt import refit
 from trtnode.engines.tensorrt.labelling.parser import make_logger
 from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 
-STRIPPED = BuildOptions(tensorrt=TensorRtOptions(strip_plan=True))
+STRIPPED = TensorRtOptions(strip_plan=True)
 SIZE = 64
 
 Build = Callable[..., pathlib.Path]
@@ -53,7 +52,7 @@ def build(machine: Machine, source: pathlib.Path, tmp_path: pathlib.Path) -> Bui
     """Compiles the model, with engines without weights unless told otherwise."""
 
     def compiled(cache: EngineCache | None = None, **options: Any) -> pathlib.Path:
-        wishes = CompileOptions(**{"engine": "tensorrt", "build": STRIPPED, **options})
+        wishes = CompileOptions(**{"engine": "tensorrt", "tensorrt": STRIPPED, **options})
         path = tmp_path / "compiled.onnx"
         compile_model(source, wishes, cache=cache, worker=InProcessWorker()).save(path)  # type: ignore[arg-type]
         return path
@@ -126,7 +125,7 @@ def test_simulated_segments_get_the_weights_of_their_own_nodes(build: Build, sou
 def test_simulated_engine_gets_weights_in_the_precision_that_it_was_built_in(
     rules: tuple[PrecisionRule, ...], build: Build, source: pathlib.Path
 ) -> None:
-    compiled = build(precision=PrecisionOptions(asked="fp16", rules=rules))
+    compiled = build(precision="fp16", precision_rules=rules)
 
     ((plan, envelope),) = engines_of(compiled)
     assert sorted(plan.stripped) == ["v__fp16", "w__fp16"]
@@ -145,7 +144,7 @@ def test_simulated_engines_that_hand_a_tensor_on_in_half_get_their_weights(
     nodes = onnx.parser.parse_graph(f"g () => () {{ {text} }}").node
     change(source, lambda model: model.graph.node.extend(nodes))
 
-    compiled = build(precision=PrecisionOptions(asked="fp16"), partition=PartitionOptions(native_ops=("Softsign",)))
+    compiled = build(precision="fp16", partition=PartitionOptions(native_ops=("Softsign",)))
 
     (_, first), (_, second) = engines_of(compiled)
     half = ir.DataType.FLOAT16
@@ -160,9 +159,9 @@ def test_engine_whose_weights_follow_from_ranges_holds_them_and_the_log_says_so(
     build: Build, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     np.savez(tmp_path / "samples.npz", x=np.stack([numbers(2, SIZE, seed=seed) for seed in range(5)]))
-    calibration = Calibration(data=str(tmp_path / "samples.npz"), allow_few=True)
+    calibration = Calibration(data=str(tmp_path / "samples.npz"), allow_few_samples=True)
 
-    compiled = build(precision=PrecisionOptions(asked="int8", calibration=calibration))
+    compiled = build(precision="int8", calibration=calibration)
 
     ((plan, envelope),) = engines_of(compiled)
     assert (envelope.precision_effective, envelope.is_stripped, plan.stripped) == ("int8", False, {})
@@ -185,7 +184,7 @@ def test_simulated_engine_from_the_cache_is_given_its_weights(
 def test_engine_with_weights_is_another_one_in_the_cache(build: Build, machine: Machine, cache: EngineCache) -> None:
     build(cache)
 
-    compiled = build(cache, build=BuildOptions())
+    compiled = build(cache, tensorrt=TensorRtOptions())
 
     ((plan, envelope),) = engines_of(compiled)
     assert (machine.simulation.builds, envelope.is_stripped, plan.stripped) == (2, False, {})
@@ -275,7 +274,7 @@ def test_simulated_engine_takes_no_other_weights(
 def test_simulated_engine_that_was_built_with_weights_takes_none(
     build: Build, source: pathlib.Path, machine: Machine
 ) -> None:
-    ((plan, _),) = engines_of(build(build=BuildOptions()))
+    ((plan, _),) = engines_of(build(tensorrt=TensorRtOptions()))
 
     with pytest.raises(EngineError, match="was not built to be refitted"):
         give_weights(machine, plan, onnx.load(source))
@@ -294,7 +293,7 @@ def test_weights_that_were_left_out_of_the_file_are_missed(build: Build, caplog:
 def test_fallback_that_engines_take_their_weights_from_can_not_be_left_out(
     machine: Machine, source: pathlib.Path
 ) -> None:
-    wishes = CompileOptions(engine="tensorrt", build=STRIPPED)
+    wishes = CompileOptions(engine="tensorrt", tensorrt=STRIPPED)
     compiled = compile_model(source, wishes, worker=InProcessWorker())  # type: ignore[arg-type]
 
     assert compiled.engines_stripped == 1

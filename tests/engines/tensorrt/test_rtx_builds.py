@@ -33,7 +33,7 @@ CEILED = (
 )
 
 
-BATCHES = ShapeRange(low=(1, 3), best=(4, 3), high=(8, 3))
+BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 VARYING = "g (float[N,3] x, float[3] z) => (float[N,3] y) { y = Add(x, z) }"
 
 
@@ -108,12 +108,12 @@ def test_network_with_another_type_than_the_model_is_no_engine() -> None:
         pytest.param([], "The shape of input 'x' is not fixed", id="none"),
         pytest.param([{"z": BATCHES}], "Profile 0 has no shapes for input 'x'", id="of-another-input"),
         pytest.param(
-            [{"x": BATCHES}, {"x": ShapeRange(low=(9, 3), best=(4, 3), high=(8, 3))}],
+            [{"x": BATCHES}, {"x": ShapeRange(min=(9, 3), opt=(4, 3), max=(8, 3))}],
             "TensorRT refuses profile 1",
             id="least-above-most",
         ),
         pytest.param(
-            [{"x": ShapeRange(low=(-1, 3), best=(1, 3), high=(8, 3))}],
+            [{"x": ShapeRange(min=(-1, 3), opt=(1, 3), max=(8, 3))}],
             "Profile 0, input 'x': TensorRT refuses the shapes",
             id="negative",
         ),

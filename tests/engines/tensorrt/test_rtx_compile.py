@@ -16,7 +16,7 @@ from trtnode.serving.cli.program import main
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits"
-SHAPES = ("--shape", "image:1x1x8x8,8x1x8x8,512x1x8x8")
+SHAPES = ("--shapes", "image:1x1x8x8,8x1x8x8,512x1x8x8")
 
 Compile = Callable[..., int]
 
@@ -48,7 +48,7 @@ def test_compiled_file_runs_natively_here_with_equal_answers_and_one_warning(
     np.savez(inputs, image=image)
     expected = plain(DIGITS / "digits.onnx", {"image": image})["probabilities"]
 
-    assert compile_digits("--target", "sm86,sm89,sm120", *cut) == 0
+    assert compile_digits("--targets", "sm86,sm89,sm120", *cut) == 0
     caplog.clear()
     assert main(["run", str(output), "--inputs", str(inputs), "--outputs", str(results)]) == 0
 
@@ -62,7 +62,7 @@ def test_compiled_file_runs_natively_here_with_equal_answers_and_one_warning(
 def test_report_and_envelope_say_what_was_built_and_that_it_was_not_run(
     compile_digits: Compile, output: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compile_digits("--target", "sm89,sm86", "--json") == 0
+    assert compile_digits("--targets", "sm89,sm86", "--json") == 0
 
     facts = json.loads(capsys.readouterr().out)
     (node,) = onnx.load(output).graph.node
@@ -137,16 +137,16 @@ def test_wish_that_can_not_be_met_here_is_one_sentence_and_exit_code_2(
 def test_unknown_target_is_a_usage_error_that_lists_the_known_ones(
     target: str, sentence: str, compile_digits: Compile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compile_digits("--target", target) == 2
+    assert compile_digits("--targets", target) == 2
     assert sentence in capsys.readouterr().err
-    assert main(["explain", str(DIGITS / "digits.onnx"), "--target", target]) == 2
+    assert main(["explain", str(DIGITS / "digits.onnx"), "--targets", target]) == 2
     assert sentence in capsys.readouterr().err
 
 
 def test_target_given_twice_counts_once(
     compile_digits: Compile, output: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compile_digits("--target", "sm89,sm86,sm89", "--json") == 0
+    assert compile_digits("--targets", "sm89,sm86,sm89", "--json") == 0
 
     (node,) = onnx.load(output).graph.node
     envelope = json.loads(next(a.s for a in node.attribute if a.name == "envelope"))

@@ -31,10 +31,9 @@ from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
-from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.tensorrt import backend
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -79,7 +78,7 @@ def build(rtx: Simulation, jobs: InProcessWorker, tmp_path: pathlib.Path) -> Bui
         onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'), source)
         wishes = CompileOptions(
             engine="tensorrt-rtx",
-            build=BuildOptions(tensorrt=TensorRtOptions(targets=targets)),
+            tensorrt=TensorRtOptions(targets=targets),
             partition=PartitionOptions(native_ops=native_ops),
             **options,
         )
@@ -206,7 +205,7 @@ def test_simulated_engines_of_less_precision_are_compared_in_direction(build: Bu
     carried = "a = Exp(x) b = Neg(a) c = Softsign(b) y = Add(c, a)"  # a crosses from engine to engine as float16
     graph = f"g (float[2,4] x) => (float[2,4] y) {{ {carried} }}"
 
-    compiled = build(graph, native_ops=("Softsign",), precision=PrecisionOptions(asked="fp16"))
+    compiled = build(graph, native_ops=("Softsign",), precision="fp16")
     description = load_executable(compiled, trust=ANYONE).description
 
     assert (description["precision"]["effective"], description["segments"]) == ("fp16", 2)
@@ -321,7 +320,7 @@ def test_simulated_library_says_why_it_takes_no_engine(build: Build) -> None:
             "install release 1.7.1.116+simulated of tensorrt-rtx, or compile the model again with release 1.8.0.1",
             id="release",
         ),
-        pytest.param({"gpu": simulated_gpu((12, 0))}, "compile the model again with --target sm120.", id="target"),
+        pytest.param({"gpu": simulated_gpu((12, 0))}, "compile the model again with --targets sm120.", id="target"),
         pytest.param(
             {"gpu": simulated_gpu((9, 0))}, "with --engine tensorrt, as there is no target sm90.", id="no-target"
         ),

@@ -15,7 +15,8 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
 from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
 from trtnode.engines.tensorrt.labelling.parser import ask_parser, make_logger, new_builder, new_network
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, label_nodes
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, label_nodes
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.passes.clean_up import clean_up
 

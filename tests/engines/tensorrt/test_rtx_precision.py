@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_builder")
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
-SHAPES = ("--shape", "image:1x1x8x8,8x1x8x8,512x1x8x8")
+SHAPES = ("--shapes", "image:1x1x8x8,8x1x8x8,512x1x8x8")
 CALIBRATION = ("--calibration", str(DIGITS / "calibration.npz"))
 LACKING = {"bf16": ["sm75"], "fp8": ["sm75", "sm80", "sm86"], "int4": ["sm75"]}
 
@@ -74,7 +74,7 @@ def asked(*targets: str) -> BuildOptions:
 def test_accuracy_is_measured_on_the_rewritten_model_run_natively(
     options: list[str], precision: str, compile_digits: Compile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compile_digits("--target", "sm89,sm120", "--precision", *options) == 0
+    assert compile_digits("--targets", "sm89,sm120", "--precision", *options) == 0
 
     facts = json.loads(capsys.readouterr().out)["precision"]
     (first, *_) = facts["tried"]
@@ -206,20 +206,20 @@ def test_bfloat16_is_computed_in_a_model_of_an_opset_that_has_none(opset: int, w
 def test_precision_that_a_target_lacks_is_refused_before_anything_is_done(
     precision: str, target: str | None, said: str, compile_digits: Compile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    targets = ["--target", target] if target else []
+    targets = ["--targets", target] if target else []
 
     assert compile_digits("--precision", precision, *CALIBRATION, *targets) == 2
 
     message = capsys.readouterr().err
     assert message.startswith(f"trtnode: The engine tensorrt-rtx {said}")
-    assert "Build for targets that can (--target, or tensorrt.targets in servable.yaml)" in message
+    assert "Build for targets that can (--targets, or tensorrt.targets in servable.yaml)" in message
     assert message.count("\n") == 1
 
 
 def test_rule_about_some_nodes_is_held_to_the_targets_too(
     compile_digits: Compile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compile_digits("--target", "sm75", "--precision-rule", "op=Conv:bf16") == 2
+    assert compile_digits("--targets", "sm75", "--precision-rules", "op=Conv:bf16") == 2
     assert "has no bf16 here: sm75 can't compute that" in capsys.readouterr().err
 
 
@@ -240,7 +240,7 @@ def test_fallback_of_int8_is_one_that_every_target_has(target: str, fallback: st
 
 
 def test_explain_names_the_node_the_type_and_the_targets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", MODEL, "--engine", "tensorrt-rtx", "--target", "sm75,sm86", "--no-cache", "--json"]) == 0
+    assert main(["explain", MODEL, "--engine", "tensorrt-rtx", "--targets", "sm75,sm86", "--no-cache", "--json"]) == 0
 
     (native,) = json.loads(capsys.readouterr().out)["native"]
     assert (native["node"], native["code"]) == ("gemm", "UNSUPPORTED_DTYPE")
@@ -250,7 +250,7 @@ def test_explain_names_the_node_the_type_and_the_targets(capsys: pytest.CaptureF
 def test_compiled_model_runs_natively_where_a_target_lacks_the_type(
     compile_digits: Compile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compile_digits("--target", "sm75") == 0
+    assert compile_digits("--targets", "sm75") == 0
 
     facts = json.loads(capsys.readouterr().out)
     assert (facts["segments"], facts["engines_built"]) == (2, 2)  # before and behind the Gemm
@@ -258,7 +258,7 @@ def test_compiled_model_runs_natively_where_a_target_lacks_the_type(
 
 
 def test_targets_of_another_engine_have_no_effect_and_explain_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    assert main(["explain", MODEL, "--engine", "openvino", "--target", "sm75", "--no-cache", "--json"]) == 0
+    assert main(["explain", MODEL, "--engine", "openvino", "--targets", "sm75", "--no-cache", "--json"]) == 0
     assert "Engine openvino lacks these options, so they have no effect: targets" in caplog.messages
 
 

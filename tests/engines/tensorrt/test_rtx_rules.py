@@ -25,7 +25,7 @@ from trtnode.engines.tensorrt.labelling.labels import label
 from trtnode.engines.tensorrt.labelling.operators import DTYPES
 from trtnode.engines.tensorrt.labelling.rtx import RTX
 from trtnode.engines.tensorrt.labelling.tables import TENSORRT
-from trtnode.partitioner.cut.labels import Allowance
+from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model
 from workshop import Workshop

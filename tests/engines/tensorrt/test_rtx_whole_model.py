@@ -22,7 +22,8 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
 from trtnode.engines.tensorrt.whole_model import read_model
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode
+from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
@@ -37,7 +38,7 @@ STATIC = """g (float[6,4] x) => (float[A,B] y) <float power = {1.0}> {
     a = Relu(x) bent = Reshape(a, target) s = Softsign(bent) y = Tanh(s)
 }"""
 """ONNX's inference knows no size of ``bent``, though all inputs are fixed."""
-ROWS = {"x": ShapeRange(low=(1, 4), best=(2, 4), high=(8, 4))}
+ROWS = {"x": ShapeRange(min=(1, 4), opt=(2, 4), max=(8, 4))}
 
 
 class CountingWorker:

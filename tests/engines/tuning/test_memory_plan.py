@@ -13,7 +13,7 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.runtime.buffers import Lifetime
 from trtnode.engines.tuning.memory_plan import ArenaPlan, Spans, keeps_memory_pattern
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 KB = 1024

@@ -48,7 +48,7 @@ def test_what_was_compiled_for_serving_tells_its_precision(
     pair: pathlib.Path, vectors: Calibration, tmp_path: pathlib.Path
 ) -> None:
     executable = prepare_model(
-        pair, CompileOptions(precision=precision_options("int8", calibration=vectors, min_cosine=0.9))
+        pair, CompileOptions(**vars(precision_options("int8", calibration=vectors, min_cosine=0.9)))
     )
 
     assert executable.description["precision"] == {"asked": "int8", "effective": "int8"}
@@ -162,7 +162,7 @@ def test_int8_from_fewer_than_eight_samples_is_refused_unless_allowed(
     with pytest.raises(PrecisionError, match=r"few\.npz: int8 needs at least 8 samples, and there are 7.*allow-few"):
         workshop.compile(digits, precision=precision_options(asked, *rules, calibration=few))
 
-    allowed = dataclasses.replace(few, allow_few=True)
+    allowed = dataclasses.replace(few, allow_few_samples=True)
     compiled = workshop.compile(digits, precision=precision_options(asked, *rules, calibration=allowed))
     assert compiled.report.as_json()["precision"]["calibration"]["samples"] == 6  # the fifth is held out
 

@@ -21,7 +21,8 @@ from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
 from trtnode.engines.tuning.tuner import Tuner
-from trtnode.partitioner.cut.labels import PartitionOptions, ReasonCode
+from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.segments import cut_segments
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model

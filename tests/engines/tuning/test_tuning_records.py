@@ -17,7 +17,7 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import InvalidInputError
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]

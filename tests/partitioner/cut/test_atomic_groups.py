@@ -9,7 +9,7 @@ from model_texts import clean, parse
 from plain_runtime import run
 from stub_engine import embed, refusing
 from trtnode.partitioner.cut.atomic_groups import atomic_groups
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 from trtnode.partitioner.graph.view import Graph
 

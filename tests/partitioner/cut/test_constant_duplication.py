@@ -8,7 +8,7 @@ import onnx
 from model_texts import clean
 from plain_runtime import run
 from stub_engine import embed, refusing
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 
 SHARED = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y)

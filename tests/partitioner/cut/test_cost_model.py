@@ -7,7 +7,7 @@ import pytest
 from model_texts import clean
 from stub_engine import refusing
 from trtnode.partitioner.cut.cost_model import flops
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 
 COUNTED = {

@@ -11,7 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.cut.function_expansion import expand_functions, expand_nodes, is_defined_as_function
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, Predicate, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, Predicate, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model

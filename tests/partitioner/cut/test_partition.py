@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from model_texts import clean
 from random_models import random_models
 from stub_engine import partition, refusing
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.cut.levels import certifies
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.errors import UnknownOptionError

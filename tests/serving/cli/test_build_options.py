@@ -12,7 +12,6 @@ from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.serving.cli.program import main
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
-from trtnode.serving.models.loader import compile_options
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 MENDING = "TensorRT is not installed here"
@@ -25,7 +24,7 @@ def explain(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
 
 
 def test_a_model_is_explained_as_if_its_input_had_the_given_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    free, fixed = explain(capsys), explain(capsys, "--shape", "image:32x1x8x8")
+    free, fixed = explain(capsys), explain(capsys, "--shapes", "image:32x1x8x8")
 
     assert fixed["boundary_bytes"] == 32 * free["boundary_bytes"]
     assert fixed["segments"][0]["nodes"] == free["segments"][0]["nodes"]
@@ -34,13 +33,16 @@ def test_a_model_is_explained_as_if_its_input_had_the_given_shape(capsys: pytest
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--shape", "1x1x8x8"], "--shape: '1x1x8x8' should be NAME:SHAPE or NAME:MIN,OPT,MAX."),
-        (["--shape", "image:1x1,8x8"], "--shape: '1x1,8x8' should be one shape, such as 1x3x224x224, or three of them"),
-        (["--shape", "image:"], "Shapes of input 'image', profile 0: a scalar does not fit the model's"),
-        (["--shape", "image:8x1x8x8,4x1x8x8,9x1x8x8"], "4x1x8x8 is less than 8x1x8x8 somewhere; min <= opt <= max"),
-        (["--shape", "picture:1x1x8x8"], "input 'picture', profile 0: the model has no such input; it has image."),
-        (["--shape", "image:1x3x8x8"], "profile 0: 1x3x8x8 does not fit the model's, which is batch x 1 x 8 x 8."),
-        (["--shape", "image:1x1x8x8", "--shape", "image:1x1x9x8"], "input 'image', profile 1: 1x1x9x8 does"),
+        (["--shapes", "1x1x8x8"], "--shapes: '1x1x8x8' should be NAME:SHAPE or NAME:MIN,OPT,MAX."),
+        (
+            ["--shapes", "image:1x1,8x8"],
+            "--shapes: '1x1,8x8' should be one shape, such as 1x3x224x224, or three of them",
+        ),
+        (["--shapes", "image:"], "Shapes of input 'image', profile 0: a scalar does not fit the model's"),
+        (["--shapes", "image:8x1x8x8,4x1x8x8,9x1x8x8"], "4x1x8x8 is less than 8x1x8x8 somewhere; min <= opt <= max"),
+        (["--shapes", "picture:1x1x8x8"], "input 'picture', profile 0: the model has no such input; it has image."),
+        (["--shapes", "image:1x3x8x8"], "profile 0: 1x3x8x8 does not fit the model's, which is batch x 1 x 8 x 8."),
+        (["--shapes", "image:1x1x8x8", "--shapes", "image:1x1x9x8"], "input 'image', profile 1: 1x1x9x8 does"),
     ],
 )
 @pytest.mark.parametrize("command", ["explain", "compile"])
@@ -58,7 +60,7 @@ def test_shapes_that_can_not_be_are_told_in_a_sentence(
 
 @pytest.mark.parametrize(
     "option",
-    [["--optimization-level", "6"], ["--workspace-mb", "0"], ["--build-timeout", "-1"], ["--workspace-mb", "x"]],
+    [["--optimization-level", "6"], ["--workspace-mb", "0"], ["--build-timeout-s", "-1"], ["--workspace-mb", "x"]],
 )
 def test_options_that_do_not_exist_are_usage_errors(option: list[str], tmp_path: pathlib.Path) -> None:
     assert main(["compile", str(DIGITS), "-o", str(tmp_path / "compiled.onnx"), *option]) == 2
@@ -68,7 +70,7 @@ def test_tensorrt_with_all_its_options_is_one_sentence_where_it_is_not_installed
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = "--workspace-mb 64 --optimization-level 5 --hardware-compatible --version-compatible --sparse"
-    shapes = ["--shape", "image:1x1x8x8,8x1x8x8,64x1x8x8", "--build-timeout", "60", "--no-cuda-graphs"]
+    shapes = ["--shapes", "image:1x1x8x8,8x1x8x8,64x1x8x8", "--build-timeout-s", "60", "--no-cuda-graphs"]
     output = tmp_path / "compiled.onnx"
 
     code = main(["compile", str(DIGITS), "-o", str(output), "--engine", "tensorrt", *options.split(), *shapes])
@@ -81,7 +83,10 @@ def test_tensorrt_with_all_its_options_is_one_sentence_where_it_is_not_installed
 @pytest.mark.parametrize(
     ("other", "problem"),
     [
-        ("--version-compatible", "later releases can't give an engine its weights. Leave out --version-compatible or"),
+        (
+            "--version-compatible",
+            "later releases can't give an engine its weights; leave out version_compatible",
+        ),
         ("--strip-fallback", "engines would take their weights from what --strip-fallback leaves out. Leave out one"),
     ],
 )
@@ -124,24 +129,18 @@ def test_configured_shapes_and_options_reach_the_compiler(tmp_path: pathlib.Path
         "  shapes:\n"
         "  - image: {min: [1, 1, 8, 8], opt: [4, 1, 8, 8], max: [8, 1, 8, 8]}\n"
         "  - image: {min: [1, 1, 8, 8], opt: [1, 1, 8, 8], max: [1, 1, 8, 8]}\n"
-        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false, strip_plan: true,"
-        " build_timeout_s: 7}\n",
+        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false, strip_plan: true}\n"
+        "  build_timeout_s: 7\n",
     )
 
-    options = compile_options(load_config(path, {}).models[0])
+    options = load_config(path, {}).models[0].options
 
-    assert options.shapes[0] == {"image": ShapeRange(low=(1, 1, 8, 8), best=(4, 1, 8, 8), high=(8, 1, 8, 8))}
+    assert options.shapes[0] == {"image": ShapeRange(min=(1, 1, 8, 8), opt=(4, 1, 8, 8), max=(8, 1, 8, 8))}
     assert len(options.shapes) == 2
-    assert options.build.tensorrt == TensorRtOptions(
+    assert options.tensorrt == TensorRtOptions(
         workspace_mb=64, optimization_level=1, sparse=True, cuda_graphs=False, strip_plan=True
     )
     assert options.build_timeout_s == 7
-
-
-def test_the_time_limit_of_tensorrt_is_no_other_librarys(tmp_path: pathlib.Path) -> None:
-    path = write(tmp_path, "  engine: openvino\n  tensorrt: {build_timeout_s: 7}\n")
-
-    assert compile_options(load_config(path, {}).models[0]).build_timeout_s == 600
 
 
 @pytest.mark.parametrize(

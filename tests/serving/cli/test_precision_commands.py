@@ -45,7 +45,7 @@ def test_people_read_what_was_asked_and_tried(
     cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    rules = ["--precision-rule", "op=Softmax:fp32", "--precision-rule", "node=conv1:fp32"]
+    rules = ["--precision-rules", "op=Softmax:fp32", "--precision-rules", "node=conv1:fp32"]
 
     code = compile_digits(tmp_path / "q.onnx", cache, "--precision", "int8", "--calibration", DATA, *rules)
 
@@ -79,8 +79,8 @@ def test_people_read_what_engines_hand_on_in_float16(capsys: pytest.CaptureFixtu
             ["--precision", "int8", "--calibration", "gone.json"], 1, "gone.json: can't be read", id="no-ranges"
         ),
         pytest.param(["--precision", "fp16", "--engine", "native"], 2, "Native execution computes in the", id="native"),
-        pytest.param(["--precision-rule", "Softmax"], 2, "should be node=GLOB:PRECISION or op=TYPE:", id="rule-form"),
-        pytest.param(["--precision-rule", "op=Sofmax:bf16"], 2, "'Sofmax' matches nothing in this", id="rule-operator"),
+        pytest.param(["--precision-rules", "Softmax"], 2, "should be node=GLOB:PRECISION or op=TYPE:", id="rule-form"),
+        pytest.param(["--precision-rules", "op=Sofmax:bf16"], 2, "'Sofmax' matches nothing in", id="rule-operator"),
         pytest.param(["--precision", "bf16", "--metric", "f"], 1, "it should be MODULE:FUNCTION", id="metric-form"),
         pytest.param(
             ["--precision", "int8", "--calibration", DATA, "--calibration-method", "x"], 2, "'x' can't be", id="method"

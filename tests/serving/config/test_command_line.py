@@ -7,9 +7,10 @@ import pathlib
 
 import pytest
 
+from trtnode.serving.cli.compile_flags import given_options
 from trtnode.serving.cli.serve import SERVE
 from trtnode.serving.config.command_line import config_from
-from trtnode.serving.errors import InvalidOptionError
+from trtnode.serving.errors import ConfigError, InvalidOptionError
 from trtnode.serving.schema.server import ServableConfig
 
 
@@ -21,14 +22,15 @@ def model(models: pathlib.Path) -> pathlib.Path:
 def config_of(*arguments: object) -> ServableConfig:
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
-    return config_from(parser.parse_args([str(one) for one in arguments]))
+    given = parser.parse_args([str(one) for one in arguments])
+    return config_from(given, given_options(given))
 
 
 def test_one_file_is_a_configuration_of_defaults(model: pathlib.Path) -> None:
     config = config_of(model)
 
     (served,) = config.models
-    assert (served.name, served.path, served.engine, served.precision) == ("two", model, "auto", "fp32")
+    assert (served.name, served.path, served.options.engine, served.options.precision) == ("two", model, "auto", "fp32")
     assert (config.server.grpc.host, config.server.grpc.port, config.server.http.port) == ("127.0.0.1", 8001, 8002)
 
 
@@ -37,7 +39,7 @@ def test_options_describe_the_model_and_the_ports(model: pathlib.Path) -> None:
     config = config_of(model, "--name", "sum", "--engine", "native", "--precision", "bf16", *about_ports)
 
     (served,) = config.models
-    assert (served.name, served.engine, served.precision) == ("sum", "native", "bf16")
+    assert (served.name, served.options.engine, served.options.precision) == ("sum", "native", "bf16")
     assert (config.server.grpc.host, config.server.grpc.port) == ("0.0.0.0", 9001)
     assert (config.server.http.host, config.server.http.port) == ("0.0.0.0", 0)
 
@@ -66,11 +68,11 @@ def test_a_folder_of_versions_has_its_folders_name(model: pathlib.Path, tmp_path
     assert config_of(tmp_path / "sum").models[0].name == "sum"
 
 
-@pytest.mark.parametrize(("file", "key"), [("samples.npz", "data"), ("ranges.json", "ranges")])
-def test_calibration_names_samples_or_ranges(file: str, key: str, model: pathlib.Path) -> None:
-    calibration = config_of(model, "--precision", "int8", "--calibration", file).models[0].calibration
+@pytest.mark.parametrize(("file", "source"), [("samples.npz", "sampled"), ("ranges.json", "table")])
+def test_calibration_names_samples_or_ranges(file: str, source: str, model: pathlib.Path) -> None:
+    calibration = config_of(model, "--precision", "int8", "--calibration", file).models[0].options.calibration
 
-    assert str(getattr(calibration, key)) == file
+    assert str(getattr(calibration, source)) == file
 
 
 def test_options_about_ports_win_over_the_file(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -103,10 +105,46 @@ def test_what_cannot_be_served_is_one_sentence(arguments: list[str], sentence: s
     assert refusal.value.exit_code == 2
 
 
-@pytest.mark.parametrize("arguments", [["m.onnx", "--config", "c.yaml"], ["m.onnx", "--port", "65536"], ["a", "b"]])
+@pytest.mark.parametrize(
+    "arguments", [["m.onnx", "--model-repository", "r"], ["m.onnx", "--port", "65536"], ["a", "b"]]
+)
 def test_arguments_that_exclude_each_other_are_refused(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as exit_:
         config_of(*arguments)
 
     assert exit_.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_a_file_without_models_says_all_else_beside_a_model(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text("server: {grpc: {port: 8002, workers: 2}, http: {port: 9002}}\ncache: {dir: engines}\n")
+
+    config = config_of(model, "--config", file, "--engine", "native", "--http-port", "9003")
+
+    assert [(one.name, one.options.engine) for one in config.models] == [("two", "native")]
+    assert (config.server.grpc.port, config.server.grpc.workers, config.server.http.port) == (8002, 2, 9003)
+    assert config.cache.dir == tmp_path / "engines"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("server: {}\nmodels: [{name: m, path: m.onnx}]\n", "server.yaml:2: models: names models, and so does the"),
+        ("server: {grpc: {port: 70000}}\n", "server.yaml:1: server.grpc.port: should be less than or equal to 65535"),
+        (
+            "server: {limits: {load_timeout_s: .inf}}\n",
+            "server.yaml:1: server.limits.load_timeout_s: should be",
+        ),
+    ],
+)
+def test_a_fault_of_the_file_beside_a_model_is_told_with_its_line(
+    text: str, sentence: str, model: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError) as refusal:
+        config_of(model, "--config", file)
+
+    assert sentence in str(refusal.value)

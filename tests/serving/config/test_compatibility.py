@@ -60,15 +60,20 @@ def test_the_models_of_0_1_0_are_served_as_they_were(config: ServableConfig) -> 
 
     assert [model.name for model in config.models] == ["digits", "arrays", "everything"]
     assert (digits.versions, arrays.versions, everything.versions) == (LatestVersions(), (1, 3), "all")
-    assert (digits.engine, arrays.engine, everything.engine) == ("tensorrt", "openvino", "native")
-    assert [(rule.node, rule.op, rule.precision) for rule in digits.precision_rules] == [
+    assert (digits.options.engine, arrays.options.engine, everything.options.engine) == (
+        "tensorrt",
+        "openvino",
+        "native",
+    )
+    assert [(rule.node, rule.op, rule.precision) for rule in digits.options.precision_rules] == [
         (None, "Softmax", "fp32"),
         ("/head/*", "Gemm", "fp16"),
     ]
     assert digits.batching is not None
     assert (digits.batching.preferred_batch_sizes, digits.batching.latency_target_ms) == ((8, 16), 20)
-    assert digits.shapes[0]["image"].max == (16, 1, 8, 8)
-    assert (digits.tensorrt.strip_plan, digits.tensorrt.cuda_graphs) == (True, False)
+    assert digits.options.shapes[0]["image"].max == (16, 1, 8, 8)
+    tensorrt = digits.options.tensorrt
+    assert (tensorrt.strip_plan, tensorrt.cuda_graphs, digits.options.build_timeout_s) == (True, False, 600)
 
 
 def test_the_pipeline_of_0_1_0_has_the_same_stages(config: ServableConfig, folder: pathlib.Path) -> None:

@@ -9,26 +9,24 @@ from collections.abc import Callable
 import pytest
 
 from trtnode.engines.backends.shape_range import ShapeRange
-from trtnode.engines.precision.accuracy_budget import AccuracyBudget
-from trtnode.engines.precision.options import Calibration, PrecisionOptions
-from trtnode.engines.precision.rules import PrecisionRule
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.precision.options import AccuracyBudget, Calibration, PrecisionRule
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
-from trtnode.serving.models.loader import compile_options
 
 MODEL = "models:\n- name: a\n  path: m.onnx\n"
 
 
 def test_rewrites_are_left_out_by_name(write: Callable[[str | bytes], pathlib.Path]) -> None:
-    path = write(MODEL + "  optimize: {mish: false, tanh: true}\n")
+    path = write(MODEL + "  no_optimize: [mish]\n")
 
-    assert compile_options(load_config(path, {}).models[0]).without_rewrites == ("mish",)
+    assert load_config(path, {}).models[0].options.no_optimize == ("mish",)
 
 
 def test_an_unknown_rewrite_is_refused_with_those_that_there_are(write: Callable[[str | bytes], pathlib.Path]) -> None:
-    path = write(MODEL + "  optimize: {mishh: false}\n")
+    path = write(MODEL + "  no_optimize: [mishh]\n")
 
-    with pytest.raises(ConfigError, match=r"optimize\.mishh: is no rewrite; there are constant-if, .*, tanh"):
+    with pytest.raises(ConfigError, match=r"no_optimize\[0\]: is no rewrite; there are constant-if, .*, tanh"):
         load_config(path, {})
 
 
@@ -42,26 +40,31 @@ def test_precision_keys_become_options(write: Callable[[str | bytes], pathlib.Pa
 """
     )
 
-    options = compile_options(load_config(path, {}).models[0]).precision
+    options = load_config(path, {}).models[0].options
 
-    assert options == PrecisionOptions(
-        asked="int8",
-        rules=(PrecisionRule(node="/head/*", precision="fp32"), PrecisionRule(op="Softmax", precision="bf16")),
-        calibration=Calibration(data=str(tmp_path / "calibration.npz"), method="minmax", samples=50, allow_few=True),
-        budget=AccuracyBudget(min_cosine=None, min_top1_agreement=0.9, metric="evaluation:margin"),
+    assert options == CompileOptions(
+        precision="int8",
+        precision_rules=(
+            PrecisionRule(node="/head/*", precision="fp32"),
+            PrecisionRule(op="Softmax", precision="bf16"),
+        ),
+        calibration=Calibration(
+            data=str(tmp_path / "calibration.npz"), method="minmax", samples=50, allow_few_samples=True
+        ),
+        budget=AccuracyBudget(min_top1_agreement=0.9, metric="evaluation:margin"),
     )
 
 
 def test_without_limits_the_budget_is_the_default_one(write: Callable[[str | bytes], pathlib.Path]) -> None:
-    options = compile_options(load_config(write(MODEL + "  precision: fp16\n  budget: {}"), {}).models[0])
+    options = load_config(write(MODEL + "  precision: fp16\n  budget: {}"), {}).models[0].options
 
-    assert options.precision.budget == AccuracyBudget.of()
+    assert options.budget == AccuracyBudget()
 
 
 def test_calibration_data_may_come_from_a_function(write: Callable[[str | bytes], pathlib.Path]) -> None:
     model = load_config(write(MODEL + "  calibration: {data: 'samples.images:load'}"), {}).models[0]
 
-    assert compile_options(model).precision.calibration.data == "samples.images:load"
+    assert model.options.calibration.data == "samples.images:load"
 
 
 @pytest.mark.parametrize(
@@ -83,14 +86,14 @@ def test_precision_keys_with_other_values_are_refused(
 def test_tuning_can_be_asked_for(write: Callable[[str | bytes], pathlib.Path]) -> None:
     models = load_config(write(MODEL + "  tune: true\n"), {}).models
 
-    assert compile_options(models[0]).tune
+    assert models[0].options.tune
 
 
 def test_initializers_become_constants_where_the_file_says_so(write: Callable[[str], pathlib.Path]) -> None:
     plain, frozen = write(MODEL), "  partition: {freeze_initializers: true}\n"
-    without = compile_options(load_config(plain, {}).models[0])
+    without = load_config(plain, {}).models[0].options
 
-    given = compile_options(load_config(write(MODEL + frozen), {}).models[0])
+    given = load_config(write(MODEL + frozen), {}).models[0].options
 
     assert (without.partition.freeze_initializers, given.partition.freeze_initializers) == (False, True)
 
@@ -98,6 +101,42 @@ def test_initializers_become_constants_where_the_file_says_so(write: Callable[[s
 def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable[[str], pathlib.Path]) -> None:
     path = write(MODEL + "  shapes: [{starts: {values: true, min: [-8], opt: [-1], max: [0]}}]\n")
 
-    (profile,) = compile_options(load_config(path, {}).models[0]).shapes
+    (profile,) = load_config(path, {}).models[0].options.shapes
 
-    assert profile["starts"] == ShapeRange(low=(-8,), best=(-1,), high=(0,), values=True)
+    assert profile["starts"] == ShapeRange(min=(-8,), opt=(-1,), max=(0,), values=True)
+
+
+def test_keys_of_earlier_versions_are_followed_and_told(
+    write: Callable[[str], pathlib.Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(MODEL + "  optimize: {mish: false, tanh: true}\n  tensorrt: {build_timeout_s: 7, sparse: true}\n")
+
+    options = load_config(path, {}).models[0].options
+
+    assert (options.no_optimize, options.build_timeout_s, options.tensorrt.sparse) == (("mish",), 7, True)
+    assert caplog.messages == [
+        "Model a: the key optimize is called no_optimize now",
+        "Model a: the key tensorrt.build_timeout_s is called build_timeout_s now",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ("  optimize: {mishh: false}", "servable.yaml:4: models[0].optimize: is no rewrite; there are"),
+        ("  tensorrt: {build_timeout_s: x}", "servable.yaml:4: models[0].tensorrt.build_timeout_s: should be a valid"),
+        ("  options: {tune: true}", "models[0]: has no key 'options'; write its keys in the model itself"),
+        ("  warmup: 1000000000", "models[0].warmup: should be less than or equal to 10000"),
+        ("  batching: {max_batch_size: 4000000}", "max_batch_size: should be less than or equal to 65536"),
+        ("  build_timeout_s: .inf", "models[0].build_timeout_s: should be a finite number, not Infinity"),
+        (f"  threads: {'9' * 5000}", "models[0].threads: a number of 5000 digits is too large; write a smaller one"),
+    ],
+)
+def test_values_beyond_any_use_are_one_sentence(
+    write: Callable[[str | bytes], pathlib.Path], extra: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config(write(MODEL + extra), {})
+
+    assert sentence in str(refusal.value)
+    assert len(str(refusal.value)) < 500

@@ -30,7 +30,7 @@ def test_everything_but_name_and_path_has_a_default(write: Callable[[str | bytes
     assert config.server.http.port == 8002
     assert config.cache.dir is None  # the user's own
     model = config.models[0]
-    assert (model.engine, model.precision, model.required, model.instances) == ("auto", "fp32", True, 1)
+    assert (model.options.engine, model.options.precision, model.required, model.instances) == ("auto", "fp32", True, 1)
 
 
 def test_relative_paths_start_at_the_folder_of_the_file(
@@ -137,8 +137,8 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         ),
         pytest.param(
             MODEL + "  tensorrt: {targets: [86]}",
-            "servable.yaml:4: models[0].tensorrt.targets[0]: should be 'sm75', 'sm80', 'sm86', 'sm89', 'sm120' or "
-            "'sm121', not 86",
+            "servable.yaml:4: models[0].tensorrt.targets[0]: should be one of sm75, sm80, sm86, sm89, sm120, "
+            "sm121, not 86",
             id="target-that-is-a-number",
         ),
         pytest.param(
@@ -162,7 +162,11 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         pytest.param(
             "models: []", "servable.yaml:1: models: names no model; give at least one name and path", id="no-models"
         ),
-        pytest.param("server: {}", "servable.yaml:1: models: is missing; add it", id="models-missing"),
+        pytest.param(
+            "server: {}",
+            "servable.yaml:1: models: is missing; add it, or serve MODEL or --model-repository beside this file",
+            id="models-missing",
+        ),
         pytest.param(
             "models:\n- path: m.onnx", "servable.yaml:2: models[0].name: is missing; add it", id="name-missing"
         ),
@@ -254,12 +258,12 @@ def test_a_folder_in_place_of_the_file_is_told(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("max_batch_size: 0", "max_batch_size: should be greater than 0, not 0"),
+        ("max_batch_size: 0", "max_batch_size: should be greater than or equal to 1, not 0"),
         ("max_queue_delay_us: -1", "max_queue_delay_us: should be greater than or equal to 0, not -1"),
-        ("max_queue_size: 0", "max_queue_size: should be greater than 0, not 0"),
-        ("timeout_ms: 0", "timeout_ms: should be greater than 0, not 0"),
-        ("priority_levels: 0", "priority_levels: should be greater than 0, not 0"),
-        ("preferred_batch_sizes: [0]", "preferred_batch_sizes[0]: should be greater than 0, not 0"),
+        ("max_queue_size: 0", "max_queue_size: should be greater than or equal to 1, not 0"),
+        ("timeout_ms: 0", "timeout_ms: should be greater than or equal to 1, not 0"),
+        ("priority_levels: 0", "priority_levels: should be greater than or equal to 1, not 0"),
+        ("preferred_batch_sizes: [0]", "preferred_batch_sizes[0]: should be greater than or equal to 1, not 0"),
         ("preferred_batch_sizes: 4", "preferred_batch_sizes: should be a list, not 4"),
         (
             "preferred_batch_sizes: [4, 32]",

@@ -113,7 +113,7 @@ def test_an_accelerator_is_an_engine_and_its_precision(
     with caplog.at_level(logging.WARNING):
         model = configured(repository, ACCELERATED)
 
-    assert (model.engine, model.precision) == ("tensorrt", "fp16")
+    assert (model.options.engine, model.options.precision) == ("tensorrt", "fp16")
     assert "max_workspace_size_bytes is chosen by the engine" in caplog.text
 
 

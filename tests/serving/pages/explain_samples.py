@@ -12,7 +12,8 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from trtnode.partitioner.cut.labels import SUPPORTED, PartitionOptions, ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.model.loading import view_model
 from trtnode.partitioner.passes.clean_up import clean_up

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.partition.graphs import FAMILIES, generate, supports
 from tests.serving.pages.explain_samples import HOSTILE, MODEL, Page, chain, cut, long_chain, page_of
-from trtnode.partitioner.cut.labels import PartitionOptions
+from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
 from trtnode.partitioner.passes.rewrites.rules import Gain
