@@ -131,7 +131,7 @@ def _settings(config: ModelConfig, text: str) -> dict[str, object]:
         raise InvalidRequestError(f"config: {place}: {structure_text(located)}") from None
     for key, text in read.batching.problems() if read.batching else ():
         raise InvalidRequestError(f"config: batching.{key}: {text}")
-    names: set[str] = {RENAMED_KEYS.get(key, key) for key in given}
+    names = {RENAMED_KEYS.get(key) or key for key in given}
     options = {name: getattr(read.options, name) for name in names if hasattr(read.options, name)}
     kept = {key: getattr(read, key) for key in given if key in ModelConfig.model_fields}
     return {**kept, OPTIONS: dataclasses.replace(config.options, **options)}
