@@ -66,6 +66,8 @@ class ChoiceOptions:
         """Yield the option and the fault of each that contradicts another one."""
         if self.engine == SPARSE and self.sparse_weights == "off":
             yield "sparse_weights", "off leaves out the engine that is asked for"
+        if self.tune and self.all_engines and not _every_engine():
+            yield "all_engines", "leaves nothing to tune; leave out this or tune"
 
     @property
     def choice(self) -> Choice:

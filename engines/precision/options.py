@@ -93,7 +93,7 @@ class Calibration:
         float,
         Option(
             "Values to keep, in percent, by the method of this name.",
-            least=50,
+            least=51,
             most=100,
             name="calibration_percentile",
             metavar="P",

@@ -56,7 +56,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--percentile",
-        type=number(50, 100),
+        type=number(51, 100),
         default=99.99,
         metavar="P",
         help="values to keep, in percent; default: 99.99",

@@ -220,8 +220,13 @@ def test_nothing_is_measured_where_an_option_says_so(
     assert len(report["segments"]) == 1  # the estimate calls it faster
 
 
-def test_choices_of_engines_exclude_each_other(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert compile_digits(tmp_path / "compiled.onnx", cache, "--tune", "--no-measure") == 2
+@pytest.mark.usefixtures("choosing_engines")
+def test_choices_of_engines_exclude_each_other(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compile_digits(tmp_path / "compiled.onnx", cache, "--tune", "--all-engines") == 2
+
+    assert capsys.readouterr().err == "trtnode: --all-engines: leaves nothing to tune; leave out this or tune.\n"
 
 
 def test_source_that_passes_the_full_check_gives_a_compiled_model_that_does(
