@@ -17,7 +17,6 @@ from tritonclient.utils import InferenceServerException
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Starter
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import ModelLoadError
-from trtnode.serving.models.loader import compile_options
 from trtnode.serving.schema.model import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("one_builder")
@@ -210,7 +209,7 @@ def test_a_file_that_is_being_written_is_not_taken(
 
     def load(model: ModelConfig):
         loaded.append(model.path.parent.name)
-        return prepare_model(model.path, compile_options(model))
+        return prepare_model(model.path, model.options)
 
     client = start("- {name: m, path: m, engine: native, watch: true}", loader=load).client
     whole = adders.content(2)
@@ -232,7 +231,7 @@ def test_a_file_that_changes_while_it_loads_is_not_swapped_in(
     adders.write("m.onnx", 1)
 
     def load(model: ModelConfig):
-        executable = prepare_model(model.path, compile_options(model))
+        executable = prepare_model(model.path, model.options)
         if adders.folder.joinpath("change").exists():
             adders.folder.joinpath("change").unlink()
             adders.write("m.onnx", 3)
@@ -307,11 +306,11 @@ def test_startup_native_answers_before_engines_are_built(
     adders.write("m.onnx", 1)
 
     def load(model: ModelConfig):
-        if model.engine != "native":
+        if model.options.engine != "native":
             assert may_build.wait(120)
             if result == "failure":
                 raise ModelLoadError("m.onnx", "no engine today")
-        return prepare_model(model.path, compile_options(model))
+        return prepare_model(model.path, model.options)
 
     running = start("- {name: m, path: m.onnx, engine: openvino}", server="startup: native", loader=load)
 
