@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import pathlib
 import stat
-from typing import BinaryIO
 
 
-def open_regular(path: pathlib.Path) -> BinaryIO:
+def open_regular(path: pathlib.Path) -> io.BufferedReader:
     """Open a file to read it.
 
     Raises:
