@@ -35,7 +35,7 @@ class ExternalDataError(ModelFileError):
     def __init__(self, path: pathlib.Path, tensor: str, location: str, problem: str) -> None:
         super().__init__(
             path,
-            f"the data of tensor {tensor!r} should be in {location!r}, but {problem}.",
+            f"the data of tensor {tensor!r} should be in {location[:255]!r}, but {problem}.",
             "Put the data file back beside the model, or export the model again with its weights inside.",
         )
         self.tensor = tensor

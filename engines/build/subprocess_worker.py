@@ -240,7 +240,8 @@ def _answer_calls(connection: Connection, send: Callable[[object], None]) -> Non
 
 def _lowest_level() -> int:
     """Return the lowest level that any logger of this program has here; what a logger has not is dropped here."""
-    ours = (name for name in logging.root.manager.loggerDict if name.split(".")[0] in PACKAGES)
+    known = list(logging.root.manager.loggerDict)  # at once: other threads import modules, which add loggers
+    ours = (name for name in known if name.split(".")[0] in PACKAGES)
     return min((logging.getLogger(name).getEffectiveLevel() for name in ours), default=logging.root.level)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 
 import onnx
@@ -18,6 +19,8 @@ from trtnode.partitioner.model.protobuf_walk import Parts
 from trtnode.partitioner.model.regular_files import open_regular
 
 logger = logging.getLogger(__name__)
+
+_NUMBER = re.compile("[0-9]{1,18}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +132,20 @@ def _find(path: pathlib.Path, tensor: onnx.TensorProto) -> _Place:
     """Check and return the place of a tensor's data. Links may stay in the folder of the model or of its own link."""
     info = {entry.key: entry.value for entry in tensor.external_data}
     location = info.get("location", "")
-    file = (path.parent / location.replace("\0", "")).resolve()
+    try:
+        file = (path.parent / location.replace("\0", "")).resolve()
+        is_file = file.is_file()
+    except (OSError, RuntimeError):  # too long, or a loop of links
+        raise ExternalDataError(path, tensor.name, location, "that leads to no file") from None
     folders = (path.parent.resolve(), path.resolve().parent)
     if not location or "\0" in location or not any(file.is_relative_to(folder) for folder in folders):
         raise ExternalDataError(path, tensor.name, location, "that is outside the model's folder")
-    if not file.is_file():
+    if not is_file:
         raise ExternalDataError(path, tensor.name, location, "there is no such file")
     offset, length = info.get("offset", "0"), info.get("length", "0")
-    if not (offset.isdecimal() and length.isdecimal()):
-        raise ExternalDataError(path, tensor.name, location, f"offset {offset!r} or length {length!r} is no number")
+    if not (_NUMBER.fullmatch(offset) and _NUMBER.fullmatch(length)):
+        problem = f"offset {offset[:40]!r} or length {length[:40]!r} is no number of bytes"
+        raise ExternalDataError(path, tensor.name, location, problem)
     place = _Place(file=file, offset=int(offset), size_bytes=size_bytes(tensor.data_type, tensor.dims))
     needed = place.offset + max(int(length), place.size_bytes)
     if file.stat().st_size < needed:

@@ -213,6 +213,7 @@ class ServedModel:
 
     def _show_states(self) -> None:
         """Tell the readers which versions are ready."""
-        for number, counts in self._counts.items():
-            counts.ready = number in self.versions and self.versions[number].is_ready
+        versions = self.versions
+        for number, counts in list(self._counts.items()):  # at once: a load in another thread may add a version
+            counts.ready = number in versions and versions[number].is_ready
         self._on_change()

@@ -34,7 +34,7 @@ class ModelsCollector(Collector):
                 family = families.get(name) or families[name.rpartition("_")[0]]  # a histogram has several names
                 suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
                 family.add_sample(name + suffix, dict(labels), float(value))
-        for reason, count in self._refusals.items():
+        for reason, count in list(self._refusals.items()):
             families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
         for event, count in store_events().items():
             families["trtnode_shared_cache"].add_sample("trtnode_shared_cache_total", {"event": event}, count)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
+import logging
 import os
 import pathlib
 import signal
@@ -175,6 +177,28 @@ def test_large_data_crosses(child: SubprocessWorker, functions: types.ModuleType
     data = os.urandom(3_000_000)
 
     assert child.call(functions.echo, 60, data) == data
+
+
+def test_a_child_starts_while_other_threads_import_modules(
+    child: SubprocessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loggers = {**logging.root.manager.loggerDict, **{f"m{number}": None for number in range(300_000)}}
+    monkeypatch.setattr(logging.root.manager, "loggerDict", loggers)
+    over = threading.Event()
+
+    def add_loggers() -> None:
+        for number in itertools.count():
+            loggers[f"n{number}"] = None
+            if over.wait(0.0001):
+                return
+
+    adding = threading.Thread(target=add_loggers)
+    adding.start()
+    try:
+        assert child.call(os.getpid, 120) != os.getpid()
+    finally:
+        over.set()
+        adding.join()
 
 
 def test_threads_take_turns(child: SubprocessWorker, functions: types.ModuleType) -> None:

@@ -100,6 +100,16 @@ def test_external_data_outside_the_folder_is_refused(model: str, location: str, 
     assert (caught.value.path, caught.value.tensor, caught.value.location) == (path, "w", location)
 
 
+@pytest.mark.parametrize("location", ["a" * 5000, "loop"])
+def test_external_data_at_no_place_is_refused(location: str, folder: pathlib.Path) -> None:
+    (folder / "loop").symlink_to("pool")
+    (folder / "pool").symlink_to("loop")
+    path = save(folder, with_external_weights(ADD, location))
+
+    with pytest.raises(ExternalDataError, match=r"tensor 'w' .* that leads to no file"):
+        load_model(path)
+
+
 def test_a_link_that_leads_outside_is_refused(folder: pathlib.Path) -> None:
     (folder / "link.bin").symlink_to(folder.parent / "w.bin")
     path = save(folder, with_external_weights(ADD, "link.bin"))
@@ -138,7 +148,7 @@ def test_external_data_that_is_too_short_is_refused(
         load_model(path)
 
 
-@pytest.mark.parametrize("entries", [{"offset": "start"}, {"offset": -4}, {"length": "1e3"}])
+@pytest.mark.parametrize("entries", [{"offset": "start"}, {"offset": -4}, {"length": "1e3"}, {"length": "1" * 5000}])
 def test_external_data_at_no_number_is_refused(entries: dict[str, str | int], folder: pathlib.Path) -> None:
     path = save(folder, with_external_weights(ADD, **entries))
 

@@ -148,6 +148,10 @@ def test_what_answers_do_not_depend_on_is_told_once(
         ('input [ { name: "a" reshape { shape: [ 3 ] } } ]', "reshape: this server doesn't follow this field"),
         ("max_batch_size: many", "config.pbtxt:1: not a model configuration in protobuf's text format"),
         ("max_batch_size: -1", "max_batch_size: should be at least 0"),
+        (
+            'parameters { key: "intra_op_thread_count" value: { string_value: "' + 5000 * "1" + '" } }',
+            "parameters['intra_op_thread_count']: should be a number, not '1111",
+        ),
         ('default_model_filename: "net.onnx"', "call the file model.onnx, or leave it alone in its folder"),
         ("instance_group [ { gpus: [ 0, 1 ] } ]", "models can't be spread over GPUs"),
         ("version_policy { specific { versions: 2 } }", "sum.versions: "),
