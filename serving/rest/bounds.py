@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from trtnode.serving.rest.callers import Callers
 from trtnode.serving.schema.server import HttpConfig, LimitsConfig
+from trtnode.serving.security.callers import Callers
 from trtnode.serving.security.descriptors import HTTP_SHARE, MANY, bounded_connections
 
 HEADER_FIELDS = 100
