@@ -64,10 +64,11 @@ def load_config(
 
 def _read_tree(path: pathlib.Path, environment: Mapping[str, str]) -> YamlTree:
     try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(path, [Problem(f"can't be read ({error.strerror}); check the path")]) from None
-    if data is None:
+    if len(data) > MAX_BYTES:
         raise ConfigError(path, [Problem(f"larger than {MAX_BYTES} bytes; this is no servable.yaml")])
     try:
         tree = read_yaml(data.decode("utf-8-sig"), environment)

@@ -30,9 +30,10 @@ from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.reference_nodes import OpenReference
 from trtnode.partitioner.errors import PartitionError
-from trtnode.serving.errors import ModelLimitError
+from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.isolated_reference import IsolatedReference
 from trtnode.serving.models.pipelines import chain_model
+from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import LimitsConfig
 from trtnode.serving.threads.caller import when_caller_leaves
@@ -309,7 +310,18 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         path.parent.mkdir()
         write_model(chain_model(job.config), path)
     prepared = prepare_file(path, job.options, job.cache, folder, threads=job.threads, shares_cores=True)
+    if job.config.warmup:
+        _run_first(job, path, prepared)
     return Outcome(prepared=prepared, outside=hashes_outside(path), shared=job.cache.shared)
+
+
+def _run_first(job: LoadJob, path: pathlib.Path, prepared: PreparedModel) -> None:
+    """Run a model once where its time and memory have a bound; nodes in onnx.reference have bounds of their own."""
+    if job.options.reference:
+        return
+    executable = open_prepared(path, prepared, job.cache, threads=job.threads, reference=None)
+    with contextlib.closing(executable), contextlib.suppress(ServingError):  # the server says what is wrong
+        try_once(executable, job.config)
 
 
 def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:

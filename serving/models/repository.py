@@ -15,6 +15,7 @@ from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.models.watcher import Watcher
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.threads.turns import PATIENCE_S, Turns
 
 MOST_ADDED = 256
 """Models from requests that servable.yaml doesn't have, with those that are unloaded again: counts of each are kept."""
@@ -41,7 +42,8 @@ class ModelRepository:
         self._watcher = Watcher([model for model in self._models.values() if model.config.watch], self._update)
         self._starting: threading.Thread | None = None
         self._closing = threading.Event()
-        self._loading = threading.Lock()  # one load at a time, whoever asks for it
+        self._turns = Turns()
+        self._adding = threading.Lock()
         self._publishing = threading.Lock()
         self._publish()
 
@@ -120,9 +122,9 @@ class ModelRepository:
         config = self._models[name].config if name in self._models else added_model(name)
         override = None if settings is None else read_override(config, settings, contents)
         if name in self._configured:
-            self._with_turn(functools.partial(self._models[name].load, override))
+            self._with_turn(name, functools.partial(self._models[name].load, override))
         elif override is not None:
-            self._with_turn(functools.partial(self._load_added, override))
+            self._with_turn(name, functools.partial(self._load_added, override))
 
     def _load_added(self, override: Override) -> None:
         """Load a model that servable.yaml doesn't have. One that never could be loaded leaves no trace."""
@@ -130,14 +132,16 @@ class ModelRepository:
         if name in self._models:
             self._models[name].load(override)
             return
-        if len(self._models) - len(self._configured) >= MOST_ADDED:
-            raise ModelChangeError(name, f"{MOST_ADDED} models that servable.yaml doesn't have are the most")
-        model = ServedModel(override.config, self._loader, self._metrics, self._changed)
-        self._models = {**self._models, name: model}
+        with self._adding:
+            if len(self._models) - len(self._configured) >= MOST_ADDED:
+                raise ModelChangeError(name, f"{MOST_ADDED} models that servable.yaml doesn't have are the most")
+            model = ServedModel(override.config, self._loader, self._metrics, self._changed)
+            self._models = {**self._models, name: model}
         try:
             model.load(override)
         except BaseException:
-            self._models = {key: one for key, one in self._models.items() if one is not model}
+            with self._adding:
+                self._models = {key: one for key, one in self._models.items() if one is not model}
             self._metrics.remove_model(name)
             self._changed()
             raise
@@ -155,28 +159,32 @@ class ModelRepository:
         """
         self._closing.set()
         self._watcher.close()
-        if not self._loading.acquire(timeout=timeout_s):
+        if not self._turns.wait_idle(timeout_s):
             return False
-        self._loading.release()
         closed = [model.close(timeout_s) for model in self._models.values()]
         return all(closed)
 
     def _load_all(self) -> None:
         early = [model for model in self._models.values() if self._startup == "native" and _builds(model)]
         at_once = [model for model in self._models.values() if model not in early]
-        loads = [model.load_natively for model in early]
-        loads += [functools.partial(_load_first, model) for model in (*at_once, *early)]
-        for load in loads:
-            with self._loading:
-                if not self._closing.is_set() and self.failed() is None:
-                    load()
+        loads = [(model, model.load_natively) for model in early]
+        loads += [(model, functools.partial(_load_first, model)) for model in (*at_once, *early)]
+        for model, load in loads:
+            turn = threading.Thread(target=self._load_in_turn, args=(model, load), name="load-model", daemon=True)
+            turn.start()
+            turn.join(PATIENCE_S)
         self._watcher.start()
 
-    def _update(self, model: ServedModel) -> None:
-        self._with_turn(model.update)
+    def _load_in_turn(self, model: ServedModel, load: Callable[[], None]) -> None:
+        with self._turns.taken(model.config.name):
+            if not self._closing.is_set() and self.failed() is None:
+                load()
 
-    def _with_turn(self, change: Callable[[], None]) -> None:
-        with self._loading:
+    def _update(self, model: ServedModel) -> None:
+        self._with_turn(model.config.name, model.update)
+
+    def _with_turn(self, name: str, change: Callable[[], None]) -> None:
+        with self._turns.taken(name):
             if self._closing.is_set():
                 raise UnavailableError("the server is stopping; it loads no model any more")
             change()

@@ -6,8 +6,11 @@ batch. So each likely size runs once at load: all sizes up to 16, above that the
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pathlib
+import time
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTe
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
 
 logger = logging.getLogger(__name__)
+
+MOST_S = 60.0
+"""The longest time of a warm-up, beyond its first run. Requests pay for what is left."""
 
 
 def warm_up(
@@ -39,14 +45,12 @@ def warm_up(
     names = [tensor.name for tensor in signature.outputs]
     if config.warmup_inputs is not None:
         given = _given(executable, config.warmup_inputs)
-        for _ in range(config.warmup):
-            executable.run(given, names)
-    sizes = [1] * config.warmup if config.warmup_inputs is None else []
-    if config.warmup and batching is not None:
-        sizes += batching.warm_sizes()
+        _repeat(config, itertools.repeat(given, config.warmup), executable, names)
+    sizes = itertools.repeat(1, config.warmup if config.warmup_inputs is None else 0)
+    batches = batching.warm_sizes() if config.warmup and batching is not None else []
     try:
-        for size in sizes:
-            executable.run(_all_zeros(signature, size), names)
+        feeds = (_all_zeros(signature, size) for size in itertools.chain(sizes, batches))
+        _repeat(config, feeds, executable, names)
     except Exception as error:
         logger.warning(
             "Model %r: the warm-up run on zeros failed: %s. The model is served all the same; "
@@ -54,6 +58,30 @@ def warm_up(
             config.name,
             str(error).rstrip(". "),
         )
+
+
+def try_once(executable: ServedExecutable, config: ModelConfig) -> None:
+    """Run a model once as ``warm_up`` will, where that might not come back; what it fails with is told there."""
+    signature = WireSignature.of(config.name, executable.inputs, executable.outputs)
+    names = [tensor.name for tensor in signature.outputs]
+    given = config.warmup_inputs
+    feeds = _all_zeros(signature, 1) if given is None else _given(executable, given)
+    try:
+        executable.run(feeds, names)
+    except MemoryError:
+        raise
+    except Exception as error:
+        logger.debug("Model %r: its first run failed", config.name, exc_info=error)
+
+
+def _repeat(config: ModelConfig, feeds: Iterable[Feeds], executable: ServedExecutable, names: list[str]) -> None:
+    """Run a model on one after the other, for as long as a warm-up may take."""
+    deadline = time.monotonic() + MOST_S
+    for number, one in enumerate(feeds):
+        if number and time.monotonic() > deadline:
+            logger.warning("Model %r: the warm-up ended after %d runs, which took %g s", config.name, number, MOST_S)
+            return
+        executable.run(one, names)
 
 
 def measuring_feeds(executable: ServedExecutable, config: ModelConfig) -> Feeds:

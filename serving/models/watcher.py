@@ -17,12 +17,13 @@ POLL_S = 0.5
 
 
 class Watcher:
-    """Looks at the models' files in a thread of its own."""
+    """Looks at the models' files in a thread of its own, and has each model updated in another."""
 
     def __init__(self, models: Iterable[ServedModel], update: Callable[[ServedModel], None]) -> None:
         self._models = tuple(models)
         self._update = update
         self._seen: dict[str, Mapping[int, VersionFile]] = {}
+        self._updates: dict[str, threading.Thread] = {}
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -47,8 +48,19 @@ class Watcher:
         settled = found == self._seen.get(model.config.name)
         self._seen[model.config.name] = found
         if settled and model.is_outdated(found):
-            logger.info("The files of model %r changed", model.config.name)
-            try:
-                self._update(model)
-            except UnavailableError as error:
-                logger.debug("Model %r is not updated: %s", model.config.name, error)
+            name = model.config.name
+            before = self._updates.get(name)
+            if before is None or not before.is_alive():
+                logger.info("The files of model %r changed", name)
+                self._updates[name] = threading.Thread(
+                    target=self._update_one, args=(model,), name="update-model", daemon=True
+                )
+                self._updates[name].start()
+
+    def _update_one(self, model: ServedModel) -> None:
+        try:
+            self._update(model)
+        except UnavailableError as error:
+            logger.debug("Model %r is not updated: %s", model.config.name, error)
+        except Exception:  # one model's trouble is its own
+            logger.exception("Model %r could not be updated", model.config.name)

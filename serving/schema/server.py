@@ -83,7 +83,8 @@ class AdminConfig(Section):
     repository: bool = False
     """Allow loading and unloading models."""
     shared_memory: bool = False
-    """Allow tensors in shared memory. Clients with it are trusted."""
+    """Allow tensors in shared memory. Clients with it are trusted: one that shrinks its object during a run ends the
+    server."""
     settings: bool = False
     """Allow changes of the log level and of what is traced."""
 

@@ -32,6 +32,8 @@ from trtnode.serving.security.exposure_warnings import warn_of_public_file
 
 logger = logging.getLogger(__name__)
 
+MAX_BYTES = 16 << 20
+
 Right = Literal["repository", "shared_memory", "settings"]
 """A part of ``server.admin``."""
 
@@ -161,9 +163,13 @@ def _digest(token: str) -> bytes:
 
 def _read(path: pathlib.Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(path, [Problem(f"can't be read ({error.strerror}); check the path")]) from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(path, [Problem(f"larger than {MAX_BYTES} bytes; this is no file of tokens")])
+    return data
 
 
 def _parse(path: pathlib.Path, data: bytes) -> tuple[Grant, ...]:

@@ -11,6 +11,8 @@ from trtnode.serving.threads.request_pool import RequestPool, inference_threads
 
 CONTROL_THREADS = 4
 BROADCAST_THREADS = 4
+LOADING_THREADS = 4
+"""One for each load that may run at a time."""
 
 
 class ThreadPools:
@@ -33,7 +35,7 @@ class ThreadPools:
         """
         self.inference = RequestPool(inference_threads(instances), max_requests, cores.settle)
         self.control = RequestPool(CONTROL_THREADS, settle=cores.settle)
-        self.loading = RequestPool(1, settle=cores.leave)
+        self.loading = RequestPool(LOADING_THREADS, settle=cores.leave)
         self.broadcast = RequestPool(BROADCAST_THREADS, settle=cores.settle)
 
     def close(self) -> None:

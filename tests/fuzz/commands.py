@@ -14,6 +14,7 @@ import os
 import pathlib
 import resource
 import select
+import socket
 import subprocess
 import sys
 import traceback
@@ -33,6 +34,28 @@ CASE_S = 120
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+def _remove(file: pathlib.Path) -> None:
+    if file.is_dir() and not file.is_symlink():
+        file.rmdir()
+    file.unlink(missing_ok=True)
+
+
+def _put(file: pathlib.Path, what: str) -> None:
+    """Put something in the place of a file that is none, or only says that it is large."""
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "folder":
+        file.mkdir()
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(file))
+    elif what == "sparse":
+        with file.open("wb") as large:
+            large.truncate(1 << 33)
+    else:
+        file.symlink_to("/dev/zero" if what == "device" else file.name)
+
+
 class Commands:
     """The child, started again when a case has killed it."""
 
@@ -42,9 +65,14 @@ class Commands:
 
     def outcome(self, kind: str, data: bytes) -> str:
         """Run one case; return what is wrong with how it ended, empty if nothing is."""
+        kind, _, what = data.decode().partition(" ") if kind == "odd" else (kind, "", "")
         file = self._folder / {"yaml": "servable.yaml", "tokens": "tokens.yaml"}.get(kind, "model.onnx")
-        file.write_bytes(data)
-        file.chmod(0o600)
+        _remove(file)
+        if what:
+            _put(file, what)
+        else:
+            file.write_bytes(data)
+            file.chmod(0o600)
         if self._child is None:
             command = [sys.executable, "-m", "tests.fuzz.commands", str(self._folder)]
             self._child = subprocess.Popen(

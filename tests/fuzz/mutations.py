@@ -173,6 +173,9 @@ VALID_MESSAGES = _valid_messages()
 def grpc_calls(draw: st.DrawFn) -> bytes:
     """A line with an RPC's name, then the bytes of its request."""
     rpc = draw(st.sampled_from(["ModelInfer"] * 20 + sorted(VALID_MESSAGES)))
+    if draw(st.integers(0, 15)) == 0:  # few bytes, very often: fields, of which each may become an object
+        field = draw(st.binary(min_size=1, max_size=8))
+        return f"{rpc}\n".encode() + field * draw(st.sampled_from((1000, 16_384, 70_000, 4_000_000)))
     return f"{rpc}\n".encode() + changed_message(draw(st.sampled_from(VALID_MESSAGES[rpc])), draw(SEEDS))
 
 
@@ -207,14 +210,35 @@ def rest_calls(draw: st.DrawFn) -> bytes:
     path, tree = draw(st.sampled_from(POSTS))
     body = json.dumps(changed_tree(tree, seeds)).encode()
     kind = rng.randrange(8)
+    headers = draw(st.sampled_from(HEADERS))
     if kind == 0:
         body = mutate_bytes(body, rng)
     elif kind == 1:
         body = gzip.compress(body)
     elif kind == 2:
         body = body + DEEP.encode()
-    head = {"path": path, "headers": draw(st.sampled_from(HEADERS))}
+    elif kind == 3:
+        body, headers = gzip.compress(many_values(tree, rng), 1), {"Content-Encoding": "gzip"}
+    head = {"path": path, "headers": headers}
     return json.dumps(head).encode() + b"\n" + body
+
+
+def many_values(tree: Any, rng: random.Random) -> bytes:
+    """Return JSON of up to 40 MB, in which something small stands in one place very often, in lists or not."""
+    depth = rng.choice((0, 1, 2, 3, 200))
+    small = "[" * depth + rng.choice(("", "{}", "1", "1e9", '""', "null", '{"a":[]}')) + "]" * depth
+    count = rng.choice((1000, 100_000, 40_000_000 // (len(small) + 1)))
+    many = "[" + ",".join([small or "[]"] * min(count, 40_000_000 // (len(small) + 1))) + "]"
+    place = rng.choice(("1", "[1, 2, 3]", "{}"))
+    return json.dumps(tree).replace(place, many, 1).encode()
+
+
+@st.composite
+def odd_files(draw: st.DrawFn) -> bytes:
+    """A command, and what stands in place of its file."""
+    command = draw(st.sampled_from(["explain", "compile", "yaml", "tokens"]))
+    kinds = ["folder", "device", "loop", "socket", "sparse"] + ["pipe"] * (command in ("explain", "compile"))
+    return f"{command} {draw(st.sampled_from(kinds))}".encode()
 
 
 def changed_bytes(data: bytes, seeds: Sequence[int]) -> bytes:

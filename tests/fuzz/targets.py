@@ -100,6 +100,7 @@ class Targets:
             ),
             Target("indices", mutations.indices(), lambda data: run("indices", data), 40),
             Target("yaml", mutations.yaml_files(CONFIGS), lambda data: run("yaml", data), 150),
+            Target("odd", mutations.odd_files(), lambda data: run("odd", data), 8, shrinks=False),
             Target("tokens", mutations.yaml_files(TOKENS), lambda data: run("tokens", data), 150),
             Target("load", mutations.models(), lambda data: self._server.call(load_call(data)), 20, shrinks=False),
             Target("grpc", mutations.grpc_calls(), self._server.call, 150),
