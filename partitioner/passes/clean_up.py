@@ -12,6 +12,7 @@ from onnx_ir.passes import common
 
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph
 from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.new_values import NAMES, NewNames
 from trtnode.partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
 from trtnode.partitioner.passes.constant_folding import fold_constants
 from trtnode.partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
@@ -57,9 +58,10 @@ def _end_shadowing(graph: ir.Graph, outer: set[str]) -> None:
     """Rename values of subgraphs that shadow outer values. ONNX forbids that, and inlining may cause it."""
     values = [*graph.inputs, *graph.initializers.values(), *(v for op in graph for v in op.outputs)]
     taken = outer | {v.name for v in values if v.name}
+    unused = NewNames(taken)
     for value in values:
         if value.name in outer:
-            value.name = next(name for i in itertools.count(2) if (name := f"{value.name}_{i}") not in taken)
+            value.name = unused(value.name)
             taken.add(value.name)
     for op in graph:
         for subgraph in subgraphs(op):
@@ -202,6 +204,7 @@ def run_passes(model: ir.Model, written: onnx.ModelProto | None = None) -> None:
         model: The model to change.
         written: The protobuf that ``load_with_protobuf`` has just read it from, if it gives one. It is used up.
     """
+    model.graph.meta.pop(NAMES, None)
     ops = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
     held = {op.op_type for op in ops}
     passes: Sequence[Callable[[ir.Model], None]] = PASSES
