@@ -17,6 +17,7 @@ import onnx
 from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model.loading import read_proto
+from trtnode.partitioner.model.new_values import NewNames
 
 UNSIGNED_WEIGHTS = {"session.x64quantprecision": "1"}
 """Session option: int8 weights become uint8 where their kernels would saturate."""
@@ -57,12 +58,15 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
     if any(t.data_location == onnx.TensorProto.EXTERNAL for t in constants.values()):
         return source
     nodes = [n for n in model.graph.node if _saturates(n, constants)]
-    for name in dict.fromkeys(node.input[i] for node in nodes for i in (WEIGHT, WEIGHT_ZERO)):
+    unused = NewNames([*constants, *(name for node in model.graph.node for name in node.output)])
+    unsigned = {node.input[i]: "" for node in nodes for i in (WEIGHT, WEIGHT_ZERO)}
+    for name in unsigned:
+        unsigned[name] = unused(f"{name}/uint8")
         values = onnx.numpy_helper.to_array(constants[name]).astype(np.int16) + MIDDLE
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.uint8), _unsigned(name)))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.uint8), unsigned[name]))
     for node in nodes:
         for index in (WEIGHT, WEIGHT_ZERO):
-            node.input[index] = _unsigned(node.input[index])
+            node.input[index] = unsigned[node.input[index]]
     return model if nodes else source
 
 
@@ -85,7 +89,3 @@ def _saturates(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) 
         and activation.data_type == onnx.TensorProto.UINT8
         and all(t is not None and t.data_type == onnx.TensorProto.INT8 for t in (weight, zero))
     )
-
-
-def _unsigned(name: str) -> str:
-    return f"{name}/uint8"

@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.new_values import add_constant, new_names
 from trtnode.partitioner.model.values import is_constant
 
 PROBES = np.linspace(-6.0, 6.0, 241)
@@ -176,23 +177,20 @@ def _is_closed(used: set[ir.Node], result: ir.Value) -> bool:
 
 
 def _nodes_of_form(form: str, place: Place, opset: int) -> list[ir.Node]:
-    x, result = place.x, place.result
+    x, result, graph = place.x, place.result, place.nodes[-1].op.graph
+    assert isinstance(graph, ir.Graph)
     nodes: list[ir.Node] = []
+    written = form.replace(" ", "_")
 
     def apply(op_type: str, *inputs: ir.Value, **attributes: float | str) -> ir.Value:
-        name = f"{result.name}/{form.replace(' ', '_')}_{len(nodes)}"
+        name = new_names(graph)(f"{result.name}/{written}_{len(nodes)}")
         output = ir.Value(name=name, type=x.type, shape=x.shape)
         nodes.append(ir.node(op_type, inputs, attributes, name=name, outputs=[output]))
         return output
 
     def constant(number: float) -> ir.Value:
         assert x.dtype is not None
-        tensor = ir.tensor(np.array(number, x.dtype.numpy()), name=f"{result.name}/{form.replace(' ', '_')}/{number:g}")
-        value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape([]), const_value=tensor)
-        graph = place.nodes[-1].op.graph
-        assert isinstance(graph, ir.Graph)
-        graph.register_initializer(value)
-        return value
+        return add_constant(graph, f"{result.name}/{written}/{number:g}", np.array(number, x.dtype.numpy()))
 
     if form == "tanh" and opset >= OPSET_OF_GELU:
         apply("Gelu", x, approximate="tanh")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from trtnode.partitioner.model.new_values import new_names
+
 
 def with_float32_kernels(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose operators on bfloat16 compute in float32 and round their results to bfloat16.
@@ -34,7 +36,7 @@ def _widen_inputs(graph: ir.Graph, op: ir.Node, widened: dict[ir.Value, ir.Value
         if value is None or value.dtype != ir.DataType.BFLOAT16:
             continue
         if value not in widened:
-            cast = _cast(value, ir.DataType.FLOAT, f"{value.name}__widened")
+            cast = _cast(graph, value, ir.DataType.FLOAT, new_names(graph)(f"{value.name}__widened"))
             graph.insert_before(op, cast)
             widened[value] = cast.outputs[0]
         op.replace_input_with(index, widened[value])
@@ -42,13 +44,13 @@ def _widen_inputs(graph: ir.Graph, op: ir.Node, widened: dict[ir.Value, ir.Value
 
 def _round_output(graph: ir.Graph, op: ir.Node, value: ir.Value) -> None:
     name = value.name or ""
-    value.name, value.dtype = f"{name}__unrounded", ir.DataType.FLOAT
-    cast = _cast(value, ir.DataType.BFLOAT16, name)
+    value.name, value.dtype = new_names(graph)(f"{name}__unrounded"), ir.DataType.FLOAT
+    cast = _cast(graph, value, ir.DataType.BFLOAT16, name)
     ir.convenience.replace_all_uses_with(value, cast.outputs[0], replace_graph_outputs=True)
     cast.replace_input_with(0, value)
     graph.insert_after(op, cast)
 
 
-def _cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
+def _cast(graph: ir.Graph, value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
     result = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
-    return ir.node("Cast", [value], {"to": dtype.value}, outputs=[result], name=f"{name}/cast")
+    return ir.node("Cast", [value], {"to": dtype.value}, outputs=[result], name=new_names(graph)(f"{name}/cast"))

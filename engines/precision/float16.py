@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto
+
+from trtnode.partitioner.model.new_values import NewNames
 
 HALF_TYPES: Mapping[str, int] = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 """ONNX element types, by precision."""
@@ -111,7 +112,8 @@ class _Conversion:
         self._floats = {n for n, v in infos.items() if v.type.tensor_type.elem_type == TensorProto.FLOAT}
         self._floats |= {n for n, t in self._weights.items() if t.data_type == TensorProto.FLOAT}
         self._dequantized = {o for node in graph.node if node.op_type == "DequantizeLinear" for o in node.output}
-        self._taken = {*infos, *self._weights, *(o for node in graph.node for o in node.output)}
+        names = (name for node in graph.node for name in (node.name, *node.output))
+        self._new = NewNames([*infos, *self._weights, *names])
         self._names: dict[tuple[str, bool], str] = {}
         self._present: set[tuple[str, bool]] = set()
         self._nodes: list[onnx.NodeProto] = []
@@ -197,9 +199,7 @@ class _Conversion:
         key = (name, half)
         if key not in self._names:
             suffix = self._precision if half else "fp32"
-            candidates = (f"{name}__{suffix}{number or ''}" for number in itertools.count())
-            self._names[key] = next(c for c in candidates if c not in self._taken)
-            self._taken.add(self._names[key])
+            self._names[key] = self._new(f"{name}__{suffix}")
         return self._names[key]
 
     def _version(self, name: str, *, half: bool) -> str:
@@ -214,7 +214,7 @@ class _Conversion:
         else:
             target = HALF_TYPES[self._precision] if half else TensorProto.FLOAT
             cast = onnx.helper.make_node(
-                "Cast", [self._name(name, half=not half)], [found], name=f"{found}_cast", to=target
+                "Cast", [self._name(name, half=not half)], [found], name=self._new(f"{found}_cast"), to=target
             )
             self._nodes.append(cast)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.partitioner.model.new_values import add_constant
 from trtnode.partitioner.model.values import is_constant
 
 CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
@@ -56,15 +57,6 @@ def _fold(graph: ir.Graph, conv: ir.Node, norm: ir.Node) -> None:
     graph.remove(norm, safe=True)
     made = conv.outputs[0]
     made.name, made.type, made.shape = result.name, result.type, result.shape
-
-
-def add_constant(graph: ir.Graph, name: str, values: np.ndarray, dtype: ir.DataType | None = None) -> ir.Value:
-    """Add an initializer of a type to a graph; without one, of the array's."""
-    array = values if dtype is None else values.astype(dtype.numpy())
-    tensor = ir.Tensor(array, name=name)
-    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
-    graph.register_initializer(value)
-    return value
 
 
 def _float64(value: ir.Value | None) -> np.ndarray:

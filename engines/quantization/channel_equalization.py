@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.quantization.batch_norm_folding import add_constant
+from trtnode.partitioner.model.new_values import add_constant
 from trtnode.partitioner.model.values import is_constant
 
 HOMOGENEOUS = frozenset("Add AveragePool Clip GlobalAveragePool LeakyRelu MaxPool Relu".split())

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
-from trtnode.engines.quantization.batch_norm_folding import add_constant, fold_batch_norms
+from trtnode.engines.quantization.batch_norm_folding import fold_batch_norms
 from trtnode.engines.quantization.bias_correction import expected_shift
 from trtnode.engines.quantization.channel_equalization import scale_channels
 from trtnode.engines.quantization.opset_raising import raised_copy
@@ -21,6 +21,7 @@ from trtnode.engines.quantization.schemes import FLOAT8, INT8, SCHEMES, Quantiza
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.quantization.weight_scales import channel_rows, weight_step
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.new_values import add_constant, new_names
 from trtnode.partitioner.model.values import is_constant
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,8 @@ class _Writer:
         self._scheme = scheme
         self._means = means
         self._errors: dict[tuple[ir.Value, int], np.ndarray] = {}
-        self._scales: dict[ir.Value, _Scale] = {}
+        self._scales: dict[tuple[ir.Value, int | None], _Scale] = {}
+        self._new = new_names(graph)
         self._dequantized: dict[tuple[ir.Value, int | None], ir.Value] = {}
 
     def write(self) -> None:
@@ -140,7 +142,7 @@ class _Writer:
             if activation is not None:
                 self._correct_bias(weight, activation, source)
                 if self._scheme.integer_bias:
-                    self._quantize_bias(weight.node, activation, source)
+                    self._quantize_bias(weight.node, activation, self._scales[source, weight.axis])
         for value in self._plan.results:
             if value.is_graph_output():
                 self._give_out(value)
@@ -148,9 +150,9 @@ class _Writer:
     def _behind_pair(self, value: ir.Value) -> ir.Value:
         """An activation behind QuantizeLinear and DequantizeLinear, which all its readers share."""
         if (value, None) not in self._dequantized:
-            self._scales[value] = self._activation_scale(value)
-            quantized = self._add("QuantizeLinear", value, value.name, self._scales[value])
-            self._dequantized[value, None] = self._add("DequantizeLinear", quantized, value.name, self._scales[value])
+            scale = self._scales[value, None] = self._activation_scale(value)
+            quantized = self._add("QuantizeLinear", value, value.name, scale)
+            self._dequantized[value, None] = self._add("DequantizeLinear", quantized, value.name, scale)
         return self._dequantized[value, None]
 
     def _activation_scale(self, value: ir.Value) -> _Scale:
@@ -171,13 +173,13 @@ class _Writer:
             values = _numbers(source)
             short, most = self._scheme.short_sums, numbers.largest
             step = weight_step(values, axis, short_sums=short, grouped=weight.grouped, most=most)
-            self._scales[source] = self._scale(source, step, np.zeros(step.shape, numbers.dtype), axis)
+            scale = self._scales[source, axis] = self._scale(source, step, np.zeros(step.shape, numbers.dtype), axis)
             steps = _along(step, axis, values.ndim)
             stored = numbers.rounded(values / steps)
             if axis is not None:
                 self._errors[source, axis] = channel_rows(stored.astype(np.float32) * steps - values, axis)
             constant = add_constant(self._graph, f"{source.name}_{numbers.name}", stored)
-            self._dequantized[source, axis] = self._add("DequantizeLinear", constant, source.name, self._scales[source])
+            self._dequantized[source, axis] = self._add("DequantizeLinear", constant, source.name, scale)
         return self._dequantized[source, axis]
 
     def _correct_bias(self, weight: Weight, activation: ir.Value, source: ir.Value) -> None:
@@ -191,12 +193,12 @@ class _Writer:
             name = f"{node.outputs[0].name}_corrected_bias"
             node.replace_input_with(2, add_constant(self._graph, name, corrected.astype(np.float32)))
 
-    def _quantize_bias(self, node: ir.Node, activation: ir.Value, weight: ir.Value) -> None:
+    def _quantize_bias(self, node: ir.Node, activation: ir.Value, weight: _Scale) -> None:
         """Store a bias as int32, in steps of activation times weight, as integer kernels add it up."""
         bias = _constant_bias(node)
         if bias is None:
             return
-        values, step = _numbers(bias), self._scales[activation].step * self._scales[weight].step
+        values, step = _numbers(bias), self._scales[activation, None].step * weight.step
         if values.shape != step.shape or np.any(np.abs(values) > INT32_LIMIT * step):
             return
         scale = self._scale(bias, step, np.zeros(step.shape, np.int32), axis=0)
@@ -214,16 +216,15 @@ class _Writer:
     def _add(self, op_type: str, value: ir.Value, name: str | None, scale: _Scale) -> ir.Value:
         dtype = scale.inputs[1].dtype if op_type == "QuantizeLinear" else ir.DataType.FLOAT
         assert dtype is not None
-        result = ir.Value(name=f"{name}_{op_type}", type=ir.TensorType(dtype), shape=value.shape)
-        self._graph.append(
-            ir.node(op_type, [value, *scale.inputs], scale.attributes, name=f"{name}/{op_type}", outputs=[result])
-        )
+        result = ir.Value(name=self._new(f"{name}_{op_type}"), type=ir.TensorType(dtype), shape=value.shape)
+        named = self._new(f"{name}/{op_type}")
+        self._graph.append(ir.node(op_type, [value, *scale.inputs], scale.attributes, name=named, outputs=[result]))
         return result
 
     def _give_out(self, value: ir.Value) -> None:
         """Make the dequantized form of a value the output of the graph, under the value's name."""
         name, dequantized = value.name, self._behind_pair(value)
-        value.name = f"{name}_float"
+        value.name = self._new(f"{name}_float")
         dequantized.name = name
         for index, output in enumerate(self._graph.outputs):
             if output is value:

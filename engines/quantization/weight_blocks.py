@@ -14,10 +14,10 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from trtnode.engines.quantization.batch_norm_folding import add_constant
 from trtnode.engines.quantization.opset_raising import raised_copy
 from trtnode.engines.quantization.schemes import INT4
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.new_values import add_constant, new_names
 from trtnode.partitioner.model.values import is_constant
 
 logger = logging.getLogger(__name__)
@@ -79,8 +79,9 @@ def _store(graph: ir.Graph, op: ir.Node, stored: dict[tuple[ir.Value, int], ir.V
         integers, scales = blocks_of(weight.const_value.numpy(), axis, size)
         named = ((f"{weight.name}_int4", integers), (f"{weight.name}_int4_step", scales))
         inputs = [add_constant(graph, name, array) for name, array in named]
-        expand = ir.node("DequantizeLinear", inputs, {"axis": axis, "block_size": size}, name=f"{weight.name}/expand")
-        expand.outputs[0].name = f"{weight.name}_expanded"
+        expand = ir.node("DequantizeLinear", inputs, {"axis": axis, "block_size": size})
+        expand.name = new_names(graph)(f"{weight.name}/expand")
+        expand.outputs[0].name = new_names(graph)(f"{weight.name}_expanded")
         expand.outputs[0].type, expand.outputs[0].shape = weight.type, weight.shape
         graph.insert_before(op, expand)
         stored[weight, axis] = expand.outputs[0]

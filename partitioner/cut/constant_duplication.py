@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from trtnode.partitioner.cut.segments import NATIVE, Segment, places_of
 from trtnode.partitioner.graph.view import Graph, Node
+from trtnode.partitioner.model.new_values import new_names
 from trtnode.partitioner.model.values import has_subgraphs
 
 
@@ -71,6 +72,7 @@ def _readers_elsewhere(op: ir.Node, where: Mapping[ir.Node, int]) -> dict[int, l
 
 def _copy(node: Node, name: str) -> ir.Node:
     op = node.op
+    assert isinstance(op.graph, ir.Graph)
     copy = ir.Node(
         op.domain,
         op.op_type,
@@ -81,9 +83,8 @@ def _copy(node: Node, name: str) -> ir.Node:
         name=name,
     )
     for original, value in zip(op.outputs, copy.outputs, strict=True):
-        value.name = f"{original.name}:{name}" if original.name else ""
+        value.name = new_names(op.graph)(f"{original.name}:{name}") if original.name else ""
         value.type, value.shape = original.type, original.shape
-    assert op.graph is not None
     op.graph.insert_after(op, copy)
     return copy
 

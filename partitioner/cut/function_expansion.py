@@ -20,6 +20,7 @@ from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.graph.extraction import extract_model, single_node_model
 from trtnode.partitioner.graph.view import Graph, Node
 from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.model.new_values import new_names
 from trtnode.partitioner.model.opset_versions import extends_operator
 from trtnode.partitioner.model.values import subgraphs
 from trtnode.partitioner.passes.clean_up import clean_up
@@ -126,13 +127,11 @@ def expand_nodes(graph: Graph, names: Collection[str]) -> Graph:
         The cleaned result. Names from a body begin with the identity of the replaced node and a slash.
         A node stays if ONNX can't write its body for its inputs.
     """
-    taken = {v.name for op in graph.model.graph.all_nodes() for v in op.outputs}
-    taken.update(v.name for v in (*graph.inputs, *graph.model.graph.initializers.values()))
     for node in graph.nodes:
         if node.name in names:
             body = _body(node)
             if body is not None:
-                _replace(graph.model.graph, node, body, taken)
+                _replace(graph.model.graph, node, body)
     return clean_up(graph.model)
 
 
@@ -190,7 +189,7 @@ def _type_of(value: ir.Value | None) -> onnx.TypeProto:
     return onnx.TypeProto() if value is None else ir.serde.serialize_value(value).type
 
 
-def _replace(graph: ir.Graph, node: Node, body: ir.Graph, taken: set[str | None]) -> None:
+def _replace(graph: ir.Graph, node: Node, body: ir.Graph) -> None:
     outer = {v.name: v for v in node.op.inputs if v is not None}
     ops = list(body)
     for value in body.inputs:
@@ -199,9 +198,9 @@ def _replace(graph: ir.Graph, node: Node, body: ir.Graph, taken: set[str | None]
     wanted = [v for v in node.op.outputs if v.name]
     results = [produced[v.name] for v in wanted]
     for index, op in enumerate(ops):
-        op.name = f"{node.name}/{op.op_type}_{index}"
+        op.name = new_names(graph)(f"{node.name}/{op.op_type}_{index}")
     for value in _defined(ops):
-        value.name = _unused(f"{node.name}/{value.name}", taken)
+        value.name = new_names(graph)(f"{node.name}/{value.name}")
     body.outputs.clear()
     body.remove(ops)
     ir.convenience.replace_nodes_and_values(graph, node.op, [node.op], ops, wanted, results)
@@ -214,9 +213,3 @@ def _defined(ops: Iterable[ir.Node]) -> Iterator[ir.Value]:
         for subgraph in subgraphs(op):
             yield from (*subgraph.inputs, *subgraph.initializers.values())
             yield from _defined(subgraph)
-
-
-def _unused(name: str, taken: set[str | None]) -> str:
-    unused = next(n for i in itertools.count(1) if (n := name if i == 1 else f"{name}_{i}") not in taken)
-    taken.add(unused)
-    return unused

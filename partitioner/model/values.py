@@ -133,6 +133,15 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
             yield from all_nodes(subgraph)
 
 
+def all_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield every value that a graph defines, then those of its subgraphs."""
+    yield from dict.fromkeys((*graph.inputs, *graph.initializers.values()))
+    for op in graph:
+        yield from op.outputs
+        for subgraph in subgraphs(op):
+            yield from all_values(subgraph)
+
+
 def subgraphs(op: ir.Node) -> Iterator[ir.Graph]:
     """Yield the subgraphs of a node (branches of If, bodies of Loop and Scan)."""
     if not op.attributes:  # as most nodes of large graphs

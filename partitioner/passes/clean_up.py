@@ -12,6 +12,7 @@ from onnx_ir.passes import common
 
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph
 from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.new_values import NAMES, NewNames
 from trtnode.partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
 from trtnode.partitioner.passes.constant_folding import fold_constants
 from trtnode.partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
@@ -59,8 +60,11 @@ def _end_shadowing(graph: ir.Graph, taken: set[str]) -> None:
     outer = [value for value in values if value.name in taken]
     own = {value.name for value in values if value.name} - taken
     taken |= own
+    unused = NewNames(taken) if outer else None  # it copies all names, so not for each subgraph
     for value in outer:
-        value.name = next(name for i in itertools.count(2) if (name := f"{value.name}_{i}") not in taken)
+        assert unused is not None
+        assert value.name is not None
+        value.name = unused(value.name)
         own.add(value.name)
         taken.add(value.name)
     for op in graph:
@@ -205,6 +209,7 @@ def run_passes(model: ir.Model, written: onnx.ModelProto | None = None) -> None:
         model: The model to change.
         written: The protobuf that ``load_with_protobuf`` has just read it from, if it gives one. It is used up.
     """
+    model.graph.meta.pop(NAMES, None)
     ops = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
     held = {op.op_type for op in ops}
     passes: Sequence[Callable[[ir.Model], None]] = PASSES

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.partitioner.model.new_values import add_constant, new_names
 from trtnode.partitioner.model.values import all_nodes
 from trtnode.partitioner.passes.shape_inference import infer_shapes
 
@@ -73,8 +74,8 @@ def _separate(op: ir.Node) -> None:
     nodes: list[ir.Node] = []
 
     def apply(op_type: str, *inputs: ir.Value | None, **attributes: float) -> ir.Value:
-        node = ir.node(op_type, inputs, attributes, name=f"{op.name or result.name}/{op_type}")
-        node.outputs[0].name = f"{result.name}/{op_type}"
+        node = ir.node(op_type, inputs, attributes, name=new_names(graph)(f"{op.name or result.name}/{op_type}"))
+        node.outputs[0].name = new_names(graph)(f"{result.name}/{op_type}")
         nodes.append(node)
         return node.outputs[0]
 
@@ -104,14 +105,11 @@ def _write_formula(op: ir.Node) -> None:
     nodes: list[ir.Node] = []
 
     def constant(name: str, number: float) -> ir.Value:
-        tensor = ir.tensor(np.array(number, np.float32), name=f"{result.name}/{name}")
-        value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape([]), const_value=tensor)
-        graph.register_initializer(value)
-        return value
+        return add_constant(graph, f"{result.name}/{name}", np.array(number, np.float32))
 
     def apply(op_type: str, *inputs: ir.Value) -> ir.Value:
-        node = ir.Node("", op_type, inputs, name=f"{op.name or result.name}/{op_type}_{len(nodes)}")
-        node.outputs[0].name = f"{result.name}/{op_type}_{len(nodes)}"
+        node = ir.Node("", op_type, inputs, name=new_names(graph)(f"{op.name or result.name}/{op_type}_{len(nodes)}"))
+        node.outputs[0].name = new_names(graph)(f"{result.name}/{op_type}_{len(nodes)}")
         nodes.append(node)
         return node.outputs[0]
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import TensorSpec, describe
-from trtnode.partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.model.values import Dimension, all_values, dimensions
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET, Block
 from trtnode.partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor
 from trtnode.partitioner.pipelines.stage_models import (
@@ -23,7 +23,6 @@ from trtnode.partitioner.pipelines.stage_models import (
     opset_of,
     prefix_of,
     set_apart,
-    values_of,
 )
 
 
@@ -117,7 +116,7 @@ class _Chain:
         self._model = main
         self._graph = main.graph
         self._inputs: dict[str, ir.Value] = {}
-        self._symbols = {size for value in values_of(main.graph) for size in dimensions(value) or ()}
+        self._symbols = {size for value in all_values(main.graph) for size in dimensions(value) or ()}
         self._sizes: dict[str, Dimension] = {}
         """Replacement of a symbol, where two stages meet."""
 
@@ -168,7 +167,7 @@ class _Chain:
         self._graph.outputs[:] = outputs.values()
         self._graph.inputs[:] = [*self._inputs.values(), *self._graph.inputs]
         give_names(self._graph, {**self._inputs, **outputs})
-        for value in values_of(self._graph):
+        for value in all_values(self._graph):
             if value.shape is not None and any(size in self._sizes for size in dimensions(value) or ()):
                 value.shape = ir.Shape([self._size(size) for size in dimensions(value) or ()])
         self._graph.sort()

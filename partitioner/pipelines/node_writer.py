@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
+from trtnode.partitioner.model.new_values import new_names
 from trtnode.partitioner.model.values import Dimension, dimensions
 
 Layout = Literal["nhwc", "nchw"]
@@ -88,7 +89,7 @@ class NodeWriter:
         name = f"{self._prefix}/{op_type}"
         outputs = [
             ir.Value(
-                name=f"{name}:{index}",
+                name=new_names(self._graph)(f"{name}:{index}"),
                 type=ir.TensorType(dtype),
                 shape=None if shape is None else ir.Shape(shape),
             )
@@ -100,7 +101,7 @@ class NodeWriter:
     def constant(self, name: str, content: ir.TensorProtocol) -> ir.Value:
         """Add an initializer and return its value."""
         value = ir.Value(
-            name=f"{self._prefix}/{name}",
+            name=new_names(self._graph)(f"{self._prefix}/{name}"),
             type=ir.TensorType(content.dtype),
             shape=ir.Shape(content.shape.numpy()),
             const_value=content,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 import onnx.version_converter
@@ -14,7 +13,8 @@ from trtnode.partitioner.compiled.trtnode import embed_engines, is_compiled
 from trtnode.partitioner.errors import ModelFileError, PipelineError
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model, view_model
-from trtnode.partitioner.model.values import dimensions, subgraphs
+from trtnode.partitioner.model.new_values import NewNames
+from trtnode.partitioner.model.values import all_values, dimensions
 from trtnode.partitioner.passes.clean_up import inline_functions, lift_constants
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET
 
@@ -82,7 +82,7 @@ def _has_one_version(op: ir.Node, opset: int, newer: int) -> bool:
 
 def set_apart(graph: ir.Graph, prefix: str) -> None:
     """Put a prefix before the name of each value, node and symbol, in subgraphs too."""
-    for value in values_of(graph):
+    for value in all_values(graph):
         if value.name:
             value.name = f"{prefix}/{value.name}"
         if value.shape is not None:
@@ -121,24 +121,14 @@ def absorb(whole: ir.Model, part: ir.Model, place: Place) -> None:
 
 def give_names(graph: ir.Graph, wanted: Mapping[str, ir.Value]) -> None:
     """Give names to values, and rename others that have these names."""
-    values = list(values_of(graph))
-    taken = {*wanted, *(value.name for value in values)}
+    values = list(all_values(graph))
+    unused = NewNames([*wanted, *(value.name for value in values)])
     for value in values:
         own = value.name or ""
         if own in wanted and wanted[own] is not value:
-            value.name = next(name for n in itertools.count(2) if (name := f"{own}_{n}") not in taken)
-            taken.add(value.name)
+            value.name = unused(own)
     for name, value in wanted.items():
         value.name = name
-
-
-def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield every value that a graph defines, then those of its subgraphs."""
-    yield from dict.fromkeys((*graph.inputs, *graph.initializers.values()))
-    for op in graph:
-        yield from op.outputs
-        for subgraph in subgraphs(op):
-            yield from values_of(subgraph)
 
 
 def prefix_of(place: Place) -> str:

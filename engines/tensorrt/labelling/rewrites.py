@@ -22,6 +22,7 @@ from trtnode.partitioner.graph.qdq import (
     is_integer_bias,
     is_paired,
 )
+from trtnode.partitioner.model.new_values import add_constant
 from trtnode.partitioner.model.opset_versions import VersionLimits, lower_versions
 from trtnode.partitioner.model.values import dimensions
 
@@ -294,9 +295,5 @@ def _scale(op: ir.Node, factor: float) -> None:
 
 def _constant(op: ir.Node, kind: str, array: np.ndarray) -> ir.Value:
     """Add an initializer to a node's graph that no other node reads."""
-    assert op.graph is not None
-    name = f"{PRODUCER}:{op.outputs[0].name}:{kind}"
-    value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-    value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.from_numpy(array.dtype))
-    op.graph.register_initializer(value)
-    return value
+    assert isinstance(op.graph, ir.Graph)
+    return add_constant(op.graph, f"{PRODUCER}:{op.outputs[0].name}:{kind}", array)

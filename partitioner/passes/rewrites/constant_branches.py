@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.partitioner.model.new_values import new_names
 from trtnode.partitioner.model.values import ONNX_DOMAINS
 from trtnode.partitioner.passes.rewrites.patterns import array_in
 from trtnode.partitioner.passes.rewrites.replacement import Place
@@ -40,13 +41,13 @@ def _inline(graph: ir.Graph, op: ir.Node, branch: ir.Graph) -> None:
     branch.outputs.clear()
     for value in constants:
         branch.initializers.pop(value.name or "")
-        _name_apart(value, prefix, taken)
+        _name_apart(graph, value, prefix, taken)
         graph.register_initializer(value)
     nodes = list(branch)
     branch.remove(nodes)
     for node in nodes:
         for value in node.outputs:
-            _name_apart(value, prefix, taken)
+            _name_apart(graph, value, prefix, taken)
     names = {node.name for node in graph if node.name}
     for node in nodes:
         node.name = f"{prefix}/{node.name}" if node.name in names else node.name
@@ -57,7 +58,7 @@ def _inline(graph: ir.Graph, op: ir.Node, branch: ir.Graph) -> None:
     ir.convenience.replace_nodes_and_values(graph, op, [op], made, op.outputs, [node.outputs[0] for node in made])
 
 
-def _name_apart(value: ir.Value, prefix: str, taken: set[str | None]) -> None:
+def _name_apart(graph: ir.Graph, value: ir.Value, prefix: str, taken: set[str | None]) -> None:
     if value.name in taken:
-        value.name = f"{prefix}/{value.name}"
+        value.name = new_names(graph)(f"{prefix}/{value.name}")
     taken.add(value.name)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.partitioner.model.new_values import add_constant, new_names
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
@@ -40,19 +42,14 @@ class Writer:
         assert isinstance(graph, ir.Graph)
         self.opset = graph.opset_imports.get("", 0)
         self._graph = graph
+        self._new = new_names(graph)
         self._replaced = nodes
         self._prefix = f"{root.outputs[0].name}/{kind}"
         self._nodes: list[ir.Node] = []
-        self._constants = 0
 
     def constant(self, array: np.ndarray, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
         """Add a constant."""
-        name = f"{self._prefix}_constant_{self._constants}"
-        self._constants += 1
-        tensor = ir.tensor(np.ascontiguousarray(array, dtype.numpy()).reshape(array.shape), name=name)
-        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
-        self._graph.register_initializer(value)
-        return value
+        return add_constant(self._graph, f"{self._prefix}_constant", array, dtype)
 
     def number(self, number: float) -> ir.Value:
         """Add a float32 scalar."""
@@ -61,7 +58,7 @@ class Writer:
     def call(self, op_type: str, *inputs: ir.Value | None, like: ir.Value | None = None, **attributes: Any) -> ir.Value:
         """Add a node and return its result, of the type and shape of ``like``, or else of its first input."""
         place = len(self._nodes)
-        op = ir.node(op_type, inputs, attributes, name=f"{self._prefix}_{op_type}_{place}")
+        op = ir.node(op_type, inputs, attributes, name=self._new(f"{self._prefix}_{op_type}_{place}"))
         source, result = like if like is not None else inputs[0], op.outputs[0]
         assert source is not None
         result.name, result.type, result.shape = op.name, source.type, source.shape

@@ -262,3 +262,23 @@ def optimized_by_onnxruntime(model: onnx.ModelProto, path: pathlib.Path) -> onnx
     options.optimized_model_filepath = str(path)
     onnxruntime.InferenceSession(model.SerializeToString(), options)
     return onnx.load(path)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("taken", ["w_int8_step", "w_int8", "x_QuantizeLinear", "w_DequantizeLinear", "y_float"])
+def test_one_weight_along_two_axes_and_names_that_the_model_has_are_no_obstacle(scheme: str, taken: str) -> None:
+    """An encoder and its decoder share a weight, and the model has a name that would be written."""
+    model = network(
+        f"g (float[2,16] x, float[16] {taken}) => (float[2,16] y) <float[32,16] w> {{"
+        f" h = Gemm<transB = 1>(x, w) r = Relu(h) d = Gemm(r, w) y = Add(d, {taken}) }}"
+    )
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.standard_normal((2, 16)).astype(np.float32), taken: np.ones(16, np.float32)}
+    ranges = dict.fromkeys(("x", "h", "r", "d", "y", taken), (-24.0, 24.0))
+    table = CalibrationTable(ranges=ranges, model_sha256="", data_sha256="", samples=1, method="", versions={})
+
+    quantized = quantize(model, table, SCHEMES[scheme].reduced())
+
+    onnx.checker.check_model(quantized, full_check=True)
+    assert "QuantizeLinear" in {node.op_type for node in quantized.graph.node}
+    assert cosine(simulate(quantized, feeds), simulate(model, feeds)) > 0.98

@@ -113,3 +113,17 @@ def test_scale_gives_up_an_outlier_where_that_costs_less() -> None:
 
     plain = np.rint(weight / (5 / 7)) * (5 / 7)
     assert np.square(integers.astype(np.float32) * scales - weight).sum() < np.square(plain - weight).sum()
+
+
+@pytest.mark.parametrize("taken", ["w_int4", "w_int4_step", "w_expanded"])
+def test_one_matrix_along_two_axes_and_names_that_the_model_has_are_no_obstacle(taken: str) -> None:
+    graph = f"g (float[2, 64] x, float[64] {taken}) => (float[2, 64] y) <float[32, 64] w> {{"
+    model = network(f"{graph} h = Gemm <transB = 1> (x, w) d = Gemm (h, w) y = Add (d, {taken}) }}")
+    rng = np.random.default_rng(7)
+    feeds = {"x": rng.standard_normal((2, 64)).astype(np.float32), taken: np.zeros(64, np.float32)}
+
+    stored = store_in_blocks(model)
+
+    onnx.checker.check_model(stored, full_check=True)
+    assert sorted(axis for axis, _ in expanding(stored)) == [0, 1]
+    assert cosine(simulate(stored, feeds), simulate(model, feeds)) > 0.97

@@ -70,7 +70,8 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         ),
         pytest.param(
             MODEL + "server: {http: {zzz: 1}}",
-            "servable.yaml:4: server.http.zzz: unknown key; known here: host, port, allowed_hosts, allowed_origins, tls.",
+            "servable.yaml:4: server.http.zzz: unknown key; "
+            "known here: host, port, allowed_hosts, allowed_origins, tls.",
             id="unknown-key-without-a-near-one-lists-the-known",
         ),
         pytest.param(
