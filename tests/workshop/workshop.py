@@ -57,7 +57,7 @@ class Workshop:
             partition=PartitionOptions(native_ops=tuple(native_ops)),
             check_inputs=samples,
             tensorrt=(build or BuildOptions()).tensorrt,
-            **vars(precision or PrecisionOptions()),
+            **(vars(precision) if precision else {}),
             **choice,
         )
         chosen = typing.cast("SubprocessWorker", worker or self.worker)  # tests put others in its place
