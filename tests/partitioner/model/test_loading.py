@@ -33,7 +33,7 @@ def test_a_model_is_read(tmp_path: pathlib.Path) -> None:
     ("name", "problem"),
     [
         pytest.param("missing.onnx", "No such file", id="missing"),
-        pytest.param("", "Is a directory", id="directory"),
+        pytest.param("", "a folder, pipe or device", id="directory"),
         pytest.param("a-file/m.onnx", "Not a directory", id="below-a-file"),
     ],
 )
