@@ -215,9 +215,9 @@ def test_a_fixed_batch_can_not_be_changed(capsys: pytest.CaptureFixture[str], tm
     [
         pytest.param(["networks", "--only", "lenet6"], 2, "There is no network 'lenet6'", id="unknown-network"),
         pytest.param(["networks", "--only", ","], 2, "it names nothing", id="no-network"),
-        pytest.param(["networks", "--rounds", "0"], 2, "0 is not a positive number", id="no-rounds"),
-        pytest.param(["networks", "--batch", "1,0"], 2, "0 is not a positive number", id="no-batch"),
-        pytest.param(["networks", "--threads", "two"], 2, "two is not a positive number", id="no-threads"),
+        pytest.param(["networks", "--rounds", "0"], 2, "0 is no whole number from 1", id="no-rounds"),
+        pytest.param(["networks", "--batch", "1,0"], 2, "0 is no whole number from 1", id="no-batch"),
+        pytest.param(["networks", "--threads", "two"], 2, "two is no whole number from 1", id="no-threads"),
         pytest.param(["networks", "--precision", "fp31"], 2, "'fp31' is none of fp32", id="unknown-precision"),
         pytest.param(["networks", "--via", "http"], 2, "'http' is none of process, grpc", id="unknown-way"),
         pytest.param(["model", "absent.onnx"], 1, "absent.onnx: can't be read", id="no-model"),

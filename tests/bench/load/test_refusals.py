@@ -177,12 +177,12 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        pytest.param(("--requests", "0"), "--requests: 0 is not a positive number", id="zero-requests"),
+        pytest.param(("--requests", "0"), "--requests: 0 is no whole number from 1", id="zero-requests"),
         pytest.param(("--seconds", "0"), "--seconds: 0 is not a positive number", id="zero-seconds"),
         pytest.param(("--rate", "0"), "--rate: 0 is not a positive number", id="zero-rate"),
         pytest.param(("--rate", "-5"), "--rate: -5 is not a positive number", id="negative-rate"),
         pytest.param(("--rate", "10,nan"), "--rate: nan is not a positive number", id="no-rate"),
-        pytest.param(("--concurrency", "0"), "--concurrency: 0 is not a positive number", id="zero-callers"),
+        pytest.param(("--concurrency", "0"), "--concurrency: 0 is no whole number from 1", id="zero-callers"),
         pytest.param(("--concurrency", "1,-1"), "--concurrency: -1 is not a positive number", id="negative-callers"),
         pytest.param(("--concurrency", "1", "--rate", "5"), "not allowed with argument", id="both-loops"),
         pytest.param(("--requests", "5", "--seconds", "5"), "not allowed with argument", id="both-lengths"),
