@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
         pytest.param(("--rate", "-5"), "--rate: -5 is not a positive number", id="negative-rate"),
         pytest.param(("--rate", "10,nan"), "--rate: nan is not a positive number", id="no-rate"),
         pytest.param(("--concurrency", "0"), "--concurrency: 0 is no whole number from 1", id="zero-callers"),
-        pytest.param(("--concurrency", "1,-1"), "--concurrency: -1 is not a positive number", id="negative-callers"),
+        pytest.param(("--concurrency", "1,-1"), "--concurrency: -1 is no whole number from 1", id="negative-callers"),
         pytest.param(("--concurrency", "1", "--rate", "5"), "not allowed with argument", id="both-loops"),
         pytest.param(("--requests", "5", "--seconds", "5"), "not allowed with argument", id="both-lengths"),
         pytest.param(("--shape", "x"), "--shape: x is no shape; write NAME:1x3x224x224", id="no-shape"),
