@@ -88,4 +88,4 @@ def test_an_engine_can_not_be_asked_for_and_left_out(
 
     assert main([command, str(pruned), *output, "--engine", "sparse", "--sparse-weights", "off"]) == 2
 
-    assert "--sparse-weights: off leaves out the engine that --engine asks for" in capsys.readouterr().err
+    assert "--sparse-weights: off leaves out the engine that is asked for" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def faults(folder: pathlib.Path, models: str) -> str:
         pytest.param("preprocess: [{resize: [8, 6, 3]}]",
                      "preprocess[0].resize: should have at most 2 values, not 3", id="three-sizes"),
         pytest.param("preprocess: [{resize: [0, 6]}]",
-                     "preprocess[0].resize[0]: should be greater than 0, not 0", id="no-size"),
+                     "preprocess[0].resize[0]: should be greater than or equal to 1, not 0", id="no-size"),
         pytest.param("preprocess: [{layout: hwcn}]",
                      "preprocess[0].layout: should be 'nchw' or 'nhwc', not \"hwcn\"", id="unknown-layout"),
         pytest.param("preprocess: [{normalize: {std: [0.0]}}]",
