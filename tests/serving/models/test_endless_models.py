@@ -101,7 +101,7 @@ def test_a_warm_up_of_many_runs_ends(
 ) -> None:
     monkeypatch.setattr(warmup, "MOST_S", 0.2)
     adders.write("m.onnx", 1)
-    running = start("- {name: m, path: m.onnx, engine: native, warmup: 1000000}\n")
+    running = start("- {name: m, path: m.onnx, engine: native, warmup: 10000}\n")
 
     assert adders.ask(running.client) == 1
     assert "the warm-up ended after" in caplog.text
