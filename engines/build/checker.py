@@ -18,6 +18,7 @@ from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.order import BuildOrder
 from trtnode.engines.build.tolerance import accumulates_quantized
 from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError
+from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.extraction import extract_model
@@ -87,7 +88,8 @@ class Checker:
         write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
         built = [_described(segment, engines[segment.name]) for segment in segments]
         check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference
-        problems = context.worker.call(check, timeout_s, model, context.sampled_inputs(graph), built, given)
+        inputs, uses = context.sampled_inputs(graph), uses_of(graph)
+        problems = context.worker.call(check, timeout_s, model, inputs, built, given, uses)
         return {name: _refusal(problem, lasting=given is None) for name, problem in problems.items()}
 
 

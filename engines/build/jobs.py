@@ -12,16 +12,19 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import ModelReader, ModelReading
+from trtnode.engines.backends.protocols import Engine, ModelReader, ModelReading
 from trtnode.engines.backends.reference import ReferenceSession
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference, find_excess
-from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ModelLoadError
+from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
+from trtnode.engines.inputs.input_uses import InputUses
 from trtnode.engines.inputs.samples import Feeds, Runner, find_samples
+from trtnode.engines.inputs.varied_samples import varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.type_inference import inferred_types
 from trtnode.engines.runtime.buffers import input_buffer
@@ -38,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 NOT_COMPARED = "It could not be compared with native execution: "
 """Begins the sentence about an engine that no input could check."""
+
+NOTHING_KNOWN = InputUses()
 
 UNCHECKED = (
     f"{NOT_COMPARED}the model runs on no generated input. Give inputs that it runs on (compile --inputs IN.npz)."
@@ -127,15 +132,20 @@ def read_model(backend: str, model: pathlib.Path) -> ModelReading:
 
 
 def check_segments(
-    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+    model: pathlib.Path,
+    inputs: Sequence[TensorSpec],
+    segments: Sequence[BuiltSegment],
+    given: pathlib.Path | None,
+    uses: InputUses = NOTHING_KNOWN,
 ) -> dict[str, str]:
-    """Run each engine once on the values that it would get inside the model, and compare with native execution.
+    """Run each engine on the values that it would get inside the model, and compare with native execution.
 
     Args:
         model: The cleaned model, with every boundary tensor as an output.
         inputs: The model's inputs.
         segments: Engines to check.
-        given: The user's own inputs, if any.
+        given: The user's own inputs, if any. They come first.
+        uses: What the model does with its inputs.
 
     Returns:
         A sentence for each segment that differs, by segment name.
@@ -146,11 +156,15 @@ def check_segments(
     """
     unfused = any(segment.steps is not None for segment in segments)
     other = open_observed(model, unfused=True) if unfused else None
-    return _compare(open_observed(model), inputs, segments, given, other)
+    return _compare(open_observed(model), inputs, segments, given, uses, other)
 
 
 def check_by_reference(
-    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment], given: pathlib.Path | None
+    model: pathlib.Path,
+    inputs: Sequence[TensorSpec],
+    segments: Sequence[BuiltSegment],
+    given: pathlib.Path | None,
+    uses: InputUses = NOTHING_KNOWN,
 ) -> dict[str, str]:
     """Check as ``check_segments`` does, with onnx.reference, for a model that native execution refuses.
 
@@ -158,7 +172,7 @@ def check_by_reference(
     of trusted operators are accepted.
     """
     try:
-        problems = _compare(_open_with_reference(model), inputs, segments, given)
+        problems = _compare(_open_with_reference(model), inputs, segments, given, uses)
     except BuildError as error:
         logger.info("The reference can't check engines: %s", error)
         problems = {segment.name: UNCHECKED for segment in segments}
@@ -219,15 +233,58 @@ def _compare(
     inputs: Sequence[TensorSpec],
     segments: Sequence[BuiltSegment],
     given: pathlib.Path | None,
+    uses: InputUses,
     other: NativeSession | None = None,
 ) -> dict[str, str]:
     samples = find_samples(session, inputs, given)
     if not samples:
         return {segment.name: UNCHECKED for segment in segments}
-    values = [_values(session, feeds) for feeds in samples]
-    others = [_values(other, feeds) for feeds in samples] if other else values
-    problems = {segment.name: _check_segment(segment, values, others) for segment in segments}
+    compared = [_Compared.of(session, feeds, other) for feeds in samples]
+    for varied in varied_samples(session, inputs, _generated(session, inputs, given, samples), uses):
+        others = _values(other, varied.feeds) if other else varied.values
+        compared.append(_Compared(values=varied.values, others=others, varied=True, scaled=varied.scaled))
+    problems = {segment.name: _check_segment(segment, compared) for segment in segments}
     return {name: problem for name, problem in problems.items() if problem}
+
+
+def _generated(
+    session: Runner, inputs: Sequence[TensorSpec], given: pathlib.Path | None, samples: Sequence[Feeds]
+) -> Feeds | None:
+    """Return generated inputs that the model runs on, if there are any."""
+    found = find_samples(session, inputs, None) if given is not None else samples
+    return found[0] if found else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What all boundary tensors are on one sample.
+
+    Attributes:
+        values: Natively.
+        others: In another native form.
+        varied: True for sizes and numbers that an engine may refuse, since native execution answers then.
+        scaled: True for numbers far from 1.
+    """
+
+    values: Mapping[str, Any]
+    others: Mapping[str, Any]
+    varied: bool = False
+    scaled: bool = False
+
+    @classmethod
+    def of(cls, session: Runner, feeds: Feeds, other: NativeSession | None) -> _Compared:
+        values = _values(session, feeds)
+        return cls(values=values, others=_values(other, feeds) if other else values)
+
+    def says_nothing(self, segment: BuiltSegment, engine: Engine) -> bool:
+        """Return whether numbers far from 1 are answered otherwise with good reason: rounded or beyond the range."""
+        specs = (*engine.inputs, *engine.outputs)
+        reduced = segment.quantized or any(spec.dtype == ir.DataType.FLOAT16 for spec in specs)
+        return self.scaled and (reduced or not all(_is_finite(self.values[spec.name]) for spec in specs))
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or value.dtype.kind != "f" or bool(np.isfinite(value).all())
 
 
 def _values(session: Runner, feeds: Feeds) -> dict[str, Any]:
@@ -235,26 +292,34 @@ def _values(session: Runner, feeds: Feeds) -> dict[str, Any]:
 
 
 def check_compiled(
-    compiled: pathlib.Path, source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+    compiled: pathlib.Path,
+    source: pathlib.Path,
+    inputs: Sequence[TensorSpec],
+    given: pathlib.Path | None,
+    uses: InputUses = NOTHING_KNOWN,
 ) -> str | None:
     """Load a compiled file in plain ONNX Runtime and with its engines, run both, and compare with its source.
 
     Returns:
         None if all agree, else a sentence.
     """
-    answers = _steady_answers(source, inputs, given)
+    answers = _steady_answers(source, inputs, given, uses)
     return _problem_of_plain(compiled, answers) or _problem_of_engines(compiled, answers)
 
 
 def check_without_engines(
-    compiled: pathlib.Path, source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+    compiled: pathlib.Path,
+    source: pathlib.Path,
+    inputs: Sequence[TensorSpec],
+    given: pathlib.Path | None,
+    uses: InputUses = NOTHING_KNOWN,
 ) -> str | None:
     """Load a compiled file in plain ONNX Runtime alone, run it, and compare with its source.
 
     Returns:
         None if both agree, else a sentence.
     """
-    return _problem_of_plain(compiled, _steady_answers(source, inputs, given))
+    return _problem_of_plain(compiled, _steady_answers(source, inputs, given, uses))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,19 +329,21 @@ class _Answer:
     feeds: Feeds
     outputs: Mapping[str, Any]
     quantized: bool
+    varied: bool = False
 
 
 def _steady_answers(
-    source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None
+    source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None, uses: InputUses
 ) -> Sequence[_Answer]:
     native = NativeSession(source, name=str(source))
     quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
-    answers = []
-    for feeds in find_samples(native, inputs, given):
+    answers, samples = [], find_samples(native, inputs, given)
+    varied = varied_samples(native, inputs, _generated(native, inputs, given, samples), uses)
+    for place, feeds in enumerate((*samples, *(sample.feeds for sample in varied if not sample.scaled))):
         expected = dict(zip(native.outputs, native.run(feeds), strict=True))
         repeated = dict(zip(native.outputs, native.run(feeds), strict=True))
         steady = {n: v for n, v in expected.items() if find_difference(v, repeated[n]) is None}
-        answers.append(_Answer(feeds=feeds, outputs=steady, quantized=quantized))
+        answers.append(_Answer(feeds=feeds, outputs=steady, quantized=quantized, varied=place >= len(samples)))
     return answers
 
 
@@ -295,7 +362,9 @@ def _problem_of_engines(compiled: pathlib.Path, answers: Sequence[_Answer]) -> s
         if not executable.description["segments"]:
             return "; ".join(executable.description["rejected"])
         executable.on_fallback = fallbacks.append
-        problem = _first_difference(executable.run, answers)
+        problem = _first_difference(executable.run, [answer for answer in answers if not answer.varied])
+        executable.on_fallback = lambda _: None
+        problem = problem or _first_difference(executable.run, [answer for answer in answers if answer.varied])
     except EngineError as error:
         return str(error)
     refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
@@ -329,27 +398,40 @@ def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = T
         return NativeSession(model, name="the cleaned model", optimize=False)
 
 
-def _check_segment(
-    segment: BuiltSegment, values: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
-) -> str | None:
+def _check_segment(segment: BuiltSegment, compared: Sequence[_Compared]) -> str | None:
     try:
         engine = load_engine_file(segment.name, segment.engine, segment.envelope)
-        empty = [next((s.name for s in engine.inputs if sample[s.name].size == 0), None) for sample in values]
+        empty = [next((s.name for s in engine.inputs if one.values[s.name].size == 0), None) for one in compared]
         if all(empty):
             return (
                 f"{NOT_COMPARED}{empty[0]!r} is empty on every input that was tried, and engines need at least one "
                 "element. Give inputs that fill it (compile --inputs IN.npz)."
             )
         filled = [name is None for name in empty]
-        for sample, other in itertools.compress(zip(values, others, strict=True), filled):
-            engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
-            for spec, actual in zip(engine.outputs, engine.run(), strict=True):
-                expected = input_buffer(sample, spec) if spec.dtype == ir.DataType.FLOAT16 else sample[spec.name]
-                problem = find_difference(expected, actual, quantized=segment.quantized)
-                if problem is None and segment.steps is not None:
-                    problem = find_excess(expected, other[spec.name], actual, step=segment.steps.get(spec.name))
-                if problem:
-                    return f"{spec.name!r} is not what native execution gives: {problem}."
+        for one in itertools.compress(compared, filled):
+            if one.says_nothing(segment, engine):
+                continue
+            try:
+                problem = _difference(segment, engine, one)
+            except ExecutionError:
+                if not one.varied:
+                    raise
+                continue
+            if problem:
+                return problem
     except EngineError as error:
         return str(error)
+    return None
+
+
+def _difference(segment: BuiltSegment, engine: Engine, one: _Compared) -> str | None:
+    sample = one.values
+    engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
+    for spec, actual in zip(engine.outputs, engine.run(), strict=True):
+        expected = input_buffer(sample, spec) if spec.dtype == ir.DataType.FLOAT16 else sample[spec.name]
+        problem = find_difference(expected, actual, quantized=segment.quantized)
+        if problem is None and segment.steps is not None:
+            problem = find_excess(expected, one.others[spec.name], actual, step=segment.steps.get(spec.name))
+        if problem:
+            return f"{spec.name!r} is not what native execution gives: {problem}."
     return None

@@ -18,6 +18,7 @@ from trtnode.engines.compile.embedding import embed, with_sizes, with_tuning, wi
 from trtnode.engines.compile.outcomes import remember_outcome
 from trtnode.engines.compile.partitioning import partition_source
 from trtnode.engines.errors import WorkerError
+from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.samples import read_given
 from trtnode.engines.runtime.plan_loading import signature_of
 from trtnode.engines.tuning.precision_stage import PrecisionStage
@@ -191,5 +192,6 @@ class Compilation:
         compiled.save(path)
         if source.runs_natively:
             check = jobs.check_without_engines if context.unchecked else jobs.check_compiled
-            return context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given)
+            uses = uses_of(partition.graph)
+            return context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given, uses)
         return context.worker.call(jobs.check_engines_alone, TIMEOUT_S, path, inputs, given)

@@ -29,22 +29,22 @@ class ArrayStream:
         """Read the header.
 
         Raises:
-            ValueError: The file holds no plain array of rows.
+            ValueError: The file holds no plain array.
         """
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         self.shape, columns_first, self.dtype = read(file)
-        if columns_first or self.dtype.hasobject or not self.shape:
-            raise ValueError("an array of Python objects, in Fortran order, or without axes can't be read row by row")
+        if columns_first or self.dtype.hasobject:
+            raise ValueError("an array of Python objects or in Fortran order can't be read row by row")
         self._file = file
 
     def read(self, rows: int) -> np.ndarray:
-        """Read the next rows, ``dtype[rows, ...]``.
+        """Read the next rows, ``dtype[rows, ...]``; a scalar as a whole.
 
         Raises:
             EOFError: The file ends before.
         """
-        shape = (rows, *self.shape[1:])
+        shape = (rows, *self.shape[1:]) if self.shape else ()
         wanted = math.prod(shape) * self.dtype.itemsize
         data = self._file.read(wanted)
         if len(data) < wanted:

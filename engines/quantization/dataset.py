@@ -24,7 +24,8 @@ SUFFIXES = (".npz", ".npy")
 class CalibrationDataset:
     """Samples of a model's inputs, streamed as often as needed.
 
-    - An .npz file: one array an input. A leading axis counts samples. It is an axis more than the input has, or the
+    - An .npz file: one array an input. An array without axes is the same for all samples. Else a leading axis counts
+      samples. It is an axis more than the input has, or the
       input's first one. In the latter case a sample has as many rows as the model fixes there, or one. Arrays of other
       names, such as labels, are left out.
     - A folder: .npz files as above, and .npy files of the same form, in the order of their names. There is one .npy
@@ -141,7 +142,11 @@ class _Chunk:
 
     def length(self, arrays: Mapping[str, ArrayStream]) -> int:
         """Number of samples."""
-        lengths = {spec.name: self._length(spec, arrays[spec.name]) for spec in self.inputs if spec.name in arrays}
+        present = [spec for spec in self.inputs if spec.name in arrays]
+        counting = [spec for spec in present if not _is_shared(spec, arrays[spec.name])]
+        if present and not counting:
+            return 1
+        lengths = {spec.name: self._length(spec, arrays[spec.name]) for spec in counting}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{length} of {name!r}" for name, length in lengths.items())
             raise CalibrationDataError(self._shown, f"its arrays have different numbers of samples: {listed}")
@@ -149,9 +154,15 @@ class _Chunk:
 
     def samples(self) -> Iterator[Feeds]:
         with self.open() as arrays:
+            present = [spec for spec in self.inputs if spec.name in arrays]
+            shared: dict[str, np.ndarray] = {}
             for _ in range(self.length(arrays)):
                 try:
-                    yield {s.name: _read_sample(s, arrays[s.name]) for s in self.inputs if s.name in arrays}
+                    shared = shared or {
+                        s.name: arrays[s.name].read(1).reshape(()) for s in present if _is_shared(s, arrays[s.name])
+                    }
+                    others = (spec for spec in present if spec.name not in shared)
+                    yield {**shared, **{s.name: _read_sample(s, arrays[s.name]) for s in others}}
                 except READ_ERRORS as error:
                     raise CalibrationDataError(self._shown, f"can't be read to its end ({error})") from None
 
@@ -180,6 +191,11 @@ class _Chunk:
 
 def _required(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
     return [spec for spec in inputs if not spec.optional]
+
+
+def _is_shared(spec: TensorSpec, array: ArrayStream) -> bool:
+    """Return whether a file holds one value for all its samples: a scalar, or one element for an input without axes."""
+    return not array.shape or (spec.shape == () and array.shape == (1,))
 
 
 def _rows(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, bool]:

@@ -11,6 +11,7 @@ from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.source import cleaned
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.errors import PartitionError
@@ -54,9 +55,9 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
     path = context.folder / "native_form.onnx"
     try:
         write_model(embed_engines(graph, (), {}), path)
-        inputs = context.sampled_inputs(graph)
+        inputs, uses = context.sampled_inputs(graph), uses_of(graph)
         check, given = jobs.check_without_engines, context.options.check_inputs
-        problem = context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given)
+        problem = context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given, uses)
     except (EngineError, PartitionError) as error:
         problem = str(error)
     if problem is not None:

@@ -117,7 +117,10 @@ def values(kind: str, count: int, seed: int = 0) -> list[np.ndarray]:
     if dtype.kind == "f":
         known = [0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1, -1, 3, 0.1, 100, -100]
         some = np.concatenate([known, rng.normal(0, 1, max(0, count - len(known)))])[:count]
-        return [some.astype(dtype), *(rng.normal(0, scale, count).astype(dtype) for scale in (1e-3, 10, 3e4))]
+        return [
+            some.astype(dtype),
+            *(rng.normal(0, scale, count).clip(-6e4, 6e4).astype(dtype) for scale in (1e-3, 10, 3e4)),
+        ]
     limits = np.iinfo(np.int32 if dtype.itemsize == 8 else dtype)
     near = rng.integers(max(limits.min, -8), 9, count)
     return [near.astype(dtype), rng.integers(limits.min, limits.max, count, endpoint=True).astype(dtype)]

@@ -17,7 +17,7 @@ from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.report import Report
 from workshop import Workshop
 
-PLACES = """g (float[4] x) => (float[A] y, float[4] z) <float never = {1e9}> {
+PLACES = """g (float[4] x) => (float[A] y, float[4] z) <float[4] never = {1e9, 1e9, 1e9, 1e9}> {
     a = Exp(x) z = Neg(a) high = Greater(x, never) places = NonZero(high)
     chosen = Cast <to = 1>(places) flat = Flatten(chosen) y = Relu(flat)
 }""".replace("float[A] y", "float[A, B] y")

@@ -69,6 +69,28 @@ def test_a_scalar_input_takes_one_number_a_sample(save: Callable[..., Calibratio
     assert [feeds["rate"] for feeds in read(dataset, IMAGE, RATE)] == [8000, 16000]
 
 
+@pytest.mark.parametrize("rate", [np.int64(8000), np.int64([8000])], ids=["scalar", "one-element"])
+def test_one_number_in_a_file_is_that_of_all_its_samples(
+    save: Callable[..., CalibrationDataset], rate: np.ndarray
+) -> None:
+    dataset = save(image=ROWS[:3], rate=rate)
+
+    assert [feeds["rate"] for feeds in read(dataset, IMAGE, RATE)] == [8000] * 3
+    assert dataset.count([IMAGE, RATE]) == 3
+
+
+def test_files_of_one_number_each_give_one_sample_each(tmp_path: pathlib.Path) -> None:
+    np.savez(tmp_path / "a.npz", image=ROWS[:1], rate=np.int64(8000))
+    np.savez(tmp_path / "b.npz", image=ROWS[1:2], rate=np.int64(16000))
+    np.savez(tmp_path / "c.npz", image=ROWS[2:], rate=np.int64([1, 2]))
+
+    assert [feeds["rate"] for feeds in read(CalibrationDataset(tmp_path), IMAGE, RATE)] == [8000, 16000, 1, 2]
+
+
+def test_a_model_of_flags_alone_takes_a_file_of_them(save: Callable[..., CalibrationDataset]) -> None:
+    assert read(save(rate=np.int64(3)), RATE) == [{"rate": 3}]
+
+
 def test_arrays_that_are_no_input_are_left_out(save: Callable[..., CalibrationDataset]) -> None:
     assert read(save(image=ROWS[:1], label=np.int64([3])), IMAGE) == [{"image": [[0, 1]]}]
 
@@ -114,7 +136,7 @@ def test_a_function_yields_samples_as_the_model_takes_them(monkeypatch: pytest.M
         pytest.param({"image": np.where(ROWS == 5, np.nan, ROWS)}, "sample 3: input 'image' holds NaN or", id="nan"),
         pytest.param({"image": np.where(ROWS == 0, np.inf, ROWS)}, "sample 1: .* NaN or infinity", id="infinity"),
         pytest.param({"image": ROWS[:0]}, "there are no samples. Give at least one", id="zero-samples"),
-        pytest.param({"image": np.float32(1)}, "not an .npz or .npy file of arrays", id="no-axis"),
+        pytest.param({"image": np.float32(1)}, r"sample 1: Input 'image' must be .*float32\[\]", id="no-axis"),
         pytest.param({"image": np.array([{}], dtype=object)}, "not an .npz or .npy file of arrays", id="objects"),
     ],
 )
