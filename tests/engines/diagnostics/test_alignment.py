@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -157,14 +158,15 @@ def test_signal_to_noise_of_known_values(expected: list[float], actual: list[flo
     assert signal_to_noise_db(np.array(expected), np.array(actual)) == pytest.approx(decibels)
 
 
-def halve(model: onnx.ModelProto, weights: str) -> None:
-    (initializer,) = (one for one in model.graph.initializer if one.name == weights)
-    initializer.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(initializer) // 2, weights))
+def change(model: onnx.ModelProto, constant: str, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    (initializer,) = (one for one in model.graph.initializer if one.name == constant)
+    initializer.CopyFrom(onnx.numpy_helper.from_array(function(onnx.numpy_helper.to_array(initializer)), constant))
 
 
 def test_a_quantized_model_is_compared_as_onnxruntime_is_with_itself(workshop: Workshop) -> None:
     pattern = qdq("MatMul")
-    halve(pattern.model, "w")  # sums of such weights don't saturate on any processor
+    change(pattern.model, "w", lambda weights: weights // 2)  # sums of such weights don't saturate on any processor
+    change(pattern.model, "step", lambda _: np.array(1 / 256, np.float32))  # exact quotients, so ties are equal
     source = workshop.write(pattern.model)
     compiled = workshop.compile_file(source, native_ops=["DequantizeLinear"])
 
