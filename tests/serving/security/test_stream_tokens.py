@@ -39,7 +39,7 @@ def test_bytes_that_are_no_message_end_the_stream_of_any_token(stream: Callable[
     with pytest.raises(grpc.RpcError) as caught:
         list(stream(ONE, [b"\xff\xff"]))
 
-    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_stream_ends_when_its_token_is_withdrawn(stream: Callable[..., grpc.Call], file: pathlib.Path) -> None:
