@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 import logging
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.errors import EngineError
 from trtnode.engines.process_memory import give_back_free_memory, resident_bytes
 from trtnode.partitioner.errors import PartitionError
@@ -31,7 +33,7 @@ from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
-from trtnode.serving.schema.model import BatchingConfig, ModelConfig
+from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.brevity import Brevity
 from trtnode.serving.threads.cpu_affinity import placed
@@ -105,7 +107,8 @@ class Servable:
         self.interim = interim
         self._config = config
         if interim:
-            self._config = config.model_copy(update={"engine": "native", "variants": config.best_variant()})
+            options = dataclasses.replace(config.options, engine=NATIVE)
+            self._config = config.model_copy(update={OPTIONS: options, "variants": config.best_variant()})
         self._on_loss = on_loss
         self._files = files
         self._users: set[object] = set()

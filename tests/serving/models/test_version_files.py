@@ -96,9 +96,9 @@ def test_one_bad_version_leaves_the_others_serving(start: Starter, adders: Adder
         ("versions: [1, 5, 6]", "models[0].versions: {m} has no version 5, 6; it has 1, 2, 10"),
         ("versions: []", "models[0].versions: {m} has to be served in some version; it has 1, 2, 10"),
         ("versions: newest", "models[0].versions: should be "),
-        ("versions: {latest: 0}", "models[0].versions.latest: should be greater than 0, not 0"),
+        ("versions: {latest: 0}", "models[0].versions.latest: should be greater than or equal to 1, not 0"),
         ("versions: {newest: 1}", "models[0].versions.newest: unknown key; "),
-        ("versions: [0]", "models[0].versions[0]: should be greater than 0, not 0"),
+        ("versions: [0]", "models[0].versions[0]: should be greater than or equal to 1, not 0"),
         ("watch: often", 'models[0].watch: should be a valid boolean, not "often"'),
     ],
 )
