@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection
 
 from trtnode.engines.errors import ProcessStartError
 
+FIRST = "from trtnode.partitioner.start import import_onnx_ir; import_onnx_ir()"
+
 
 def start_interpreter(
     code: str, *, files: Sequence[int] = (), stdout: int | None = None
@@ -44,7 +46,7 @@ def start_interpreter(
         places = filter(os.path.isabs, sys.path)
         try:
             process = subprocess.Popen(  # noqa: S603  (this interpreter, and our own code)
-                [sys.executable, "-P", "-c", code, *map(str, inherited)],
+                [sys.executable, "-P", "-c", f"{FIRST}; {code}", *map(str, inherited)],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,

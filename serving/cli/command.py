@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.options import Option, bounds_text, lower, upper
+from trtnode.partitioner.start import import_onnx_ir
 
 
 class Command(NamedTuple):
@@ -91,6 +92,7 @@ def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> 
 @without_collections()  # what is imported stays
 def imported(target: str) -> Callable[..., Any]:
     """Return the function ``module:function`` that does the work of a command."""
+    import_onnx_ir()
     function: Callable[..., Any] = pkgutil.resolve_name(target)
     return function
 

@@ -77,6 +77,6 @@ def triton_inputs(**arrays: np.ndarray) -> list[triton.InferInput]:
     for name, array in arrays.items():
         kind = "BF16" if array.dtype == ml_dtypes.bfloat16 else triton.np_to_triton_dtype(array.dtype)
         one = triton.InferInput(name, array.shape, kind)
-        one.set_data_from_numpy(array.astype(np.float32) if kind == "BF16" else array)
+        one.set_data_from_numpy(array)
         inputs.append(one)
     return inputs

@@ -61,9 +61,10 @@ def load(running: Running, model: onnx.ModelProto, timeout_s: float | None = Non
 
 
 def test_a_bomb_by_rpc_is_refused_and_takes_no_memory_of_the_server(
-    start: Starter, folder: pathlib.Path, models: str
+    start: Starter, folder: pathlib.Path, models: str, eventually: Eventually
 ) -> None:
     running = start(models, server=ADMIN)
+    eventually(lambda: running.client.is_model_ready("m"))
     ask(running.client)
     forget_peak()
     idle = memory_bytes("VmRSS")

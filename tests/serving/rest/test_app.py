@@ -38,7 +38,7 @@ DTYPES = {
     "INT32": ("INT32", np.int32),
     "INT64": ("INT64", np.int64),
     "FLOAT16": ("FP16", np.float16),
-    "BFLOAT16": ("BF16", np.float32),  # what tritonclient takes and gives for it
+    "BFLOAT16": ("BF16", ml_dtypes.bfloat16),
     "FLOAT": ("FP32", np.float32),
     "DOUBLE": ("FP64", np.float64),
     "STRING": ("BYTES", np.object_),
