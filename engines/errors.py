@@ -64,6 +64,17 @@ class ReferenceNeededError(ModelLoadError):
         )
 
 
+class WrongReferenceError(ModelLoadError):
+    """Only onnx.reference runs a node, and is known to answer wrongly."""
+
+    def __init__(self, node: str, op_type: str, fault: str) -> None:
+        EngineError.__init__(
+            self,
+            f"Node {node!r}: ONNX Runtime refuses this {op_type}, and onnx.reference must not run it, "
+            f"because it {fault}.",
+        )
+
+
 class AlreadyCompiledError(EngineError):
     """A model to compile holds TrtNodes already."""
 

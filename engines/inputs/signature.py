@@ -100,13 +100,18 @@ class _Expected:
             raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is no array.") from None
 
     def check(self, name: str, value: np.ndarray) -> None:
-        if not (_same_type(self.spec, value) and _fits(self.spec.shape, value.shape)):
+        if not is_defined(self.spec, value):
             given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
             raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is {given}.")
 
 
 def _is_required(spec: TensorSpec) -> bool:
     return not spec.optional and spec.dtype is not None
+
+
+def is_defined(spec: TensorSpec, value: np.ndarray) -> bool:
+    """Return whether an array has the type and a shape that a tensor may have."""
+    return _same_type(spec, value) and _fits(spec.shape, value.shape)
 
 
 def _same_type(spec: TensorSpec, value: np.ndarray) -> bool:

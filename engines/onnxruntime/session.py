@@ -26,6 +26,7 @@ from trtnode.engines.onnxruntime.installation import warn_of_overlay
 from trtnode.engines.onnxruntime.library import onnxruntime, ort_c
 from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
 from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
+from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
 from trtnode.partitioner.graph.view import TensorSpec
 
 TensorValue = Any
@@ -175,7 +176,23 @@ def _open(source: str | bytes, options: Any, profile_to: pathlib.Path | None, op
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
     if operators is not None:
         options.register_custom_ops_library(str(operators))
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        model = _in_universal_locale(source) if REFUSAL in str(error) else None
+        if model is None:
+            raise
+    if isinstance(source, str):
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(pathlib.Path(source).parent)
+        )
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _in_universal_locale(source: str | bytes) -> bytes | None:
+    """Return a model that needs no locale of a language; None where there is none."""
+    model = onnx.load(source, load_external_data=False) if isinstance(source, str) else onnx.load_from_string(source)
+    return model.SerializeToString() if with_universal_locale(model) else None
 
 
 class BoundSession:

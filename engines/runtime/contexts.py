@@ -13,13 +13,14 @@ import numpy as np
 
 from trtnode.engines.backends.protocols import Engine, InPlaceReader
 from trtnode.engines.backends.stage_times import StageTime
-from trtnode.engines.errors import EMPTY_TENSOR, OutOfRangeError
+from trtnode.engines.errors import EMPTY_TENSOR, LastResortError, OutOfRangeError
+from trtnode.engines.inputs.signature import is_defined
 from trtnode.engines.onnxruntime.session import BoundSession, as_array, runs_as_array
 from trtnode.engines.precision.boundary_types import typed
 from trtnode.engines.runtime.buffers import Lifetime, ResultSlot, allocate
 from trtnode.engines.runtime.casts import with_casts
 from trtnode.engines.runtime.plan import LoadedPlan, PlanStage, last_uses
-from trtnode.partitioner.graph.view import TensorSpec, specs
+from trtnode.partitioner.graph.view import TensorSpec, describe, specs
 
 
 class Context(Protocol):
@@ -199,7 +200,12 @@ class DynamicContext:
 
         def step(values: dict[str, Any]) -> None:
             results = evaluate({name: _as_object(_plain(values[name])) for name in inputs if name in values})
-            arrays = (np.asarray(r) if isinstance(r, np.generic) else r for r in results)
+            arrays = [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
+            for spec, array in zip(specs(stage.outputs), arrays, strict=True):
+                if isinstance(array, np.ndarray) and not is_defined(spec, array):
+                    given = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+                    problem = f"onnx.reference gives {given} for {spec.name!r}, which is {describe(spec)} by definition"
+                    raise LastResortError(f"{stage.name}: {problem}. Compute this node before or behind the model.")
             values.update(zip(outputs, arrays, strict=True))
 
         return step

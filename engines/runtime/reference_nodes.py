@@ -12,12 +12,18 @@ from typing import Any
 import onnx
 
 from trtnode.engines.backends.reference import Evaluator, ReferenceSession
-from trtnode.engines.errors import BuildError, MemoryLimitError
+from trtnode.engines.errors import BuildError, MemoryLimitError, WrongReferenceError
 from trtnode.engines.onnxruntime.missing_kernels import nodes_without_kernel
 from trtnode.engines.runtime.plan import first_result
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, Node
 from trtnode.partitioner.wording import counted
+
+WRONG_IN_REFERENCE = {
+    "StringNormalizer": "drops empty texts and accents there. Install the locale that the node names, or name C.UTF-8, "
+    "and give it texts of shape [C] or [1, C], by a Reshape before it and one behind it",
+}
+"""Operators that onnx.reference computes wrongly: what it does, and what to do instead."""
 
 OpenReference = Callable[[onnx.ModelProto], Evaluator]
 """Loads a model of one node in onnx.reference."""
@@ -62,8 +68,14 @@ def find_reference_nodes(graph: Graph, nodes: Iterable[Node]) -> dict[str, str]:
 
     Returns:
         Operator of each, by the name of its first result. Empty if onnx.reference lacks one of them, too.
+
+    Raises:
+        WrongReferenceError: onnx.reference is known to compute one of them wrongly.
     """
     missing = nodes_without_kernel(graph, nodes)
+    for node in missing:
+        if node.op_type in WRONG_IN_REFERENCE and not node.op.domain:
+            raise WrongReferenceError(node.name, node.op_type, WRONG_IN_REFERENCE[node.op_type])
     if all(_is_referred(graph, node) for node in missing):
         return {first_result(node): node.op_type for node in missing}
     return {}

@@ -135,6 +135,7 @@ def open_refused(
 
     Raises:
         ReferenceNeededError: onnx.reference could run these nodes, and must not.
+        WrongReferenceError: onnx.reference is known to compute one of them wrongly.
         ModelLoadError: ``refusal``, where onnx.reference is of no help.
     """
     try:

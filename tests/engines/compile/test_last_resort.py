@@ -11,6 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES
+from trtnode.engines.backends.reference import Evaluator
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.build.options import CompileOptions
@@ -18,7 +19,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
 from trtnode.engines.compile.prepared import open_prepared
-from trtnode.engines.errors import ExecutionError, ModelLoadError, ReferenceNeededError
+from trtnode.engines.errors import ExecutionError, LastResortError, ModelLoadError, ReferenceNeededError
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -260,3 +261,13 @@ def test_an_operator_that_nobody_has_is_the_error_of_onnxruntime(workshop: Works
 
     with pytest.raises(ModelLoadError, match="Knows"):
         workshop.compile(source)
+
+
+def test_a_result_that_the_operator_does_not_define_is_refused(source: pathlib.Path) -> None:
+    def shorten(_: onnx.ModelProto) -> Evaluator:
+        return lambda feeds: [feeds["q"][:, :1]]
+
+    executable = open_executable(load_model(source), source, folder=source.parent, reference=shorten)
+
+    with pytest.raises(LastResortError, match=r"float32\[1, 1, 4, 8\] for 'a', which is float32\[1, ?2, ?4, ?8\]"):
+        executable.run(FEEDS)
