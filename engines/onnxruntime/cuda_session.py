@@ -10,6 +10,7 @@ import onnx
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.engines.onnxruntime.session import clean_message
+from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
 
@@ -49,6 +50,8 @@ def open_cuda_session(model: onnx.ModelProto, *, stream: int, name: str) -> Any:
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    for key, value in optimizer_options(model).items():
+        options.add_session_config_entry(key, value)
     settings = {**CUDA_SETTINGS, "user_compute_stream": str(stream)}
     providers = [(CUDA_PROVIDER, settings), "CPUExecutionProvider"]
     try:

@@ -27,6 +27,7 @@ from trtnode.engines.onnxruntime.library import onnxruntime, ort_c
 from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
 from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
 from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
+from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.partitioner.graph.view import TensorSpec
 
 TensorValue = Any
@@ -70,6 +71,7 @@ class NativeSession:
         warn_of_overlay()
         options = {**session_options(), **({"session.force_spinning_stop": "1"} if shares_cores else {})}
         model = with_unsigned_weights(model) if exact else model
+        options |= optimizer_options(model) if optimize else {}
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
         problems: list[Exception] = []
         for setting in exact_settings(unfused=unfused) if exact else ({},):
@@ -148,6 +150,8 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         options.log_severity_level, options.intra_op_num_threads = 4, 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(folder / "basic.onnx")
+        for key, value in optimizer_options(model).items():
+            options.add_session_config_entry(key, value)
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the binding has a class of its own for each status code

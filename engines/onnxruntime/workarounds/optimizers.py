@@ -1,0 +1,80 @@
+"""Optimizers of ONNX Runtime that change answers, each switched off for the models that have its pattern alone.
+
+The patterns were found by ``python -m benchmarks.optimizers``, which compares answers with and without optimizations.
+"""
+
+from __future__ import annotations
+
+import mmap
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+import onnx
+
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.loading import read_proto
+
+MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that QDQPropagationTransformer puts between a DequantizeLinear and a QuantizeLinear of its own."""
+
+
+DISABLED = "optimization.disable_specified_optimizers"
+"""Session option: names of optimizers."""
+
+
+def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
+    """Return the session options that switch off the optimizers that would change what a model computes.
+
+    Args:
+        source: A file or a small model.
+    """
+    if isinstance(source, pathlib.Path) and not _mentions(source, b"DequantizeLinear"):
+        return {}
+    try:
+        model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
+    except PartitionError:
+        return {}  # ONNX Runtime says what is wrong
+    names = [name for name, has_pattern in PATTERNS.items() if any(map(has_pattern, _scopes(model)))]
+    return {DISABLED: ";".join(names)} if names else {}
+
+
+def moves_dequantized_int32(scope: onnx.GraphProto | onnx.FunctionProto) -> bool:
+    """Return whether a DequantizeLinear of int32, or of an unknown type, is moved.
+
+    The optimizer quantizes the result again, to uint8, and its values saturate: 7000.7 becomes 25.5. From opset 21 on,
+    or with a zero point, it asks for a QuantizeLinear of int32, which doesn't exist.
+    https://github.com/microsoft/onnxruntime/issues/25001
+    """
+    moved = {node.input[0] for node in scope.node if node.op_type in MOVES and node.input}
+    wide = [n.input[0] for n in scope.node if n.op_type == "DequantizeLinear" and n.output[0] in moved]
+    narrow = _narrow(scope) if wide else set()
+    return any(name not in narrow for name in wide)
+
+
+PATTERNS: Mapping[str, Callable[[onnx.GraphProto | onnx.FunctionProto], bool]] = {
+    "QDQPropagationTransformer": moves_dequantized_int32,
+}
+"""The pattern of each, in one graph or function."""
+
+
+def _narrow(scope: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
+    """Return the values that are known to be of another type than int32."""
+    found = {node.output[0] for node in scope.node if node.op_type == "QuantizeLinear"}
+    if isinstance(scope, onnx.GraphProto):
+        int32 = onnx.TensorProto.INT32
+        found |= {v.name for v in (*scope.input, *scope.value_info) if v.type.tensor_type.elem_type not in (0, int32)}
+        found |= {t.name for t in scope.initializer if t.data_type != int32}
+    return found
+
+
+def _scopes(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    yield from protobuf_walk.graphs(model)
+    yield from model.functions
+
+
+def _mentions(file: pathlib.Path, op_type: bytes) -> bool:
+    if not file.is_file() or file.stat().st_size == 0:
+        return False
+    with file.open("rb") as data, mmap.mmap(data.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(op_type) >= 0

@@ -1,0 +1,89 @@
+"""An optimizer of ONNX Runtime that changes answers is off for the models that have its pattern, and only for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.onnxruntime.workarounds.optimizers import DISABLED, PATTERNS, optimizer_options
+from workshop import Workshop
+
+LARGE = np.array([[70007, 1, 2], [3, 400000, -70007]], np.int32)
+
+MOVES = {
+    "MaxPool": "MaxPool <kernel_shape = [1]> (d)",
+    "Reshape": "Reshape (d, flat)",
+    "Slice": "Slice (d, zero, one)",
+    "Squeeze": "Squeeze (d)",
+    "Transpose": "Transpose <perm = [2, 1, 0]> (d)",
+    "Unsqueeze": "Unsqueeze (d, zero)",
+}
+
+
+def moved(move: str, opset: int, zero_point: str = "") -> onnx.ModelProto:
+    text = f"""<ir_version: 10, opset_import: ["": {opset}]>
+        g (int32[1,2,3] x) => (float y)
+        <float s = {{0.1}}, int32 z = {{0}}, int64[1] flat = {{-1}}, int64[1] zero = {{0}}, int64[1] one = {{1}}> {{
+            d = DequantizeLinear (x, s{zero_point})
+            y = {move}
+        }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+CASES = [(move, zero) for move in MOVES for zero in ("", ", z") if (move, zero) != ("Transpose", ", z")]
+"""ONNX Runtime refuses the one that is left out, whichever optimizers are off."""
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+@pytest.mark.parametrize(("move", "zero_point"), CASES)
+def test_moved_int32_keeps_its_values(move: str, opset: int, zero_point: str) -> None:
+    model = moved(MOVES[move], opset, zero_point)
+
+    optimized, plain = (NativeSession(model, optimize=o).run({"x": LARGE[None]})[0] for o in (True, False))
+
+    np.testing.assert_array_equal(optimized, plain)
+    assert plain.max() > 255
+
+
+def test_a_chain_of_moves_of_int32_answers_rightly_in_every_mode(workshop: Workshop) -> None:
+    source = workshop.write(
+        """g (int32[2,3] x) => (float[2,3] y) <float s = {0.1}, int64[2] sizes = {3, 2}> {
+            d = DequantizeLinear (x, s)
+            r = Reshape (d, sizes)
+            y = Transpose <perm = [1, 0]> (r)
+        }"""
+    )
+    expected = (LARGE * np.float32(0.1)).reshape(3, 2).T
+
+    for executable in (load_executable(source), load_executable(workshop.compile_file(source))):
+        np.testing.assert_allclose(executable.run({"x": LARGE})["y"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "disabled"),
+    [
+        pytest.param("(int8[2,3] x) { d = DequantizeLinear (x, s) y = Transpose (d) }", [], id="int8"),
+        pytest.param(
+            "(float[2,3] x) { q = QuantizeLinear (x, s) d = DequantizeLinear (q, s) y = Transpose (d) }",
+            [],
+            id="quantized-before",
+        ),
+        pytest.param("(int32[2,3] x) { d = DequantizeLinear (x, s) y = Relu (d) }", [], id="int32-that-is-not-moved"),
+        pytest.param(
+            "(float[2,3] x) { c = Cast <to = 6> (x) d = DequantizeLinear (c, s) y = Transpose (d) }",
+            ["QDQPropagationTransformer"],
+            id="a-type-that-the-file-does-not-tell",
+        ),
+    ],
+)
+def test_other_models_keep_their_optimizers(text: str, disabled: list[str], workshop: Workshop) -> None:
+    inputs, body = text.split(" {")
+    source = workshop.write(f"g {inputs} => (float[M,K] y) <float s = {{0.1}}> {{{body}")
+
+    assert set(disabled) <= PATTERNS.keys()
+    assert optimizer_options(source).get(DISABLED, "").split(";") == (disabled or [""])
