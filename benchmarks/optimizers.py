@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 
@@ -75,7 +76,9 @@ def _answer(open_session: Callable[[], NativeSession | ReferenceSession], feeds:
 def _difference(plain: Answer, other: Answer, *, quantized: bool) -> str | None:
     if isinstance(plain, str) or isinstance(other, str):
         return None if isinstance(plain, str) else f"fails: {other}"
-    problems = (find_difference(a, b, quantized=quantized) for a, b in zip(plain, other, strict=True))
+    arrays = [np.asarray(value) if isinstance(value, np.generic) else value for value in other]
+    pairs = [(a, b) for a, b in zip(plain, arrays, strict=True) if type(a) is type(b)]
+    problems = (find_difference(a, b, quantized=quantized) for a, b in pairs)
     return next((problem for problem in problems if problem), None)
 
 
