@@ -79,7 +79,10 @@ def _difference(plain: Answer, other: Answer, *, quantized: bool) -> str | None:
     arrays = [np.asarray(value) if isinstance(value, np.generic) else value for value in other]
     pairs = [(a, b) for a, b in zip(plain, arrays, strict=True) if type(a) is type(b)]
     problems = (find_difference(a, b, quantized=quantized) for a, b in pairs)
-    return next((problem for problem in problems if problem), None)
+    try:
+        return next((problem for problem in problems if problem), None)
+    except AttributeError:  # sequences within sequences
+        return "its structure is another"
 
 
 def main() -> int:
