@@ -172,8 +172,9 @@ def grpc_path(request: pytest.FixtureRequest) -> str:
 class Starter:
     """Starts servers on free ports from the text of their ``models:`` list, and stops them."""
 
-    def __init__(self, folder: pathlib.Path, grpc_path: str) -> None:
+    def __init__(self, folder: pathlib.Path, grpc_path: str, cache: pathlib.Path) -> None:
         self._folder = folder
+        self._cache = cache
         self._direct = str(grpc_path == "direct").lower()
         self._running: list[Running] = []
 
@@ -183,14 +184,16 @@ class Starter:
         *,
         ports: str = "grpc: {port: 0}, http: {port: 0}",
         server: str = "",
-        cache: str = "{dir: cache}",
+        cache: str | None = None,
         loader: Loader | None = None,
         wait: bool = True,
     ) -> Running:
         (self._folder / "fake.onnx").touch()
         path = self._folder / f"servable{len(self._running)}.yaml"
         ports = ports.replace("grpc: {", f"grpc: {{direct: {self._direct}, ", 1)
-        path.write_text(f"server: {{{ports}, {server}}}\ncache: {cache}\nmodels:\n{models}")
+        path.write_text(
+            f"server: {{{ports}, {server}}}\ncache: {cache or f'{{dir: {self._cache}}}'}\nmodels:\n{models}"
+        )
         config = load_config(path)
         built = Server(config, loader or engine_loader(config))
         built.start()
@@ -206,9 +209,15 @@ class Starter:
             one.server.stop(5)
 
 
+@pytest.fixture(scope="session")
+def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One cache for the servers of all tests, which serve the same models again and again."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def start(tmp_path: pathlib.Path, grpc_path: str) -> Iterator[Starter]:
-    starter = Starter(tmp_path, grpc_path)
+def start(tmp_path: pathlib.Path, grpc_path: str, warm_cache: pathlib.Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path, grpc_path, warm_cache)
     yield starter
     starter.close()
 
@@ -226,9 +235,11 @@ def start_fake(start: Starter, fake: FakeExecutable) -> StartFake:
 
 
 @pytest.fixture(scope="session")
-def shared(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str) -> Iterator[Running]:
+def shared(
+    models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str, warm_cache: pathlib.Path
+) -> Iterator[Running]:
     """One server with all of ``models``, for tests that leave it as it is."""
-    starter = Starter(tmp_path_factory.mktemp("shared"), grpc_path)
+    starter = Starter(tmp_path_factory.mktemp("shared"), grpc_path, warm_cache)
     yield starter(entries_of(models))
     starter.close()
 
@@ -290,9 +301,11 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture(scope="session")
-def with_memory(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str) -> Iterator[Running]:
+def with_memory(
+    models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str, warm_cache: pathlib.Path
+) -> Iterator[Running]:
     """Like ``shared``, but with 1 MiB of shared memory for clients, who leave no region behind."""
-    starter = Starter(tmp_path_factory.mktemp("memory"), grpc_path)
+    starter = Starter(tmp_path_factory.mktemp("memory"), grpc_path, warm_cache)
     yield starter(
         entries_of(models), server="admin: {shared_memory: true, settings: true}, limits: {shared_memory_mb: 1}"
     )

@@ -29,11 +29,11 @@ def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
     Args:
         source: A file or a small model.
     """
-    if isinstance(source, pathlib.Path) and not _mentions(source, b"DequantizeLinear"):
-        return {}
     try:
+        if isinstance(source, pathlib.Path) and not _mentions(source, b"DequantizeLinear"):
+            return {}
         model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
-    except PartitionError:
+    except (OSError, PartitionError):
         return {}  # ONNX Runtime says what is wrong
     names = [name for name, has_pattern in PATTERNS.items() if any(map(has_pattern, _scopes(model)))]
     return {DISABLED: ";".join(names)} if names else {}

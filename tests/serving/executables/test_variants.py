@@ -174,9 +174,10 @@ def test_what_was_measured_is_kept_for_the_next_start(
         return time_all(calls, seconds=seconds, brief=brief)
 
     monkeypatch.setattr("trtnode.serving.executables.variant_timing.time_in_turn", counted)
-    first, second = start(entry()), start(entry())
+    cache = "{dir: cache}"
+    first, second = start(entry(), cache=cache), start(entry(), cache=cache)
     adders.write("small.onnx", 3)
-    start(entry())
+    start(entry(), cache=cache)
 
     assert variants(first) == variants(second)
     assert measurements == [["big", "small"]] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pathlib
 import queue
 import warnings
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ SCORES = np.array([[0.25, 0.5, 0.125], [3, 3, np.nan]], np.float32)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) -> Iterator[Running]:
     """The same models twice, with and without batching: an identity a datatype, and a sum of two inputs."""
     folder = tmp_path_factory.mktemp("parity")
     entries = []
@@ -37,7 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         onnx.save(onnx.parser.parse_model(text), folder / f"{name}.onnx")
         entries.append(f"- {{name: {name}, path: {folder / name}.onnx, engine: native}}")
         entries.append(f"- {{name: batched_{name}, path: {folder / name}.onnx, engine: native, batching: {{}}}}")
-    starter = Starter(tmp_path_factory.mktemp("servers"), "direct")
+    starter = Starter(tmp_path_factory.mktemp("servers"), "direct", warm_cache)
     yield starter("\n".join(entries))
     starter.close()
 
