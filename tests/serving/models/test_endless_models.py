@@ -99,7 +99,7 @@ def test_a_server_ends_while_an_endless_model_loads(tmp_path: pathlib.Path) -> N
 def test_a_warm_up_of_many_runs_ends(
     start: Starter, adders: Adders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(warmup, "MOST_S", 0.2)
+    monkeypatch.setattr(warmup, "MOST_S", 0.001)
     adders.write("m.onnx", 1)
     running = start("- {name: m, path: m.onnx, engine: native, warmup: 10000}\n")
 

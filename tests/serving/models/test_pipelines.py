@@ -117,7 +117,7 @@ def test_a_second_start_builds_nothing_and_another_pipeline_does(
     caplog.set_level("INFO", "trtnode.engines.build.builder")
     text = entry(PIPELINE, engine="openvino")
     for models in (text, text, text.replace("0.25", "0.5")):
-        start(models)
+        start(models, cache="{dir: cache}")
         caplog.set_level("INFO", "trtnode.engines.build.builder")
 
     assert sum("Building" in record.message for record in caplog.records) == 2

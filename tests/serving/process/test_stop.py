@@ -47,7 +47,7 @@ def test_a_stop_without_requests_is_quick_even_with_a_watcher(start_fake: StartF
 
         assert running.server.stop(30)
 
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25  # of the 30 that requests would have
 
 
 def test_a_stop_gives_up_on_requests_after_the_grace_time(
