@@ -57,7 +57,7 @@ def test_a_message_of_many_fields_is_refused_before_objects_are_made(
 
 @pytest.mark.parametrize("rpc", ["RepositoryModelLoad", "LogSettings", "TraceSetting"])
 def test_a_message_of_any_rpc_has_a_bound(attacked: AttackedServer, rpc: str) -> None:
-    entries = b"".join(b"\x1a\x05\x0a\x03%3x\x0a\x05\x0a\x03%3x" % (n, n) for n in range(0xFFF)) * 1000
+    entries = b"".join(b"\x1a\x05\x0a\x03%3x\x0a\x05\x0a\x03%3x" % (n, n) for n in range(0xFFF)) * 700
     with Watched(attacked):
         code = send_message(attacked.grpc, entries, f"/inference.GRPCInferenceService/{rpc}")
 
