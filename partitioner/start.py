@@ -16,7 +16,7 @@ LATE = ("sympy", "onnx_ir._symbolic_shapes")
 
 
 class _Late(types.ModuleType):
-    """What onnx_ir holds in place of a module, which is imported when one of its names is used."""
+    """Stands for a module in onnx_ir. The module is imported when one of its names is used."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self.__name__), name)

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from trtnode.engines.errors import ProcessStartError
 
 FIRST = "from trtnode.partitioner.start import import_onnx_ir; import_onnx_ir()"
+"""Runs before the code of every child."""
 
 
 def start_interpreter(

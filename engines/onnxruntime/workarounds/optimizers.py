@@ -1,6 +1,6 @@
 """Optimizers of ONNX Runtime that change answers, each switched off for the models that have its pattern alone.
 
-The patterns were found by ``python -m benchmarks.optimizers``, which compares answers with and without optimizations.
+``python -m benchmarks.optimizers`` looks for more: it compares answers with and without optimizations.
 """
 
 from __future__ import annotations
