@@ -33,6 +33,8 @@ READER_TIMEOUT_S = 60
 
 OFFER = re.compile(rb"\r\nupgrade(?=:)", re.IGNORECASE)
 """A header field that offers to speak another protocol, as Java's client does; this server has none."""
+BEGUN = re.compile(rb"\r(\n(\r|u|up|upg|upgr|upgra|upgrad|upgrade)?)?\Z", re.IGNORECASE)
+"""The end of a piece of a header that may begin such a field, or end the header."""
 PROBE_S = 0.2
 """Time between the two lines that tell whether a client that sends no more still reads."""
 
@@ -66,6 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reading = _Reading.HEADER
         self._is_ending = False
         self._fault: tuple[int, str] = (400, "")
+        self._held = b""
         self._header_bytes = self._fields = self._bytes_without_body = self._unwanted_bytes = 0
         self._client_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
@@ -102,7 +105,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._reading is _Reading.NOTHING:
             self._begin_header()
         if self._reading is _Reading.HEADER:
-            data = _without_upgrade(data)
+            data, self._held = _without_upgrade(self._held + data)
         self._bytes_without_body += len(data)
         super().data_received(data)
         if self._bytes_without_body > self._bounds.header_bytes:
@@ -320,11 +323,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reader_timer = None
 
 
-def _without_upgrade(data: bytes) -> bytes:
-    """Return the bytes of a header without an offer of another protocol: the parser would take no body after it."""
-    end = data.find(b"\r\n\r\n")
-    end = len(data) if end < 0 else end
-    return OFFER.sub(b"\r\nIgnored", data[:end]) + data[end:] if OFFER.search(data, 0, end) else data
+def _without_upgrade(data: bytes) -> tuple[bytes, bytes]:
+    """Return bytes of a header without an offer of another protocol, and the last ones if more must come to tell.
+
+    The parser would take no body after an offer.
+    """
+    end, held = data.find(b"\r\n\r\n"), b""
+    if end < 0:
+        begun = BEGUN.search(data)
+        end = begun.start() if begun else len(data)
+        data, held = data[:end], data[end:]
+    if OFFER.search(data, 0, end):
+        data = OFFER.sub(b"\r\nIgnored", data[:end]) + data[end:]
+    return data, held
 
 
 class _Transport:

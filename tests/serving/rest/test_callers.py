@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
@@ -10,13 +11,20 @@ from tests.serving.conftest import FakeExecutable, Running, StartFake
 from tests.serving.rest.test_limits import fake_request
 
 INFER = "/v2/models/fake/infer"
+PAUSE_S = 0.05
+"""Time after which the next piece of a request is one of its own."""
 
 
-def exchange(running: Running, start: str, *lines: str, body: bytes = b"", half_close: bool = False) -> bytes:
-    """Send a request on a connection of its own; return all that comes back."""
+def exchange(
+    running: Running, start: str, *lines: str, body: bytes = b"", half_close: bool = False, cut: bytes = b""
+) -> bytes:
+    """Send a request on a connection of its own, in three pieces around ``cut``; return all that comes back."""
     head = "\r\n".join([start, f"Content-Length: {len(body)}", "Connection: close", *lines, "", ""])
     with socket.create_connection(("127.0.0.1", running.server.http_port), timeout=120) as client:
-        client.sendall(head.encode() + body)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (head.encode() + body).partition(cut) if cut else (head.encode() + body,):
+            client.sendall(piece)
+            time.sleep(PAUSE_S if cut else 0)
         if half_close:
             client.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: client.recv(1 << 16), b""))
@@ -78,13 +86,15 @@ def test_a_request_of_http_1_0_needs_no_host(start_fake: StartFake) -> None:
     assert b" 200 " in exchange(start_fake(), "GET /livez HTTP/1.0")
 
 
+@pytest.mark.parametrize("cut", ["", "\r\n{:.3}", "\r\n{}", "h2c\r", "\r\n\r"])
 @pytest.mark.parametrize("field", ["Upgrade", "upgrade", "UPGRADE"])
-def test_an_offer_of_http_2_leaves_the_body(start_fake: StartFake, field: str) -> None:
+def test_an_offer_of_http_2_leaves_the_body(start_fake: StartFake, field: str, cut: str) -> None:
     body, headers = fake_request(1)
     offer = ["Connection: Upgrade, HTTP2-Settings", f"{field}: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAA"]
     lines = [f"{name}: {value}" for name, value in headers.items()]
 
-    answer = exchange(start_fake(), f"POST {INFER} HTTP/1.1", "Host: localhost", *offer, *lines, body=body)
+    head = [f"POST {INFER} HTTP/1.1", "Host: localhost", *offer, *lines]
+    answer = exchange(start_fake(), *head, body=body, cut=cut.format(field).encode())
 
     assert status(answer) == 200
 
