@@ -63,7 +63,6 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="default: auto")
     group.add_argument("--precision", type=_precisions, default=["fp32"], metavar="A,B", help="default: fp32")
     group.add_argument("--tune", action="store_true", help="compile as `trtnode compile --tune`; default: without")
-    group.add_argument("--approximate", action="store_true", help="compile as `trtnode compile --approximate`")
     add_nan_option(group, "native")
     add_compile_options(parser, only=("no_optimize",))
     group.add_argument("--batch", type=_sizes, default=[1], metavar="N,N", help="samples a request; default: 1")

@@ -79,7 +79,6 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         rounds=arguments.rounds,
         layers=arguments.layers,
         tune=arguments.tune,
-        approximate=arguments.approximate,
         nan=arguments.nan,
         without_rewrites=given_options(arguments).get("no_optimize", ()),
     )

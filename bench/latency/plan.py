@@ -21,7 +21,6 @@ class Plan:
         rounds: Turns of each setting.
         layers: True to time layers, too.
         tune: True to compile with ``--tune``.
-        approximate: True to compile with ``--approximate``.
         nan: As ``--nan``; None leaves it to the default.
         without_rewrites: Equal rewrites to leave out.
     """
@@ -34,15 +33,13 @@ class Plan:
     rounds: int
     layers: bool = False
     tune: bool = False
-    approximate: bool = False
     nan: NanAnswer | None = None
     without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:
         """The command whose options models are compiled with, beside their precision."""
-        command = f"trtnode compile{' --approximate' if self.approximate else ''}"
-        command = f"{command} --tune" if self.tune else f"{command}, without --tune"
+        command = f"trtnode compile{' --tune' if self.tune else ', without --tune'}"
         return f"{command}, --nan {self.nan}" if self.nan else command
 
     @property

@@ -63,7 +63,6 @@ def compile_recipes(
                 engine=plan.engine,
                 check_inputs=samples,
                 tune=plan.tune,
-                approximate=plan.approximate,
                 no_optimize=plan.without_rewrites,
                 threads=plan.threads,
                 tensorrt=TensorRtOptions(details=plan.layers),

@@ -39,7 +39,7 @@ class CompiledModel:
         engines_stripped: Number of engines without weights, which take those of the nodes that they replace.
         native_fallback: True if ONNX Runtime runs the model where an engine can't, with ``reference_nodes`` or without.
         reference_nodes: Operators of nodes that neither ONNX Runtime nor an engine has a kernel for.
-        rewritten: True if every node runs natively, and some were rewritten or approximated to run faster.
+        rewritten: True if every node runs natively, and some were rewritten to run faster.
     """
 
     model: onnx.ModelProto
@@ -53,12 +53,6 @@ class CompiledModel:
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
     rewritten: bool = False
-
-    @property
-    def approximated(self) -> bool:
-        """True if some nodes compute an approximation."""
-        found = self.report.approximations
-        return found is not None and any(place["taken"] for place in found["places"])
 
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.

@@ -14,7 +14,6 @@ from trtnode.engines.backends.registry import check_build_options, get_backend, 
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.compile.approximation import compile_approximated
 from trtnode.engines.compile.compilation import Compilation
 from trtnode.engines.compile.embedding import without_engines
 from trtnode.engines.compile.partitioning import partition_model
@@ -60,9 +59,6 @@ def compile_model(
         InputShapesError: Shapes to build for don't fit the model.
         OutputFileError: The folder for temporary files is full.
     """
-    if options.approximate:
-        exactly = functools.partial(compile_model, cache=cache, worker=worker)
-        return compile_approximated(source, options, worker, exactly)
     run = functools.partial(_compile_with, source, options, cache, worker)
     return with_next_engine(options.engine, run, options.build)
 

@@ -163,18 +163,9 @@ def _freeze(model: onnx.ModelProto) -> None:
 
 def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[str, Any] | None) -> CompiledModel:
     """Put the measurements of tuning into the report of a compiled model; figures of None leave it as it is."""
-    return compiled if figures is None else _with(compiled, source, tuning=figures)
-
-
-def with_approximations(compiled: CompiledModel, source: pathlib.Path, figures: Mapping[str, Any]) -> CompiledModel:
-    """Put the places that have approximations into the report of a compiled model; ``source`` is the user's file."""
-    compiled = _with(compiled, SourceModel(path=source, origin=source), approximations=figures)
-    rewritten = compiled.rewritten or (compiled.engine == NATIVE and compiled.approximated)
-    return dataclasses.replace(compiled, rewritten=rewritten)
-
-
-def _with(compiled: CompiledModel, source: SourceModel, **figures: Any) -> CompiledModel:
-    report = dataclasses.replace(compiled.report, **figures)
+    if figures is None:
+        return compiled
+    report = dataclasses.replace(compiled.report, tuning=figures)
     return dataclasses.replace(compiled, report=report, model=_stamped(compiled.model, source, report))
 
 

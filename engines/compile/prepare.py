@@ -207,8 +207,7 @@ def _prepare(
         return _open_compiled(model, path, options, cache, open_model)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
-    compiles = not idle and (engine != NATIVE or options.approximate)
-    compiled = _compile(path, options, cache) if compiles else _native(path, model, options)
+    compiled = _native(path, model, options) if idle or engine == NATIVE else _compile(path, options, cache)
     used = compiled if compiled is not None and _differs(compiled) else None
     memory = _native_memory(path, options) if compiled is None else compiled.report.memory
     open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))

@@ -174,9 +174,6 @@ class PrecisionOptions:
     budget: Annotated[
         AccuracyBudget, Option("The distance that answers may move from FP32 before a precision is given up.")
     ] = AccuracyBudget()
-    approximate: Annotated[
-        bool, Option("Approximate GELU, SiLU and sigmoid where that is measured to pay, inside the budget.")
-    ] = False
 
     @property
     def is_float32(self) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.build.jobs import AsRunner
 from trtnode.engines.errors import BusyMachineError
 from trtnode.engines.inputs.samples import Feeds, find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
@@ -150,32 +149,6 @@ def measure_candidates(
     if not brief:
         return time_in_turn(calls, seconds=seconds)
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
-
-
-def measure_models(
-    files: Mapping[str, pathlib.Path], threads: int | None, seconds: float
-) -> dict[str, list[float]] | None:
-    """Time model files with the same inputs against each other, compiled or not.
-
-    Args:
-        files: By name.
-        threads: Threads of each engine and session.
-        seconds: About how long all of it takes.
-
-    Returns:
-        Medians of turns in ms, by name; None if no inputs are found.
-
-    Raises:
-        EngineError: Something fails on these inputs.
-    """
-    opened = {
-        name: open_executable(load_model(path), path, folder=path.parent, threads=threads)
-        for name, path in files.items()
-    }
-    first = next(iter(opened.values()))
-    samples = find_samples(AsRunner(first), with_one_row(first.inputs), None, sizes=LIKELY_SIZES)
-    calls = {name: functools.partial(executable.run, samples[0]) for name, executable in opened.items() if samples}
-    return time_in_turn(calls, seconds=seconds) if calls else None
 
 
 def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> dict[str, list[float]] | None:

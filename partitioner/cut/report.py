@@ -88,7 +88,6 @@ class Report:
     tuning: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
     memory: Mapping[str, Any] | None = None
-    approximations: Mapping[str, Any] | None = None
     what_if_frozen: FrozenWhatIf | None = None
     labelled_by: str = ""
     unchecked: str = ""
@@ -121,7 +120,6 @@ class Report:
             **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
             **({} if self.precision is None else {"precision": dict(self.precision)}),
             **({} if self.memory is None else {"memory": dict(self.memory)}),
-            **({} if self.approximations is None else {"approximations": dict(self.approximations)}),
         }
 
     def _segment_as_json(self, segment: Segment) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.compile_flags import options_from
 from trtnode.serving.cli.option_values import cache_from
-from trtnode.serving.cli.terminal.precision import print_approximations, print_precision
+from trtnode.serving.cli.terminal.precision import print_precision
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 from trtnode.serving.cli.terminal.report import print_report
 from trtnode.serving.errors import InvalidOptionError
@@ -105,8 +105,6 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         console.print(*_tuning_tables(compiled.report.tuning))
     if compiled.report.precision is not None:
         print_precision(compiled.report.precision, console)
-    if compiled.report.approximations is not None:
-        print_approximations(compiled.report.approximations, console)
     others = f"{compiled.engines_cached} from the cache" if compiled.engine_bytes else "none kept"
     console.print(
         f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "

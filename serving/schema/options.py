@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 RENAMED_KEYS = {"optimize": "no_optimize", "tensorrt.build_timeout_s": "build_timeout_s"}
 """Keys of a model that are accepted for the sake of older files, and what they are called now."""
 
+REMOVED_KEYS = {"approximate": "activations stay exact, since no approximation of one was faster where it stands"}
+"""Keys of a model that are accepted without any effect, and what happens instead."""
+
 
 @functools.cache
 def section_of(options: Any) -> Any:
@@ -93,4 +96,7 @@ def with_new_names(model: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):  # true keeps a rewrite
             value = [name for name, wanted in value.items() if wanted is False]
         renamed[new] = value
+    for key in renamed.keys() & REMOVED_KEYS.keys():
+        logger.warning("Model %s: the key %s has no effect now: %s", model.get("name", ""), key, REMOVED_KEYS[key])
+        del renamed[key]
     return renamed

@@ -1,4 +1,4 @@
-"""Prints what precisions and approximations were tried, for people."""
+"""Prints what precisions were tried, for people."""
 
 from __future__ import annotations
 
@@ -42,40 +42,6 @@ def print_precision(found: Mapping[str, Any], console: Console) -> None:
         names = found["moved_back"]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         console.print(f"Moved back to fp32, the noisiest first: {escape(', '.join(names[:MOST_NAMES]))}{more}")
-
-
-def print_approximations(found: Mapping[str, Any], console: Console) -> None:
-    """Print each place that has an approximation, with its figures, and what all that are taken do together.
-
-    Args:
-        found: The block ``approximations`` of a report.
-        console: Where to.
-    """
-    if not found["places"]:
-        console.print("Approximations: no GELU, SiLU or sigmoid in float to approximate.")
-        return
-    table = Table(
-        "place", "as", "in", "share", "alone", "in context", "cosine", "largest error", "", title="Approximations"
-    )
-    for place in found["places"]:
-        error = place["error"] or {}
-        ratios = (_shown(place[name], form) for name, form in (("share", ".1%"), ("alone", ".2f"), ("speed_up", ".2f")))
-        figures = (_shown(error.get(name), ".5g") for name in ("cosine", "max_abs"))
-        told = "taken" if place["taken"] else escape(place["why"])
-        table.add_row(
-            escape(place["node"]), f"{place['function']}: {place['form']}", place["backend"], *ratios, *figures, told
-        )
-    console.print(table)
-    if together := found["together"]:
-        error = together["error"]
-        console.print(
-            f"Together: {_shown(together['speed_up'], '.3f')} times as fast, cosine {_shown(error['cosine'], '.5g')}, "
-            f"largest error {_shown(error['max_abs'], '.3g')}."
-        )
-
-
-def _shown(figure: float | None, form: str) -> str:
-    return "" if figure is None else format(figure, form)
 
 
 def _trials(trials: list[Mapping[str, Any]]) -> Table:

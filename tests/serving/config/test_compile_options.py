@@ -109,7 +109,10 @@ def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable
 def test_keys_of_earlier_versions_are_followed_and_told(
     write: Callable[[str], pathlib.Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = write(MODEL + "  optimize: {mish: false, tanh: true}\n  tensorrt: {build_timeout_s: 7, sparse: true}\n")
+    path = write(
+        MODEL
+        + "  optimize: {mish: false, tanh: true}\n  tensorrt: {build_timeout_s: 7, sparse: true}\n  approximate: true\n"
+    )
 
     options = load_config(path, {}).models[0].options
 
@@ -117,6 +120,8 @@ def test_keys_of_earlier_versions_are_followed_and_told(
     assert caplog.messages == [
         "Model a: the key optimize is called no_optimize now",
         "Model a: the key tensorrt.build_timeout_s is called build_timeout_s now",
+        "Model a: the key approximate has no effect now: activations stay exact, since no approximation of one was "
+        "faster where it stands",
     ]
 
 
