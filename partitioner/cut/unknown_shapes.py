@@ -32,8 +32,8 @@ class UnknownShapes:
         """Say after what shapes are unknown."""
         if not self.op_type:
             return f"Shapes are unknown after input {self.after!r}."
-        domain = self.domain or "ai.onnx"
-        return f"Shapes are unknown after {self.after!r}, {self.op_type} of domain {domain!r}."
+        of = f" of domain {self.domain!r}" if self.domain else ": the rank of its result is known only when it has run"
+        return f"Shapes are unknown after {self.after!r}, {self.op_type}{of}."
 
 
 def find_unknown_shapes(graph: Graph, labels: Mapping[str, Verdict]) -> dict[str, UnknownShapes]:

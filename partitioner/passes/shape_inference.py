@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -13,7 +13,7 @@ import onnx_ir as ir
 from trtnode.partitioner.graph.extraction import serialize_constant
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.value_types import TypeReader, TypeWriter
-from trtnode.partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, serialize_value
+from trtnode.partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, is_unknown, serialize_value
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,12 @@ MAY_HOLD_SHAPES = frozenset((None, *SHAPE_DTYPES))
 
 PROPAGATING = frozenset("Add Cast Concat Gather Mul Size Slice Squeeze Sub Unsqueeze".split())
 """Operators for which inference takes each element of a vector that they read; Shape alone needs none."""
+
+PROPAGATING_OPSET = 18
+"""A version of ONNX whose rules propagate through all operators above; those before 13 had none for some."""
+
+NOT_CONVERTED = (onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError, RuntimeError, ValueError)
+"""What the conversion to another version may raise."""
 
 HIDDEN = ":hidden"
 """Ends the names of inputs that stand for long vectors while shapes are inferred."""
@@ -66,6 +72,28 @@ def _infer_types(proto: onnx.ModelProto, model: ir.Model, *, propagate: bool) ->
     inferred = _infer(proto, propagate=propagate)
     if inferred != proto:  # equal where the file declares all types, as exporters of large graphs do
         _write_types(inferred.graph, model.graph, TypeReader())
+    is_old = (model.graph.opset_imports.get("") or PROPAGATING_OPSET) < PROPAGATING_OPSET
+    if propagate and is_old and any(map(is_unknown, _results(model.graph))):
+        _infer_by_newer_rules(inferred, model.graph)
+
+
+def _infer_by_newer_rules(proto: onnx.ModelProto, graph: ir.Graph) -> None:
+    """Complete the types of values whose rank follows from values that old versions of operators don't propagate."""
+    try:
+        newer = onnx.version_converter.convert_version(proto, PROPAGATING_OPSET)
+    except NOT_CONVERTED as error:
+        logger.debug("Shapes are inferred by the rules of the model's own version alone: %s", error)
+        return
+    inferred = _infer(newer, propagate=True).graph
+    known = {v.name: v.type for v in (*inferred.value_info, *inferred.output)}
+    types = TypeReader()
+    for value in filter(is_unknown, _results(graph)):
+        if value.name in known:
+            _set_type(value, known[value.name], types)
+
+
+def _results(graph: ir.Graph) -> Iterator[ir.Value]:
+    return (value for op in graph for value in op.outputs if value.name)
 
 
 def _has_unknown_length(value: ir.Value) -> bool:

@@ -51,6 +51,27 @@ def test_a_shape_computed_at_run_time_is_followed_through_the_arithmetic() -> No
     assert shapes_of(model)["flat"] == ("N", 12)
 
 
+@pytest.mark.parametrize("opset", [11, 12, 13, 17])
+def test_a_shape_made_of_slices_of_another_is_followed_in_every_version(opset: int) -> None:
+    model = view(f"""<ir_version: 7, opset_import: ["": {opset}]>
+        g (float[N, 120, H, W] x) => (float[A, B, C] y)
+        <int64[1] start = {{0}}, int64[1] stop = {{2}}, int64[1] rest = {{-1}}> {{
+            sizes = Shape(x)
+            kept = Slice(sizes, start, stop)
+            target = Concat<axis = 0>(kept, rest)
+            flat = Reshape(x, target)
+            turned = Transpose<perm = [0, 2, 1]>(flat)
+            again = Shape(turned)
+            y = Reshape(turned, again)
+    }}""")
+
+    infer_shapes(model)
+
+    rows, columns, width = shapes_of(model)["turned"]
+    assert (rows, width) == ("N", 120)
+    assert isinstance(columns, str)
+
+
 def test_shapes_behind_a_large_initializer_are_inferred_without_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.zeros((8, SMALL_INITIALIZER_ELEMENTS), np.float32)
     source = parse("""<ir_version: 10, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, M] y) {
