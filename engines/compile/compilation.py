@@ -28,6 +28,9 @@ from trtnode.partitioner.cut.partition import Partition
 
 logger = logging.getLogger(__name__)
 
+MOST_FAILED_FILES = 8
+"""Compiled files that may fail their check, each without one segment more. Then all segments are refused."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
@@ -74,6 +77,7 @@ class Compilation:
         self._partition_builder = PartitionBuilder(context, self._builder)
         self._precision = PrecisionStage(context, self._builder)
         self._tuner = Tuner(context)
+        self._failed_files = 0
 
     def run(self) -> CompiledModel:
         """Partition the model, then attempt its segments until every step accepts them or no segment is left.
@@ -128,7 +132,11 @@ class Compilation:
         return dataclasses.replace(attempt, compiled=self._written(attempt.exact))
 
     def _check_file(self, attempt: Attempt) -> Attempt:
-        """Refuse all segments where the compiled file as a whole can't be loaded, or answers something else."""
+        """Refuse a segment where the compiled file as a whole can't be loaded, or answers something else.
+
+        Rounding of one engine may be grown by what comes behind it. So the first segment is refused, and the file is
+        checked again without it, a few times. Behind native nodes alone, an engine computes what its check has seen.
+        """
         assert attempt.compiled is not None
         given = self._context.options.check_inputs
         if given is None and all(engine.cached for engine in attempt.engines.values()):
@@ -139,11 +147,18 @@ class Compilation:
             problem, lasting = str(error), False
         if problem is None:
             return attempt
-        logger.warning("The compiled model is not usable, so all nodes run natively: %s", problem)
-        refusal = Refusal(code=ReasonCode.INACCURATE, detail=f"The compiled model as a whole fails: {problem}")
-        for engine in attempt.engines.values():
-            self._builder.refuse(engine.key, refusal, lasting=lasting)
-        refused = {name: v for s in attempt.partition.segments for name, v in verdicts(s, refusal).items()}
+        self._failed_files += 1
+        segments = attempt.partition.segments[: 1 if self._failed_files < MOST_FAILED_FILES else None]
+        logger.warning(
+            "The compiled model is not usable with %s, whose nodes run natively: %s",
+            ", ".join(segment.name for segment in segments),
+            problem,
+        )
+        detail = f"The compiled model as a whole fails with this engine: {problem}"
+        refusal = Refusal(code=ReasonCode.INACCURATE, detail=detail)
+        for segment in segments:
+            self._builder.refuse(attempt.engines[segment.name].key, refusal, lasting=lasting)
+        refused = {name: v for segment in segments for name, v in verdicts(segment, refusal).items()}
         return dataclasses.replace(attempt, refused=refused)
 
     def _choose_precision(self, attempt: Attempt) -> Attempt:

@@ -81,6 +81,31 @@ def test_model_whose_engines_all_fail_is_native(
     same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
 
 
+GROWING = """g (float[N] x) => (float[N] y) <float large = {1e5}, float two = {2}> {
+    e = Exp(x) a = Mul(e, large) r = Mod<fmod = 1>(a, two) y = Neg(r) }"""
+"""The remainder makes all of a difference that is nothing beside the large numbers."""
+
+
+def test_an_engine_whose_rounding_grows_behind_it_is_left_out_and_others_stay(
+    unreliable: type[UnreliableBackend],
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    unreliable.miscomputes = ("Exp",)
+    source = workshop.write(GROWING)
+
+    compiled = workshop.compile(source, engine="unreliable", native_ops=("Mod",), worker=in_process)
+
+    assert [[n.op_type for n in s.nodes] for s in compiled.report.segments] == [["Neg"]]
+    refused = {n.op_type: n.detail for n in compiled.report.native if n.code == ReasonCode.INACCURATE}
+    assert refused.keys() == {"Exp", "Mul"}
+    assert "as a whole fails with this engine: output 'y': " in refused["Exp"]
+    feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32)}
+    same(load_executable(workshop.write(compiled.model)).run(feeds), plain(source, feeds))
+
+
 @pytest.mark.parametrize(
     ("function", "code"),
     [
