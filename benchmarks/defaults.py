@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.engine_coverage.collection import Case, find_cases
+from benchmarks.collection import Case, find_cases
 from benchmarks.partition import collection
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe

@@ -22,7 +22,6 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.tune import WIDTH
 from trtnode.bench.environment import describe_environment
 from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
 from trtnode.bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
@@ -37,6 +36,9 @@ from trtnode.engines.sparse.rewriting import with_sparse_layers
 DENSE, SPARSE = {"ONNX Runtime": open_onnxruntime, "OpenVINO": open_openvino}, "sparse"
 
 TURN_S, SETTLE_S = 0.1, 0.05
+
+WIDTH = 130
+"""Columns of the tables where the output is no terminal."""
 
 
 NETWORKS: dict[str, Callable[[float, int], onnx.ModelProto]] = {

@@ -83,14 +83,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench/load": set(),
     "bench/networks": set(),
     "benchmarks/partition": set(),
-    "benchmarks/engine_coverage": {"partition"},
     "bench/latency": {"latency_report", "networks"},
     "benchmarks/serving": set(),
-    "benchmarks/optimize": {"engine_coverage", "partition"},
     "benchmarks/soak": set(),
     "benchmarks/attacks": {"soak"},
-    "benchmarks/variants": set(),
-    "benchmarks/ray_cluster": {"serving"},
 }
 """The arrows between the folders of a package, lowest floor first. All may import what stands beside the folders."""
 

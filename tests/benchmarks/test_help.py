@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("name", ["optimizers", "overhead", "quantized", "shared_cache", "stream_overhead"])
+@pytest.mark.parametrize("name", ["defaults", "overhead", "sparse", "start_up"])
 def test_help_is_an_answer_and_no_measurement(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

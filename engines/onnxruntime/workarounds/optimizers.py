@@ -1,7 +1,4 @@
-"""Optimizers of ONNX Runtime that change answers, each switched off for the models that have its pattern alone.
-
-``python -m benchmarks.optimizers`` looks for more: it compares answers with and without optimizations.
-"""
+"""Optimizers of ONNX Runtime that change answers, each switched off for the models that have its pattern alone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as triton
 import yaml
 
-from benchmarks.ray_cluster.served import ServedOnRay
+from tests.serving.ray_serve.served import ServedOnRay
 
 pytestmark = [
     pytest.mark.ray,
