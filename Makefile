@@ -16,7 +16,7 @@ SUITE ?= all
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz sanitize bench results release lint clean
+.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz sanitize bench results release lint check clean
 
 setup: $(VENV)/.installed
 
@@ -113,6 +113,12 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Before a commit: lint, types, and the tests of what has changed since BASE.
+BASE ?= HEAD
+check: lint
+	tests=$$(scripts/changed_tests $(BASE)) && if [ -n "$$tests" ]; then \
+		$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $$tests; fi
 
 clean:
 	rm -rf $(VENV) build dist
