@@ -12,8 +12,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 64 << 20
 """Free memory that the C library keeps for what is allocated next."""
 MAPPED_BYTES = 8 << 20
-"""Blocks of this size are given back as soon as they are free. Each thread's part of the heap would keep its own, and the
-faults of so large a block take less time than what is done with it."""
+"""Blocks of this size are given back as soon as they are free. Each thread's part of the heap would keep some of them,
+and the faults of so large a block take less time than what is done with it."""
 
 
 def resident_bytes() -> int:
