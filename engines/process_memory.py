@@ -17,22 +17,13 @@ and the faults of so large a block take less time than what is done with it."""
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process.
-
-    Raises:
-        OSError: This is no Linux.
-    """
-    return status_bytes("VmRSS")
-
-
-def status_bytes(key: str) -> int:
-    """Return a size that the system tells of this process: proc_pid_status(5).
+    """Return the resident memory of this process: proc_pid_status(5).
 
     Raises:
         OSError: This is no Linux.
     """
     lines = pathlib.Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
 def give_back_free_memory() -> None:

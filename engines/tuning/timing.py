@@ -227,13 +227,13 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 def _first_sample(subject: Subject) -> Feeds | None:
     """Find inputs of likely sizes: one row, and large where nothing is known."""
     session = NativeSession(subject.source, name=str(subject.source))
-    for inputs in (with_one_row(subject.inputs), subject.inputs):
+    for inputs in (_with_one_row(subject.inputs), subject.inputs):
         if samples := find_samples(session, inputs, subject.given, sizes=LIKELY_SIZES):
             return samples[0]
     return None
 
 
-def with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+def _with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Return inputs whose first of several dimensions is 1 where it was unknown, and so is each other of that name."""
     shapes = [spec.shape for spec in inputs if spec.shape is not None and len(spec.shape) > 1]
     rows = {shape[0] for shape in shapes if not isinstance(shape[0], int)}

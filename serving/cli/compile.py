@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,6 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import check_output
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.memory_growth import measure_memory
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.compile_flags import options_from
@@ -54,8 +52,6 @@ def compile_(arguments: argparse.Namespace) -> int:
     compiled.save(arguments.output)
     facts = {**_facts(arguments, options, compiled, time.perf_counter() - start), "stripped": stripped}
     facts["choice"] = _choice(options, compiled.report)
-    if options.measures and not compiled.report.unchecked:  # engines that can't run here would be left out
-        facts["memory"] = _measured_memory(arguments, options, compiled)
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -91,14 +87,6 @@ def _choice(options: CompileOptions, report: Report) -> str:
     return NOT_MEASURED if unmeasured else options.choice.value
 
 
-def _measured_memory(
-    arguments: argparse.Namespace, options: CompileOptions, compiled: CompiledModel
-) -> dict[str, int] | None:
-    """The growth of a process that loads and runs what was written; None where it can't be measured."""
-    growth = measure_memory(arguments.output, engine=compiled.engine, given=options.check_inputs)
-    return None if growth is None else {**dataclasses.asdict(growth), "peak_bytes": growth.peak_bytes}
-
-
 def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Console) -> None:
     print_report(compiled.report, console)
     if compiled.report.tuning is not None:
@@ -110,8 +98,6 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "
         f"{others}, computing in {compiled.precision_effective}; {facts['choice']}."
     )
-    if memory := facts.get("memory"):
-        console.print(_growth(memory))
     if compiled.report.unchecked:
         console.print(f"Engines were built but not run: {compiled.report.unchecked}.", markup=False)
     if facts["stripped"]:
@@ -120,11 +106,6 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
         console.print(f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. {_weights(compiled)}")
-
-
-def _growth(memory: Mapping[str, int]) -> str:
-    load, run, peak = (memory[key] / 1e6 for key in ("load_bytes", "run_bytes", "peak_bytes"))
-    return f"A process that runs it grows by {peak:.1f} MB: {load:.1f} when it loads the model, {run:.1f} when it runs."
 
 
 def _weights(compiled: CompiledModel) -> str:
