@@ -178,6 +178,74 @@ def samplings() -> Iterator[Case]:
         )
 
 
+def quantizations() -> Iterator[Case]:
+    """Values on both sides of each step, and beyond the range. On the middle itself an engine may be a step off."""
+    for kind, step, zero in itertools.product(("int8", "uint8"), (0.5, 0.1, 3e-5), (0, 7)):
+        beside = ((np.arange(-60, 60) / 2 + 0.2) * step).astype(np.float32)
+        feeds = x_of(v.reshape(4, 30) for v in (beside, beside * 100))
+        constants = {"s": np.float32(step), "z": np.array(zero, TYPES[kind])}
+        quantized = "q = QuantizeLinear(x, s, z)"
+        yield Case(f"g (float[a,30] x) => ({kind}[a,30] q) {{ {quantized} }}", feeds, constants)
+        yield Case(
+            f"g (float[a,30] x) => (float[a,30] y) {{ {quantized} y = DequantizeLinear(q, s, z) }}", feeds, constants
+        )
+        columns = {"s": (RNG.random(30) * step + 1e-6).astype(np.float32), "z": np.full(30, zero, TYPES[kind])}
+        call = "y = DequantizeLinear<axis=1>(q, s, z)"
+        graph = f"g (float[a,30] x) => (float[a,30] y) {{ q = QuantizeLinear<axis=1>(x, s, z) {call} }}"
+        yield Case(graph, feeds, columns)
+        yield Case(f"g ({kind}[a,30] q) => (float[a,30] y) {{ {call} }}", [{"q": _steps(kind)}], columns)
+    for halves in (values("float", COUNT), [np.zeros(COUNT, np.float32), np.full(COUNT, -3, np.float32)]):
+        graph = "g (float[a] x) => (uint8[a] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }"
+        yield Case(graph, x_of(halves))
+
+
+def _steps(kind: str) -> np.ndarray:
+    return np.arange(120).astype(TYPES[kind]).reshape(4, 30)
+
+
+def products() -> Iterator[Case]:
+    a, b = (RNG.normal(0, 1, shape).astype(np.float32) for shape in ((3, 4, 5), (3, 5, 4)))
+    equations = ("bij,bjk->bik", "bij,bjk->ik", "bij,bjk->kib", "bij,bkl->bl", "bij,bji->b", "...ij,...jk->...ik")
+    for equation in equations:
+        graph = f'g (float[b,i,j] x, float[b,j,k] z) => (float[?,?,?] y) {{ y = Einsum<equation="{equation}">(x, z) }}'
+        yield Case(graph, [{"x": a, "z": b}])
+    for equation in ("bij->ij", "bij->jib", "bij->"):
+        graph = f'g (float[b,i,j] x) => (float[?,?,?] y) {{ y = Einsum<equation="{equation}">(x) }}'
+        yield Case(graph, x_of([a]))
+
+
+def attentions() -> Iterator[Case]:
+    q, k, v = (RNG.normal(0, 1, (2, 4, n, 8)).astype(np.float32) for n in (3, 6, 6))
+    mask = np.where(RNG.random((3, 6)) < 0.4, -np.inf, 0).astype(np.float32)
+    mask[:, 0] = 0
+    heads = "float[a,4,s,8] q, float[a,4,t,8] k, float[a,4,t,8] v"
+    for attributes in ("", "<scale=0.3>", "<is_causal=1>", "<softcap=2.0>"):
+        yield Case(
+            f"g ({heads}) => (float[?,?,?,?] y) {{ y = Attention{attributes}(q, k, v) }}", _attended(q, k, v), opset=23
+        )
+    graph = f"g ({heads}, float[s,t] m) => (float[?,?,?,?] y) {{ y = Attention(q, k, v, m) }}"
+    yield Case(graph, [{**_attended(q, k, v)[0], "m": mask}], opset=23)
+
+
+def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[Feeds]:
+    return [{"q": q, "k": k, "v": v}]
+
+
+def loops() -> Iterator[Case]:
+    x = RNG.normal(0, 1, (5, 3)).astype(np.float32)
+    body = "b (float[3] s, float[3] r) => (float[3] t, float[3] o) { t = Add(s, r) o = Mul(t, r) }"
+    for way in ("", ", scan_input_directions=[1]", ", scan_output_directions=[1]"):
+        call = f"last, y = Scan<num_scan_inputs=1{way}, body = {body}>(start, x)"
+        graph = f"g (float[n,3] x) => (float[3] last, float[n,3] y) {{ {call} }}"
+        yield Case(graph, x_of([x]), {"start": np.zeros(3, np.float32)})
+    rounds = (
+        "b (int64 i, bool c, float[3] s) => (bool d, float[3] t, float[3] o) "
+        "{ d = Identity(c) t = Add(s, s) o = Neg(t) }"
+    )
+    graph = f"g (float[3] x) => (float[3] last, float[n,3] y) {{ last, y = Loop<body = {rounds}>(trips, go, x) }}"
+    yield Case(graph, x_of([x[0]]), {"trips": np.array(3), "go": np.array(True)})
+
+
 def x_of(arrays: Iterable[np.ndarray]) -> list[Feeds]:
     return [{"x": array} for array in arrays]
 
@@ -188,7 +256,15 @@ def plain(call: str) -> str:
 
 SWEEPS: tuple[tuple[Callable[[], Iterator[Case]], int], ...] = (
     *((unary, 60), (binary, 50), (casts, 60), (multiples, 8), (norms, 30), (reductions, 40), (resizes, 170)),
-    *((windows, 60), (recurrences, 10), (samplings, 10)),
+    *(
+        (windows, 60),
+        (recurrences, 10),
+        (samplings, 10),
+        (quantizations, 1),
+        (products, 1),
+        (attentions, 1),
+        (loops, 0),
+    ),
 )
 """Cases, and the number that engines take at least."""
 
