@@ -149,7 +149,8 @@ class OpenVinoBackend:
             exported = compiled.export_model()
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
             raise BuildError(first_line(error)) from error
-        return bytes(exported.getbuffer())
+        engine: bytes = exported.getvalue()  # without a copy
+        return engine
 
     def load(
         self,
