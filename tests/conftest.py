@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import signal
@@ -12,6 +11,7 @@ from typing import Any
 import onnx
 import pytest
 
+import kept_workers
 import simulated_machine
 from simulated_tensorrt import Simulation
 from trtnode.engines.build.options import EVERY_ENGINE
@@ -86,13 +86,23 @@ def worker() -> Iterator[SubprocessWorker]:
         yield worker
 
 
-@pytest.fixture(scope="module")
-def one_builder(worker: SubprocessWorker) -> Iterator[None]:
-    """Has commands and servers in this process build engines in ``worker``. Each would start a child of its own."""
+@pytest.fixture(scope="session", autouse=True)
+def _kept_workers() -> Iterator[None]:
+    """Has commands and servers in this process leave their workers to the next."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("compiler", "partitioning"):
-            patch.setattr(f"trtnode.engines.compile.{module}.SubprocessWorker", lambda: contextlib.nullcontext(worker))
+        for place in kept_workers.PLACES:
+            patch.setattr(f"trtnode.{place}.SubprocessWorker", kept_workers.LentWorker)
+        patch.setattr("trtnode.serving.models.isolation.IDLE_S", 0)  # a server that has stopped holds none back
         yield
+    for _, worker in kept_workers.idle:
+        worker.close()
+
+
+@pytest.fixture
+def own_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers end when what started them closes them, as they do outside tests."""
+    for place in kept_workers.PLACES:
+        monkeypatch.setattr(f"trtnode.{place}.SubprocessWorker", SubprocessWorker)
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir
 import pytest
 import tritonclient.grpc as triton
 from onnx import TensorProto, helper
+from tritonclient.utils import InferenceServerException
 
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.config.load import load_config
@@ -25,14 +27,22 @@ READY_S = 240
 GRPC_PATHS = ("direct", "ordinary")
 """The paths of inference requests through grpcio."""
 ON_BOTH_PATHS = {
-    f"tests.serving.{module}"
-    for module in (
-        "batching.test_served_batches", "grpc.test_attacks", "grpc.test_inference", "grpc.test_limits",
-        "grpc.test_stream_limits", "grpc.test_streams",
-        "process.test_stop", "security.test_tls", "telemetry.test_statistics", "telemetry.test_tracing",
-    )
-}  # fmt: skip
-"""Modules whose tests run on servers of both paths; those of others run on servers of the direct one."""
+    "batching.test_served_batches.test_a_request_whose_client_leaves_never_runs",
+    "batching.test_served_batches.test_a_request_whose_client_waits_no_longer_never_runs",
+    "grpc.test_attacks",
+    "grpc.test_inference",
+    "grpc.test_limits",
+    "grpc.test_stream_limits",
+    "grpc.test_streams",
+    "process.test_stop",
+    "telemetry.test_statistics.test_every_rejection_is_counted",
+    "telemetry.test_statistics.test_requests_are_counted_by_outcome",
+    "telemetry.test_tracing.test_a_request_belongs_to_the_trace_of_its_client",
+    "telemetry.test_tracing.test_a_request_of_a_stream_belongs_to_the_trace_of_the_stream",
+}
+"""Modules and tests about what the paths do each in its own way: how requests arrive, and how calls end.
+
+They run on servers of both paths; others run on servers of the direct one."""
 
 Eventually = Callable[[Callable[[], bool]], None]
 """Waits until a condition holds, or fails."""
@@ -117,6 +127,21 @@ def spec(
     return TensorSpec(name=name, dtype=dtype, shape=shape, **more)
 
 
+def given(name: str, array: np.ndarray) -> triton.InferInput:
+    """Return an input that holds an array."""
+    kind = "BF16" if array.dtype == ml_dtypes.bfloat16 else triton.np_to_triton_dtype(array.dtype)
+    one = triton.InferInput(name, array.shape, kind)
+    one.set_data_from_numpy(array)
+    return one
+
+
+def refusal(call: Callable[[], object]) -> tuple[str, str]:
+    """Return status and message of a call that fails."""
+    with pytest.raises(InferenceServerException) as caught:
+        call()
+    return caught.value.status().removeprefix("StatusCode."), caught.value.message()
+
+
 @pytest.fixture
 def fake() -> FakeExecutable:
     return FakeExecutable()
@@ -159,7 +184,9 @@ def save(path: pathlib.Path, nodes: list[Any], inputs: list[Any], outputs: list[
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__ in ON_BOTH_PATHS and "grpc_path" in metafunc.fixturenames:
+    module = metafunc.module.__name__.removeprefix("tests.serving.")
+    on_both = {module, f"{module}.{metafunc.function.__name__}"} & ON_BOTH_PATHS
+    if on_both and "grpc_path" in metafunc.fixturenames:
         metafunc.parametrize("grpc_path", GRPC_PATHS, indirect=True, scope="session")
 
 
@@ -273,9 +300,7 @@ class Adders:
 
     def ask(self, client: triton.InferenceServerClient, version: str = "", model: str = "m") -> float:
         """Return the constant of the model that answers."""
-        x = triton.InferInput("x", [1, 1], "FP32")
-        x.set_data_from_numpy(np.zeros((1, 1), np.float32))
-        return float(client.infer(model, [x], version).as_numpy("y")[0, 0])
+        return float(client.infer(model, [given("x", np.zeros((1, 1), np.float32))], version).as_numpy("y")[0, 0])
 
     def index(self, client: triton.InferenceServerClient) -> dict[str, tuple[str, str]]:
         """Return state and reason of each version in the server's index."""

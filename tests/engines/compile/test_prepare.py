@@ -27,8 +27,6 @@ from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
 from trtnode.partitioner.model import protobuf_walk
 from workshop import Workshop
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 OPTIONS = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Relu",)))
 
 

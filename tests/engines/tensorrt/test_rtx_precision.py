@@ -35,8 +35,6 @@ from workshop import Workshop
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
 SHAPES = ("--shapes", "image:1x1x8x8,8x1x8x8,512x1x8x8")

@@ -14,7 +14,7 @@ from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing import time_in_turn
 from workshop import Workshop
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01])

@@ -28,7 +28,7 @@ from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
 
 
 def not_faster(compiled: CompiledModel) -> dict[str, str]:

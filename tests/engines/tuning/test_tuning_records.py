@@ -20,7 +20,7 @@ from trtnode.engines.errors import InvalidInputError
 from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "one_builder")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
 
 
 def test_second_compilation_neither_builds_nor_measures(

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import onnx_ir
 import pytest
-import tritonclient.grpc as triton
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Running, Starter
+from tests.serving.conftest import Running, Starter, given
 from trtnode.engines.errors import ExecutionError
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.batching.concatenation import Feeds
@@ -109,8 +108,7 @@ class Service:
         self._threads = ThreadPoolExecutor(64)
 
     def infer(self, *rows: float, columns: int = 1, **options: Any) -> list[float]:
-        x = triton.InferInput("x", [len(rows), columns], "FP32")
-        x.set_data_from_numpy(np.repeat(np.array(rows, np.float32)[:, None], columns, 1))
+        x = given("x", np.repeat(np.array(rows, np.float32)[:, None], columns, 1))
         result: list[float] = self.running.client.infer("fake", [x], **options).as_numpy("y")[:, 0].tolist()
         return result
 

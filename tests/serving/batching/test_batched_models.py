@@ -10,10 +10,9 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
 from tests.serving.batching.conftest import POISON, Recorder, Service, fails_with
-from tests.serving.conftest import Running, Starter
+from tests.serving.conftest import Running, Starter, given
 from trtnode.protos import ModelInferRequest
 
 
@@ -159,9 +158,7 @@ def test_batched_answers_equal_the_requests_own(start: Starter, models: pathlib.
     arrays = [rng.standard_normal((1 + n % 3, 2 + n % 2)).astype(np.float32) for n in range(300)]
 
     def ask(array: np.ndarray) -> bool:
-        x = triton.InferInput("x", array.shape, "FP32")
-        x.set_data_from_numpy(array)
-        return np.array_equal(running.client.infer("FLOAT", [x]).as_numpy("y"), array)
+        return np.array_equal(running.client.infer("FLOAT", [given("x", array)]).as_numpy("y"), array)
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, arrays))
@@ -175,9 +172,7 @@ def test_texts_are_batched_too(start: Starter, models: pathlib.Path) -> None:
 
     def ask(number: int) -> bool:
         sent = np.array([[str(number).encode()]], object)
-        x = triton.InferInput("x", sent.shape, "BYTES")
-        x.set_data_from_numpy(sent)
-        return running.client.infer("STRING", [x]).as_numpy("y").tolist() == sent.tolist()
+        return running.client.infer("STRING", [given("x", sent)]).as_numpy("y").tolist() == sent.tolist()
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, range(100)))

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
 from tests.serving.batching.conftest import PATIENCE_S, POISON, Recorder, Service, fails_with
-from tests.serving.conftest import Starter
+from tests.serving.conftest import Starter, given
 
 
 def test_requests_that_wait_at_the_same_time_run_together(serve: Callable[..., Service]) -> None:
@@ -180,8 +179,7 @@ def test_a_request_may_be_ready_to_wait_for_longer_than_any_clock_counts(
 def test_a_request_whose_client_leaves_never_runs(serve: Callable[..., Service]) -> None:
     service = serve()
     service.block()
-    x = triton.InferInput("x", [1, 1], "FP32")
-    x.set_data_from_numpy(np.ones((1, 1), np.float32))
+    x = given("x", np.ones((1, 1), np.float32))
     call = service.running.client.async_infer("fake", [x], lambda result, error: None)
     service.wait_for(lambda: service.waiting() == 1)
 

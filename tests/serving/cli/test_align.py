@@ -11,8 +11,6 @@ import pytest
 
 from trtnode.serving.cli.program import main
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS = EXAMPLES / "digits.onnx"
 

@@ -16,8 +16,6 @@ from clock import Clock, table
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.serving.cli.program import main
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
 REPORT_KEYS = {

@@ -12,8 +12,6 @@ from rich.console import Console
 from trtnode.serving.cli.program import main
 from trtnode.serving.cli.terminal.precision import print_precision
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS = EXAMPLE / "digits.onnx"
 DATA = str(EXAMPLE / "calibration.npz")

@@ -126,7 +126,6 @@ def test_compile_says_that_no_engine_is_kept(tmp_path: pathlib.Path, capsys: pyt
     assert "0 engines built, none kept, computing in fp32" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.usefixtures("one_builder")
 def test_compile_begins_with_the_verdict_and_counts_engines(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,11 @@ import onnx
 import pytest
 import tritonclient.grpc as triton
 
-from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter
+from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter, given
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.executables import variant_timing
 from trtnode.serving.grpc import direct
-
-pytestmark = pytest.mark.usefixtures("one_builder")
 
 TWO = "variants: [{path: big.onnx, quality: 0.9}, {path: small.onnx, quality: 0.8}]"
 GENEROUS, STRICT = "latency_target_ms: 600000", "latency_target_ms: 0.000001"
@@ -59,9 +57,7 @@ def variant_of(result: triton.InferResult) -> str:
 
 
 def zero() -> triton.InferInput:
-    x = triton.InferInput("x", [1, 1], "FP32")
-    x.set_data_from_numpy(np.zeros((1, 1), np.float32))
-    return x
+    return given("x", np.zeros((1, 1), np.float32))
 
 
 def variants(running: Running) -> list[dict[str, Any]]:

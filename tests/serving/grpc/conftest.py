@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 
 import grpc
-import ml_dtypes
 import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from tests.serving.conftest import given
 from trtnode.protos import ModelInferRequest, ModelStreamInferResponse
 
 WAIT_S = 120
@@ -17,9 +17,7 @@ METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def inputs(value: float = 0, size: int = 1) -> list[triton.InferInput]:
-    x = triton.InferInput("x", [size], "FP32")
-    x.set_data_from_numpy(np.full(size, value, np.float32))
-    return [x]
+    return [given("x", np.full(size, value, np.float32))]
 
 
 def message(value: float = 0, name: str = "fake", **fields) -> ModelInferRequest:
@@ -73,10 +71,4 @@ def take(stream: Stream, count: int) -> list[triton.InferResult]:
 
 
 def triton_inputs(**arrays: np.ndarray) -> list[triton.InferInput]:
-    inputs = []
-    for name, array in arrays.items():
-        kind = "BF16" if array.dtype == ml_dtypes.bfloat16 else triton.np_to_triton_dtype(array.dtype)
-        one = triton.InferInput(name, array.shape, kind)
-        one.set_data_from_numpy(array)
-        inputs.append(one)
-    return inputs
+    return [given(name, array) for name, array in arrays.items()]

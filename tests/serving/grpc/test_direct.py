@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from benchmarks.attacks import http2
 from benchmarks.attacks.grpc_attacks import INFER, START, WHOLE
-from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
+from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake, given
 from tests.serving.grpc.conftest import RawStream, message
 from tests.serving.grpc.test_attacks import connected
 from trtnode.serving.grpc import direct
@@ -25,8 +25,7 @@ METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 
 def infer(running: Running, size: int = 1, **options: Any) -> list[float]:
-    x = triton.InferInput("x", [size], "FP32")
-    x.set_data_from_numpy(np.zeros(size, np.float32))
+    x = given("x", np.zeros(size, np.float32))
     answer: list[float] = running.client.infer("fake", [x], **options).as_numpy("y").tolist()
     return answer
 
@@ -162,9 +161,7 @@ def test_a_request_whose_client_leaves_while_it_waits_never_runs(
 
 
 def vector() -> triton.InferInput:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    return x
+    return given("x", np.zeros(1, np.float32))
 
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])

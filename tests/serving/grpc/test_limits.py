@@ -13,13 +13,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake
+from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake, given
 
 
 def infer(running: Running, model: str, **options) -> None:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    running.client.infer(model, [x], **options)
+    running.client.infer(model, [given("x", np.zeros(1, np.float32))], **options)
 
 
 def test_requests_that_wait_for_one_model_do_not_hold_up_those_to_another(
@@ -162,8 +160,7 @@ def test_as_many_requests_run_at_once_as_there_are_instances(
     fake.gate.clear()
 
     with ThreadPoolExecutor(4) as pool:
-        x = triton.InferInput("x", [1], "FP32")
-        x.set_data_from_numpy(np.zeros(1, np.float32))
+        x = given("x", np.zeros(1, np.float32))
         answers = [pool.submit(running.client.infer, "fake", [x]) for _ in range(4)]
         for _ in range(instances):
             assert fake.started.acquire(timeout=120)

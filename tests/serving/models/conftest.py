@@ -14,6 +14,8 @@ import pytest
 import tritonclient.grpc as triton
 from PIL import Image
 
+from tests.serving.conftest import given
+
 COLOURS = ["red", "green", "blue"]
 BRIGHTEST = """<ir_version: 10, opset_import: ["": 18]>
 g (float[N, 3, 8, 6] image) => (float[N, 3] logits) <int64[2] axes = {2, 3}> {
@@ -54,9 +56,7 @@ def encoded(colour: str, size: tuple[int, int] = (40, 30), kind: str = "JPEG") -
 
 
 def ask(client: triton.InferenceServerClient, *files: bytes) -> triton.InferResult:
-    image = triton.InferInput("image", [len(files)], "BYTES")
-    image.set_data_from_numpy(np.array(files, object))
-    return client.infer("m", [image])
+    return client.infer("m", [given("image", np.array(files, object))])
 
 
 def labels(result: triton.InferResult) -> list[str]:

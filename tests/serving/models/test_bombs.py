@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 import stalls
 from benchmarks.attacks import bombs
-from tests.serving.conftest import Eventually, Running, Starter
+from tests.serving.conftest import Eventually, Running, Starter, given
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.serving.models import isolation
 
@@ -41,9 +41,7 @@ def models() -> str:
 
 
 def ask(client: triton.InferenceServerClient, model: str = "other") -> list[float]:
-    x = triton.InferInput("x", [2], "FP32")
-    x.set_data_from_numpy(np.array([-1, 1], np.float32))
-    return client.infer(model, [x]).as_numpy("y").tolist()
+    return client.infer(model, [given("x", np.array([-1, 1], np.float32))]).as_numpy("y").tolist()
 
 
 def memory_bytes(field: str) -> int:

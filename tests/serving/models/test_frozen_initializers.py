@@ -10,16 +10,14 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Starter
+from tests.serving.conftest import Starter, given
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[4] x, float[4] w) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { a = Relu(x) y = Add(a, w) }"""
 
 
 def tensor(name: str, *values: float) -> triton.InferInput:
-    given = triton.InferInput(name, [len(values)], "FP32")
-    given.set_data_from_numpy(np.array(values, np.float32))
-    return given
+    return given(name, np.array(values, np.float32))
 
 
 @pytest.mark.parametrize("engine", ["openvino", "native"])

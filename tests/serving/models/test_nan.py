@@ -10,19 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import onnx
 import pytest
-import tritonclient.grpc as triton
 from prometheus_client import generate_latest
 
-from tests.serving.conftest import Running, Starter
+from tests.serving.conftest import Running, Starter, given
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[N,2] x) => (float[N,2] y) { a = Relu(x) y = Neg(a) }"""
 
 
 def answer(running: Running, *row: float) -> Sequence[float]:
-    given = triton.InferInput("x", [1, 2], "FP32")
-    given.set_data_from_numpy(np.array([row], np.float32))
-    values: list[float] = running.client.infer("m", [given]).as_numpy("y")[0].tolist()
+    sent = given("x", np.array([row], np.float32))
+    values: list[float] = running.client.infer("m", [sent]).as_numpy("y")[0].tolist()
     return values
 
 

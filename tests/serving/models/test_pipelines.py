@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import serialize_byte_tensor
 
-from tests.serving.conftest import Eventually, Starter
+from tests.serving.conftest import Eventually, Starter, given
 from tests.serving.models.conftest import BRIGHTEST, COLOURS, PIPELINE, ask, encoded, labels
-
-pytestmark = pytest.mark.usefixtures("one_builder")
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -195,8 +192,7 @@ def test_warm_up_inputs_that_do_not_fit_are_named_with_their_file(
 def test_arrays_may_come_instead_of_files(start: Starter, entry: Callable[[str], str]) -> None:
     text = "preprocess: [{resize: [8, 6]}, {color_order: bgr}, {normalize: {scale: 1}}, {layout: nchw}]"
     client = start(entry(text)).client
-    image = triton.InferInput("image", [1, 50, 20, 3], "UINT8")
-    image.set_data_from_numpy(np.full((1, 50, 20, 3), (10, 20, 30), np.uint8))
+    image = given("image", np.full((1, 50, 20, 3), (10, 20, 30), np.uint8))
 
     result = client.infer("m", [image])
 
@@ -208,8 +204,7 @@ def test_onnx_files_may_be_stages(start: Starter, entry: Callable[[str], str], t
     head = '<ir_version: 8, opset_import: ["": 13]>'
     onnx.save(onnx.parser.parse_model(head + flip), tmp_path / "flip.onnx")
     client = start(entry("postprocess: [flip.onnx, {top_k: {labels: labels.txt}}]")).client
-    image = triton.InferInput("image", [1, 3, 8, 6], "FP32")
-    image.set_data_from_numpy(np.ones((1, 3, 8, 6), np.float32) * np.float32([1, 3, 2]).reshape(3, 1, 1))
+    image = given("image", np.ones((1, 3, 8, 6), np.float32) * np.float32([1, 3, 2]).reshape(3, 1, 1))
 
     assert labels(client.infer("m", [image])) == ["red"]
 
@@ -228,8 +223,7 @@ def test_every_version_of_a_model_gets_the_pipeline(
 
 def test_streams_take_images_too(start: Starter, entry: Callable[[str], str]) -> None:
     client = start(entry(PIPELINE)).client
-    image = triton.InferInput("image", [1], "BYTES")
-    image.set_data_from_numpy(np.array([encoded("green")], object))
+    image = given("image", np.array([encoded("green")], object))
     found: list[Any] = []
 
     client.start_stream(lambda result, error: found.append(error or labels(result)))

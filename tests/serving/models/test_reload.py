@@ -14,12 +14,10 @@ import tritonclient.grpc as triton
 from prometheus_client import generate_latest
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Adders, Eventually, FakeExecutable, Starter
+from tests.serving.conftest import Adders, Eventually, FakeExecutable, Starter, given
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import ModelLoadError
 from trtnode.serving.schema.model import ModelConfig
-
-pytestmark = pytest.mark.usefixtures("one_builder")
 
 ADMIN = "admin: {repository: true}"
 CLIENTS = 4
@@ -332,7 +330,6 @@ def test_startup_native_answers_before_engines_are_built(
 
 
 def ask_fake(address: str) -> float:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
+    x = given("x", np.zeros(1, np.float32))
     with triton.InferenceServerClient(address) as client:
         return float(client.infer("fake", [x]).as_numpy("y")[0])

@@ -10,7 +10,7 @@ import pytest
 from tests.serving.pages.conftest import DumpDom
 from tests.serving.pages.explain_samples import HOSTILE, MODEL, Page, chain, cut, long_chain, page_of
 
-pytestmark = [pytest.mark.usefixtures("one_builder"), pytest.mark.browser]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

@@ -22,8 +22,6 @@ from trtnode.serving.pages.drawing import columns, draw, shorten
 from trtnode.serving.pages.explain_page import render_page
 from trtnode.serving.pages.explain_tables import SHOWN_ROWS, group_native, segment_table
 
-pytestmark = pytest.mark.usefixtures("one_builder")
-
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 
 

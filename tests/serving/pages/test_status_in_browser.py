@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
-from tests.serving.conftest import Running, StartFake
+from tests.serving.conftest import Running, StartFake, given
 from tests.serving.pages.conftest import DumpDom
 from trtnode.serving.pages.status_page import render_status_page
 from trtnode.serving.rest import app
@@ -82,9 +81,7 @@ def browse(dump_dom: DumpDom) -> Callable[..., Page]:
 
 
 def infer(running: Running, model: str = "fake") -> None:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    running.client.infer(model, [x])
+    running.client.infer(model, [given("x", np.zeros(1, np.float32))])
 
 
 NOW_S = 1000.0

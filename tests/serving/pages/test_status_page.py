@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Eventually, Running, Starter, StartFake
+from tests.serving.conftest import Eventually, Running, Starter, StartFake, given
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.serving.pages.status_page import render_status_page
@@ -39,9 +38,7 @@ def fetch(url: str) -> tuple[int, str]:
 
 
 def infer(running: Running, model: str = "fake") -> None:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    running.client.infer(model, [x])
+    running.client.infer(model, [given("x", np.zeros(1, np.float32))])
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
@@ -80,8 +77,7 @@ def test_the_server_tells_what_happened_to_each_version(start_fake: StartFake) -
 
 def test_the_server_tells_why_requests_failed(start_fake: StartFake) -> None:
     running = start_fake()
-    y = triton.InferInput("y", [1], "FP32")
-    y.set_data_from_numpy(np.zeros(1, np.float32))
+    y = given("y", np.zeros(1, np.float32))
     with pytest.raises(InferenceServerException):
         running.client.infer("fake", [y])
     with pytest.raises(InferenceServerException):

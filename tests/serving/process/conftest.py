@@ -11,16 +11,14 @@ import pytest
 import tritonclient.grpc as triton
 from grpc_health.v1 import health_pb2
 
-from tests.serving.conftest import Running
+from tests.serving.conftest import Running, given
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def infer(client: triton.InferenceServerClient, **options) -> np.ndarray:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    return client.infer("fake", [x], **options).as_numpy("y")
+    return client.infer("fake", [given("x", np.zeros(1, np.float32))], **options).as_numpy("y")
 
 
 @pytest.fixture

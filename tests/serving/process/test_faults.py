@@ -23,7 +23,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake
+from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake, given
 from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest
 from trtnode.bench.load.load_level import Level
@@ -37,14 +37,14 @@ SERVE = [sys.executable, "-m", "trtnode", "--log-level", "debug", "serve", "--co
 CALLERS = 64
 STOPPED_AFTER = 1000
 """Answers."""
+ASKED_MEANWHILE = 5000
+"""Requests of a load during which a model is loaded again and again."""
 STREAM_METHOD = f"/{SERVICE}/ModelStreamInfer"
 READY_S = 240
 
 
 def infer(client: triton.InferenceServerClient, model: str = "fake", **options) -> list[float]:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    return client.infer(model, [x], **options).as_numpy("y").tolist()
+    return client.infer(model, [given("x", np.zeros(1, np.float32))], **options).as_numpy("y").tolist()
 
 
 @pytest.mark.parametrize("status", ["CANCELLED", "DEADLINE_EXCEEDED"])
@@ -57,8 +57,7 @@ def test_a_request_whose_client_leaves_while_it_waits_for_an_instance_never_runs
     with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as client:
         first = pool.submit(infer, running.client)
         assert fake.started.acquire(timeout=120)
-        x = triton.InferInput("x", [1], "FP32")
-        x.set_data_from_numpy(np.zeros(1, np.float32))
+        x = given("x", np.zeros(1, np.float32))
         errors: queue.Queue = queue.Queue()
         options = {"client_timeout": 0.2} if status == "DEADLINE_EXCEEDED" else {}
         call = client.async_infer("fake", [x], lambda result, error: errors.put(error), **options)
@@ -333,12 +332,12 @@ def test_reloads_under_full_load_fail_no_request(launch: Callable[..., Process],
     reloads = 0
 
     with full_load(process, body) as pool, ThreadPoolExecutor(1) as other:
-        load = other.submit(pool.run, Level(callers=CALLERS, requests=20 * STOPPED_AFTER), lambda _answers: None)
+        load = other.submit(pool.run, Level(callers=CALLERS, requests=ASKED_MEANWHILE), lambda _answers: None)
         while not load.done():
             process.client.load_model("m")
             reloads += 1
 
     samples = load.result()
     assert (samples.errors, samples.unanswered) == ({}, 0)
-    assert len(samples.latencies_ms) == 20 * STOPPED_AFTER
+    assert len(samples.latencies_ms) == ASKED_MEANWHILE
     assert reloads > 1

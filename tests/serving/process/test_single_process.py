@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -14,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
+from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake, refusal
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
 from trtnode.engines.errors import ModelLoadError
 from trtnode.serving.schema.model import ModelConfig
@@ -24,12 +23,6 @@ SERVICE = "inference.GRPCInferenceService"
 
 def health(channel: grpc.Channel, service: str = "") -> int:
     return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service)).status
-
-
-def status_of(call: Callable[[], object]) -> str:
-    with pytest.raises(InferenceServerException) as caught:
-        call()
-    return caught.value.status().removeprefix("StatusCode.")
 
 
 def test_a_loaded_server_is_live_and_ready(shared: Running) -> None:
@@ -69,11 +62,11 @@ def test_model_metadata_speaks_the_words_of_the_protocol(shared: Running) -> Non
 
 @pytest.mark.parametrize(("version", "code"), [("2", "NOT_FOUND"), ("x", "INVALID_ARGUMENT")])
 def test_model_metadata_of_a_version_that_is_not_there(shared: Running, version: str, code: str) -> None:
-    assert status_of(lambda: shared.client.get_model_metadata("two", version)) == code
+    assert refusal(lambda: shared.client.get_model_metadata("two", version))[0] == code
 
 
 def test_model_metadata_of_an_unknown_model_is_not_found(shared: Running) -> None:
-    assert status_of(lambda: shared.client.get_model_metadata("three")) == "NOT_FOUND"
+    assert refusal(lambda: shared.client.get_model_metadata("three"))[0] == "NOT_FOUND"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def test_model_ready_answers_for_unknown_models_too(shared: Running, name: str, 
 
 
 def test_model_ready_refuses_a_version_that_is_no_number(shared: Running) -> None:
-    assert status_of(lambda: shared.client.is_model_ready("two", "latest")) == "INVALID_ARGUMENT"
+    assert refusal(lambda: shared.client.is_model_ready("two", "latest"))[0] == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("service", ["", SERVICE])
@@ -155,8 +148,8 @@ def test_a_server_is_not_ready_while_it_loads(start: Starter, fake: FakeExecutab
         assert running.client.is_server_live()
         assert not running.client.is_server_ready()
         assert not running.client.is_model_ready("fake")
-        assert status_of(lambda: infer(running.client)) == "UNAVAILABLE"
-        assert status_of(lambda: running.client.get_model_metadata("fake")) == "UNAVAILABLE"
+        assert refusal(lambda: infer(running.client))[0] == "UNAVAILABLE"
+        assert refusal(lambda: running.client.get_model_metadata("fake"))[0] == "UNAVAILABLE"
 
         may_load.set()
 
@@ -197,7 +190,7 @@ def test_a_model_that_is_not_required_may_fail_to_load(
 
     assert running.client.is_server_ready()
     assert not running.client.is_model_ready("broken")
-    assert status_of(lambda: running.client.infer("broken", [])) == "UNAVAILABLE"
+    assert refusal(lambda: running.client.infer("broken", []))[0] == "UNAVAILABLE"
     assert infer(running.client).tolist() == [1]
 
 

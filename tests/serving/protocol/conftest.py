@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Running
 
@@ -76,12 +75,6 @@ def memory(make_memory: Callable[..., Memory]) -> Memory:
 def client(with_memory: Running) -> Iterator[triton.InferenceServerClient]:
     yield with_memory.client
     with_memory.client.unregister_system_shared_memory()
-
-
-def refusal(call: Callable[[], object]) -> tuple[str, str]:
-    with pytest.raises(InferenceServerException) as caught:
-        call()
-    return caught.value.status().removeprefix("StatusCode."), caught.value.message()
 
 
 def tensor(name: str, shape: tuple[int, ...], datatype: str, region: str, size: int, offset: int = 0):

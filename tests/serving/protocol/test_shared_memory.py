@@ -15,8 +15,8 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import serialize_byte_tensor
 
-from tests.serving.conftest import Running
-from tests.serving.protocol.conftest import Memory, X, output, refusal, tensor
+from tests.serving.conftest import Running, refusal
+from tests.serving.protocol.conftest import Memory, X, output, tensor
 from trtnode.serving.protocol import shared_memory
 from trtnode.serving.protocol.shared_memory import MAX_REGIONS
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.serving.conftest import FakeExecutable, Running, StartFake
-from tests.serving.protocol.conftest import Memory, X, output, refusal, tensor
+from tests.serving.conftest import FakeExecutable, Running, StartFake, given, refusal
+from tests.serving.protocol.conftest import Memory, X, output, tensor
 
 ON = "admin: {shared_memory: true}, limits: {shared_memory_mb: 1}"
 
@@ -55,8 +55,7 @@ def test_an_output_at_the_wrong_place_is_refused(
 ) -> None:
     memory.write(b"\7" * 100)
     client.register_system_shared_memory("r", memory.key, 100)
-    x = triton.InferInput("x", [1, 3], "FP32")
-    x.set_data_from_numpy(X.astype(np.float32))
+    x = given("x", X.astype(np.float32))
 
     status, message = refusal(lambda: client.infer("FLOAT", [x], outputs=[output(region, size, offset)]))
 
@@ -68,8 +67,7 @@ def test_the_parameters_of_a_tensor_in_memory_belong_together(
     client: triton.InferenceServerClient, memory: Memory
 ) -> None:
     client.register_system_shared_memory("r", memory.key, 100)
-    x = triton.InferInput("x", [1, 3], "FP32")
-    x.set_data_from_numpy(X.astype(np.float32))
+    x = given("x", X.astype(np.float32))
     x._get_tensor().parameters["shared_memory_offset"].int64_param = 4
 
     code, message = refusal(lambda: client.infer("FLOAT", [x]))
@@ -104,8 +102,7 @@ def test_an_object_that_shrinks_while_the_model_runs_is_not_written_to(
 ) -> None:
     running = start_fake(server=ON)
     running.client.register_system_shared_memory("r", memory.key, memory.byte_size)
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
+    x = given("x", np.zeros(1, np.float32))
     fake.gate.clear()
 
     with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as other:

@@ -15,9 +15,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
-from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, Starter, StartFake
+from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, Starter, StartFake, refusal
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # gevent's, at import
@@ -85,12 +84,6 @@ def tensor(name: str, array: np.ndarray, datatype: str = "FP32", *, binary: bool
 
 def rows(*, binary: bool = True) -> list[Any]:
     return [tensor(name, ROW, binary=binary) for name in "ab"]
-
-
-def refusal(call: Callable[[], object]) -> tuple[str, str]:
-    with pytest.raises(InferenceServerException) as caught:
-        call()
-    return caught.value.status(), caught.value.message()
 
 
 def sample(model: str) -> tuple[str, np.ndarray]:

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
-from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Running, StartFake
+from tests.serving.conftest import Running, StartFake, given
 from trtnode import protos
 from trtnode.serving.security import tokens
 
@@ -55,15 +53,8 @@ def bearer(token: str | None) -> dict[str, str]:
 def infer(
     running: Running, token: str | None = None, model: str = "fake", headers: dict[str, str] | None = None
 ) -> object:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
+    x = given("x", np.zeros(1, np.float32))
     return running.client.infer(model, [x], headers=headers or bearer(token)).as_numpy("y").tolist()
-
-
-def refusal(call: Callable[[], object]) -> tuple[str, str]:
-    with pytest.raises(InferenceServerException) as caught:
-        call()
-    return caught.value.status().removeprefix("StatusCode."), caught.value.message()
 
 
 def refusals(running: Running, token: str = ALL) -> dict[str, int]:

@@ -20,8 +20,8 @@ import tritonclient.grpc as triton
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.serving.conftest import FakeExecutable, Running
-from tests.serving.security.conftest import ADMIN, ALL, ONE, SERVICE, bearer, infer, refusal, refusals
+from tests.serving.conftest import FakeExecutable, Running, refusal
+from tests.serving.security.conftest import ADMIN, ALL, ONE, SERVICE, bearer, infer, refusals
 from trtnode import protos
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import FakeExecutable, Running, Starter
+from tests.serving.conftest import FakeExecutable, Running, Starter, given
 from trtnode.serving.errors import ConfigError, TlsError
 
 DAY = datetime.timedelta(days=1)
@@ -101,8 +101,7 @@ def call(tmp_path: pathlib.Path) -> Callable:
             running.address, ssl=True, root_certificates=str(tmp_path / ca), **(identity if name else {}),
             channel_args=[("grpc.use_local_subchannel_pool", 1)],
         ) as client:  # fmt: skip
-            x = triton.InferInput("x", [1], "FP32")
-            x.set_data_from_numpy(np.zeros(1, np.float32))
+            x = given("x", np.zeros(1, np.float32))
             return client.infer("fake", [x], client_timeout=120).as_numpy("y").tolist()
 
     return infer

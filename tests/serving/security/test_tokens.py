@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.serving.conftest import Running, StartFake
-from tests.serving.security.conftest import ADMIN, ALL, FILE, ONE, infer, refusal
+from tests.serving.conftest import Running, StartFake, refusal
+from tests.serving.security.conftest import ADMIN, ALL, FILE, ONE, infer
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.security import tokens
 from trtnode.serving.security.tokens import Tokens

@@ -6,20 +6,18 @@ import json
 import pathlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 import yaml
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, Starter
+from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, Starter, given, refusal
 from trtnode.protos import RepositoryIndexRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest
 from trtnode.serving.errors import InvalidRequestError
 from trtnode.serving.models.overrides import UploadedFiles
@@ -34,12 +32,6 @@ def running(start: Starter, adders: Adders) -> Running:
     """A server with a model ``m`` that may be loaded and unloaded."""
     adders.write("m.onnx", 1)
     return start(MODEL, server=ADMIN)
-
-
-def status_of(call: Callable[[], object]) -> str:
-    with pytest.raises(InferenceServerException) as caught:
-        call()
-    return caught.value.status().removeprefix("StatusCode.")
 
 
 def raw_status(running: Running, rpc: str, request: Message) -> tuple[str, str]:
@@ -58,9 +50,9 @@ def test_an_unloaded_model_is_not_found_until_it_is_loaded_again(
     client.unload_model("m")
 
     assert not client.is_model_ready("m")
-    assert status_of(lambda: adders.ask(client)) == "NOT_FOUND"
-    assert status_of(lambda: client.get_model_metadata("m")) == "NOT_FOUND"
-    assert status_of(lambda: client.get_model_config("m")) == "NOT_FOUND"
+    assert refusal(lambda: adders.ask(client))[0] == "NOT_FOUND"
+    assert refusal(lambda: client.get_model_metadata("m"))[0] == "NOT_FOUND"
+    assert refusal(lambda: client.get_model_config("m"))[0] == "NOT_FOUND"
     eventually(lambda: adders.index(client) == {"1": ("UNAVAILABLE", "unloaded")})
 
     client.load_model("m")
@@ -96,8 +88,7 @@ def test_unloading_waits_for_requests_in_flight_without_making_the_caller_wait(
     start: Starter, fake: FakeExecutable, adders: Adders, eventually: Eventually
 ) -> None:
     running = start("- {name: fake, path: fake.onnx, warmup: 0}", server=ADMIN, loader=lambda model: fake)
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
+    x = given("x", np.zeros(1, np.float32))
     fake.gate.clear()
 
     with ThreadPoolExecutor(1) as pool:
@@ -117,7 +108,7 @@ def test_a_reload_that_fails_is_internal_and_keeps_the_old_model(running: Runnin
     file = adders.folder / "m.onnx"
     file.write_bytes(b"no model")
 
-    assert status_of(lambda: running.client.load_model("m")) == "INTERNAL"
+    assert refusal(lambda: running.client.load_model("m"))[0] == "INTERNAL"
 
     assert adders.ask(running.client) == 1
     state, reason = adders.index(running.client)["1"]
@@ -171,7 +162,7 @@ def test_a_client_that_never_says_what_to_load_keeps_nobody_from_loading(running
 
 
 def test_unknown_models_have_the_codes_of_the_protocol(running: Running) -> None:
-    assert status_of(lambda: running.client.load_model("other")) == "INTERNAL"
+    assert refusal(lambda: running.client.load_model("other"))[0] == "INTERNAL"
     running.client.unload_model("other")
 
 
@@ -217,8 +208,7 @@ def test_a_request_can_bring_settings_and_a_model_along(running: Running, adders
 def test_a_request_can_have_more_run_at_once(start: Starter, fake: FakeExecutable) -> None:
     running = start("- {name: fake, path: fake.onnx, warmup: 0}", server=ADMIN, loader=lambda model: fake)
     running.client.load_model("fake", config=json.dumps({"instances": 8}))
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
+    x = given("x", np.zeros(1, np.float32))
     fake.gate.clear()
 
     with ThreadPoolExecutor(9) as callers:
@@ -234,7 +224,7 @@ def test_a_request_can_have_more_run_at_once(start: Starter, fake: FakeExecutabl
 def test_a_model_brought_along_that_is_none_changes_nothing(running: Running, adders: Adders) -> None:
     files = {"file:7/model.onnx": b"no model"}
 
-    assert status_of(lambda: running.client.load_model("m", config="{}", files=files)) == "INTERNAL"
+    assert refusal(lambda: running.client.load_model("m", config="{}", files=files))[0] == "INTERNAL"
 
     assert adders.ask(running.client) == 1
     assert adders.index(running.client)["7"][0] == "UNAVAILABLE"
@@ -280,7 +270,7 @@ def test_files_of_a_request_stay_in_their_folder(name: str) -> None:
 def test_a_path_that_leads_out_is_an_invalid_argument(running: Running, adders: Adders) -> None:
     files = {"file:1/../../../model.onnx": adders.content(7)}
 
-    assert status_of(lambda: running.client.load_model("m", config="{}", files=files)) == "INVALID_ARGUMENT"
+    assert refusal(lambda: running.client.load_model("m", config="{}", files=files))[0] == "INVALID_ARGUMENT"
     assert adders.ask(running.client) == 1
 
 

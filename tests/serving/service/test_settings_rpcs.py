@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -12,7 +12,7 @@ import tritonclient.grpc as triton
 from google.protobuf.message import Message
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Running
+from tests.serving.conftest import Running, refusal
 
 INFO = {"log_error": True, "log_warning": True, "log_info": True, "log_verbose_level": 0}
 
@@ -23,12 +23,6 @@ def client(with_memory: Running) -> Iterator[triton.InferenceServerClient]:
     logging.getLogger().setLevel(logging.INFO)
     yield with_memory.client
     logging.getLogger().setLevel(before)
-
-
-def refusal(call: Callable[[], object]) -> tuple[str, str]:
-    with pytest.raises(InferenceServerException) as caught:
-        call()
-    return caught.value.status().removeprefix("StatusCode."), caught.value.message()
 
 
 def settings_of(response: Message) -> dict[str, bool | int]:

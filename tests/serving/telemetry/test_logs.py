@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
+from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake, given
 from trtnode.engines.errors import ExecutionError
 from trtnode.serving.schema.server import AuthConfig, GrpcConfig, HttpConfig, ServerConfig, TlsConfig
 from trtnode.serving.security.exposure_warnings import warn_of_open_ports
@@ -57,9 +56,7 @@ def log_as(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], Lines]]
 
 
 def infer(running: Running, request_id: str = "", value: float = 0, model: str = "fake") -> None:
-    x = triton.InferInput("x", [1], "FP32")
-    x.set_data_from_numpy(np.full(1, value, np.float32))
-    running.client.infer(model, [x], request_id=request_id)
+    running.client.infer(model, [given("x", np.full(1, value, np.float32))], request_id=request_id)
 
 
 def test_json_lines_name_time_level_logger_message_request_and_model(
@@ -248,11 +245,13 @@ def test_a_server_on_all_addresses_warns_once(
     assert caplog.text.count("Other machines reach 0.0.0.0") == 1
 
 
-def test_a_process_logs_json_objects_alone(tmp_path: pathlib.Path, models: pathlib.Path) -> None:
+def test_a_process_logs_json_objects_alone_of_the_level_that_is_configured(
+    tmp_path: pathlib.Path, models: pathlib.Path, warm_cache: pathlib.Path
+) -> None:
     config = tmp_path / "servable.yaml"
     config.write_text(
         "server: {grpc: {host: 0.0.0.0, port: 0}, http: {port: 0}, log: {level: debug, format: json}}\n"
-        f"cache: {{dir: cache}}\nmodels: [{{name: m, path: {models}/two.onnx, engine: native, warmup: 0}}]\n"
+        f"cache: {{dir: {warm_cache}}}\nmodels: [{{name: m, path: {models}/two.onnx, engine: native, warmup: 0}}]\n"
     )
     command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -266,6 +265,7 @@ def test_a_process_logs_json_objects_alone(tmp_path: pathlib.Path, models: pathl
     assert process.returncode == 0
     facts = [json.loads(line) for line in lines]
     assert [fact["level"] for fact in facts if fact["message"].startswith("Other machines reach")] == ["warning"]
+    assert "debug" in {fact["level"] for fact in facts}
     assert facts[-1] | {"time": ""} == {
         "time": "",
         "level": "info",

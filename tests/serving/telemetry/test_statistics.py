@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
+from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake, given
 from trtnode.engines.errors import ExecutionError
 from trtnode.serving.schema.model import ModelConfig
 
@@ -48,9 +48,7 @@ def _on_wire(name: str) -> str:
 
 
 def infer(running: Running, model: str = "fake", name: str = "x", **options) -> np.ndarray:
-    x = triton.InferInput(name, [1], "FP32")
-    x.set_data_from_numpy(np.zeros(1, np.float32))
-    return running.client.infer(model, [x], **options).as_numpy("y")
+    return running.client.infer(model, [given(name, np.zeros(1, np.float32))], **options).as_numpy("y")
 
 
 def test_a_ready_server_says_so(shared: Running) -> None:

@@ -19,10 +19,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
 from otlp_collector import Collector
-from tests.serving.conftest import Adders, Running, Starter
+from tests.serving.conftest import Adders, Running, Starter, given
 from trtnode.serving.errors import MissingExtraError
-
-pytestmark = pytest.mark.usefixtures("one_builder")
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 CLIENT_TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -56,9 +54,7 @@ def ask(client: triton.InferenceServerClient, rows: int = 1, **options: Any) -> 
 
 
 def images(rows: int) -> list[triton.InferInput]:
-    image = triton.InferInput("image", [rows, 1, 8, 8], "FP32")
-    image.set_data_from_numpy(np.zeros((rows, 1, 8, 8), np.float32))
-    return [image]
+    return [given("image", np.zeros((rows, 1, 8, 8), np.float32))]
 
 
 def facts(span: Any) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
-from tests.serving.conftest import FakeExecutable, Starter
+from tests.serving.conftest import FakeExecutable, Starter, given
 from trtnode.serving.threads import cpu_affinity
 from trtnode.serving.threads.cpu_affinity import LONG_NS, PortCores, placed
 
@@ -186,8 +185,7 @@ def test_server_answers_on_them_and_loads_everywhere(start: Starter, fake: FakeE
     running.client.load_model("m")
     post(f"{running.http}/v2/repository/models/m/load", {})
     del runs[:]
-    x = triton.InferInput("x", [2], "FP32")
-    x.set_data_from_numpy(np.zeros(2, np.float32))
+    x = given("x", np.zeros(2, np.float32))
     for _ in range(8):
         running.client.infer("m", [x])
     post(

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +28,20 @@ CONNECTIONS = 12
 class Group:
     """A server of several processes; its log is a file."""
 
-    def __init__(self, folder: pathlib.Path, models: str, *, server: str = "", port: int = 0, workers: int = 2) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        models: str,
+        *,
+        server: str = "",
+        port: int = 0,
+        cache: pathlib.Path = pathlib.Path("cache"),
+    ) -> None:
         self._log = folder / "log"
         self._clients: list[triton.InferenceServerClient] = []
         (folder / "servable.yaml").write_text(
-            f"server: {{grpc: {{port: {port}, workers: {workers}}}, http: {{port: 0}}, {server}}}\n"
-            f"cache: {{dir: cache}}\nmodels:\n{models}"
+            f"server: {{grpc: {{port: {port}, workers: 2}}, http: {{port: 0}}, {server}}}\n"
+            f"cache: {{dir: {cache}}}\nmodels:\n{models}"
         )
         command = [sys.executable, "-m", "trtnode", "serve", "--config", str(folder / "servable.yaml")]
         with self._log.open("w") as log:
@@ -115,6 +124,22 @@ def running(models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> I
     group.wait_ready()
     yield group
     group.close()
+
+
+Launch = Callable[..., Group]
+
+
+@pytest.fixture
+def launch(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) -> Iterator[Launch]:
+    groups: list[Group] = []
+
+    def launch_group(models: str, **settings: Any) -> Group:
+        groups.append(Group(tmp_path_factory.mktemp("group"), models, **{"cache": warm_cache, **settings}))
+        return groups[-1]
+
+    yield launch_group
+    for group in groups:
+        group.close()
 
 
 def entry(models: pathlib.Path) -> str:

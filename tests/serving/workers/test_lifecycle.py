@@ -7,9 +7,8 @@ import pathlib
 import shutil
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,27 +17,21 @@ import tritonclient.grpc as triton
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import Adders, Eventually
-from tests.serving.workers.conftest import CONNECTIONS, EXAMPLE, READY_S, Group, entry, infer, is_alive, status_of
+from tests.serving.conftest import Adders, Eventually, given
+from tests.serving.workers.conftest import (
+    CONNECTIONS,
+    EXAMPLE,
+    READY_S,
+    Group,
+    Launch,
+    entry,
+    infer,
+    is_alive,
+    status_of,
+)
 
 SPIN = '{model="spin",version="1"}'
 PENDING = "nv_inference_pending_request_count"
-
-
-Launch = Callable[..., Group]
-
-
-@pytest.fixture
-def launch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    groups: list[Group] = []
-
-    def launch_group(models: str, **settings: Any) -> Group:
-        groups.append(Group(tmp_path_factory.mktemp("group"), models, **settings))
-        return groups[-1]
-
-    yield launch_group
-    for group in groups:
-        group.close()
 
 
 @pytest.fixture
@@ -70,9 +63,7 @@ def spinner(tmp_path: pathlib.Path) -> str:
 
 
 def spin(client: triton.InferenceServerClient, iterations: int) -> float:
-    count = triton.InferInput("n", [1], "INT64")
-    count.set_data_from_numpy(np.array([iterations]))
-    return float(client.infer("spin", [count]).as_numpy("y"))
+    return float(client.infer("spin", [given("n", np.array([iterations]))]).as_numpy("y"))
 
 
 def test_the_server_is_not_ready_before_its_workers(launch: Launch, models: pathlib.Path) -> None:
@@ -243,21 +234,6 @@ def test_workers_end_with_their_supervisor(launch: Launch, models: pathlib.Path,
     assert group.end(signal.SIGKILL) == -signal.SIGKILL
 
     eventually(lambda: not any(is_alive(pid) for pid in group.pids.values()))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_second_server_does_not_get_the_port(
-    running: Group, launch: Launch, models: pathlib.Path, workers: int
-) -> None:
-    port = int(running.address.rsplit(":", 1)[1])
-
-    second = launch(entry(models), port=port, workers=workers)
-
-    assert second.process.wait(READY_S) == 2
-    assert second.log == (
-        f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
-        "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
-    )
 
 
 def test_a_model_that_is_no_model_ends_all_with_one_sentence(launch: Launch, tmp_path: pathlib.Path) -> None:

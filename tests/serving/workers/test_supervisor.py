@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import socket
 
@@ -11,7 +12,7 @@ import pytest
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.workers.conftest import CONNECTIONS, Group, infer, status_of
+from tests.serving.workers.conftest import CONNECTIONS, READY_S, Group, Launch, entry, infer, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -108,3 +109,15 @@ def test_a_change_that_no_worker_can_make_is_refused_in_one_sentence(running: Gr
     assert status_of(lambda: client.register_system_shared_memory("region", "no-such-object", 16)) == "INTERNAL"
     assert status_of(lambda: client.get_inference_statistics("other")) == "INVALID_ARGUMENT"
     assert status_of(lambda: client.update_log_settings({"log_info": False})) == "PERMISSION_DENIED"
+
+
+def test_a_second_server_does_not_get_the_port(running: Group, launch: Launch, models: pathlib.Path) -> None:
+    port = int(running.address.rsplit(":", 1)[1])
+
+    second = launch(entry(models), port=port)
+
+    assert second.process.wait(READY_S) == 2
+    assert second.log == (
+        f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
+        "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
+    )
