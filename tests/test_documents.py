@@ -97,6 +97,12 @@ def furnish(folder: pathlib.Path, document: pathlib.Path) -> None:
         shutil.copy(folder / "examples/digits/calibration.npz", folder / "samples.npz")
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One for all documents, as their reader has: many compile the same model."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
 def programs(tmp_path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
     """A folder with ``trtnode`` and ``python``, and the ports of the servers that ``trtnode`` starts."""
@@ -131,7 +137,7 @@ def test_configurations_have_keys_that_there_are(document: pathlib.Path, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [one for one in DOCUMENTS if runnable(one)], ids=name_of)
 def test_what_a_document_says_can_be_pasted(
-    document: pathlib.Path, tmp_path: pathlib.Path, programs: tuple[pathlib.Path, int, int]
+    document: pathlib.Path, tmp_path: pathlib.Path, cache: pathlib.Path, programs: tuple[pathlib.Path, int, int]
 ) -> None:
     folder = tmp_path / "reader"
     folder.mkdir()
@@ -145,7 +151,7 @@ def test_what_a_document_says_can_be_pasted(
         **{name: value for name, value in os.environ.items() if name != EVERY_ENGINE},
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_CACHE_HOME": str(cache),
         "TMPDIR": str(tmp_path),
     }
 

@@ -36,15 +36,19 @@ def samples():
 """
 
 
-@pytest.fixture(
-    params=[
-        pytest.param((SCRIPT, OURS | LIBRARIES | sys.stdlib_module_names), id="script"),
-        # Python itself imports from the current folder before it comes to us: its own library, and trtnode.
-        pytest.param((MODULE, (OURS | LIBRARIES) - {"trtnode"} - sys.stdlib_module_names), id="module"),
-    ]
-)
+PROGRAMS = {
+    "script": (SCRIPT, OURS | LIBRARIES | sys.stdlib_module_names),
+    # Python itself imports from the current folder before it comes to us: its own library, and trtnode.
+    "module": (MODULE, (OURS | LIBRARIES) - {"trtnode"} - sys.stdlib_module_names),
+}
+"""Commands that start the program, with the names of the files that it is started beside.
+
+They differ until the program has its path; what it starts is the same."""
+
+
+@pytest.fixture
 def program(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
-    command, names = request.param
+    command, names = PROGRAMS[getattr(request, "param", "script")]
     hostile = HOSTILE.format(marker=str(tmp_path / "marker"))
     for name in names | {"sitecustomize", "usercustomize"}:
         (tmp_path / f"{name}.py").write_text(hostile)
@@ -65,6 +69,7 @@ def hostile(program: Sequence[str], tmp_path: pathlib.Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize("program", PROGRAMS, indirect=True)
 def test_commands_import_nothing_from_the_current_folder(program: Sequence[str], tmp_path: pathlib.Path) -> None:
     shutil.copy(DIGITS / "digits.onnx", "model.onnx")
 

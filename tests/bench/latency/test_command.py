@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
+import logging.handlers
 import os
 import pathlib
+import queue
 import signal
 import subprocess
 import sys
@@ -45,22 +49,38 @@ def bench(model: pathlib.Path, *options: str) -> int:
     return main(["bench", "model", str(model), "--engine", "native", "--rounds", "2", *options])
 
 
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A measurement, its page, and what was printed and logged."""
+
+    result: LatencyResult
+    page: str
+    printed: str
+    logged: list[str]
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[LatencyResult, pathlib.Path]:
-    """One measurement of the example, in process and over gRPC, and the folder with its reports."""
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One measurement of the example, in process and over gRPC, and of its layers."""
     folder = tmp_path_factory.mktemp("run")
     reports = ["--json", str(folder / "run.json"), "--html", str(folder / "run.html")]
-    asked = ["--inputs", str(TEST_SET), "--via", "process,grpc", "--rounds", "2", "--threads", "1"]
-    assert main(["bench", "model", str(MODEL), *asked, *reports]) == 0
-    return read_result(folder / "run.json"), folder
+    asked = ["--inputs", str(TEST_SET), "--via", "process,grpc", "--rounds", "2", "--threads", "1", "--layers"]
+    records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handler = logging.handlers.QueueHandler(records)
+    logging.getLogger().addHandler(handler)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["bench", "model", str(MODEL), *asked, *reports]) == 0
+    logging.getLogger().removeHandler(handler)
+    logged = [records.get().getMessage() for _ in range(records.qsize())]
+    return Run(read_result(folder / "run.json"), (folder / "run.html").read_text(), printed.getvalue(), logged)
 
 
 def rows_by_kind(result: LatencyResult) -> dict[tuple[str, str], LatencyRow]:
     return {(row.via, row.setting): row for row in result.rows}
 
 
-def test_a_model_is_measured_in_every_setting_and_way(run: tuple[LatencyResult, pathlib.Path]) -> None:
-    rows = rows_by_kind(run[0])
+def test_a_model_is_measured_in_every_setting_and_way(run: Run) -> None:
+    rows = rows_by_kind(run.result)
 
     assert rows.keys() == {
         ("process", "native"), ("process", "fp32"), ("process", "openvino"), ("grpc", "native"), ("grpc", "fp32"),
@@ -70,25 +90,25 @@ def test_a_model_is_measured_in_every_setting_and_way(run: tuple[LatencyResult, 
     assert all(row.ratio_low <= row.ratio <= row.ratio_high for row in rows.values())
     assert (rows["process", "native"].ratio, rows["grpc", "native"].ratio) == (1.0, 1.0)
     assert {(row.network, row.batch, row.threads) for row in rows.values()} == {("digits", 1, 1)}
-    assert run[0].complete
+    assert run.result.complete
 
 
-def test_answers_are_compared_with_native_ones(run: tuple[LatencyResult, pathlib.Path]) -> None:
-    rows = rows_by_kind(run[0])
+def test_answers_are_compared_with_native_ones(run: Run) -> None:
+    rows = rows_by_kind(run.result)
 
     assert (rows["process", "native"].max_abs, rows["process", "native"].cosine) == (0.0, 1.0)
     assert 0 < (rows["process", "openvino"].max_abs or 0) < 1e-4
     assert all(row.top1_agreement == 1.0 for row in rows.values())
 
 
-def test_memory_is_that_of_a_process_of_its_own(run: tuple[LatencyResult, pathlib.Path]) -> None:
-    rows = rows_by_kind(run[0])
+def test_memory_is_that_of_a_process_of_its_own(run: Run) -> None:
+    rows = rows_by_kind(run.result)
 
     assert 20 < rows["process", "native"].peak_rss_mb < rows["process", "openvino"].peak_rss_mb
 
 
-def test_grpc_rows_tell_what_the_way_adds(run: tuple[LatencyResult, pathlib.Path]) -> None:
-    rows = rows_by_kind(run[0])
+def test_grpc_rows_tell_what_the_way_adds(run: Run) -> None:
+    rows = rows_by_kind(run.result)
 
     assert all((rows["grpc", setting].over_process_ms or 0) > 0 for setting in ("native", "fp32"))
     assert rows["process", "native"].over_process_ms is None
@@ -97,19 +117,17 @@ def test_grpc_rows_tell_what_the_way_adds(run: tuple[LatencyResult, pathlib.Path
     assert low <= middle <= high
 
 
-def test_the_page_is_written_beside_the_figures(run: tuple[LatencyResult, pathlib.Path]) -> None:
-    page = (run[1] / "run.html").read_text()
-
-    assert page.count("<tr class=") == len(run[0].rows)
+def test_the_page_is_written_beside_the_figures(run: Run) -> None:
+    assert run.page.count("<tr class=") == len(run.result.rows)
 
 
 def test_each_batch_size_is_measured_and_compared_with_an_earlier_run(
     tiny: pathlib.Path,
-    run: tuple[LatencyResult, pathlib.Path],
+    run: Run,
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    measured = rows_by_kind(run[0])["process", "fp32"]
+    measured = rows_by_kind(run.result)["process", "fp32"]
     was_faster = dataclasses.replace(
         measured, network="tiny", batch=3, threads=None, ratio=1e3, ratio_low=1e3, ratio_high=1e3
     )
@@ -144,13 +162,15 @@ def test_a_system_that_refuses_a_model_is_left_out_with_a_reason(tmp_path: pathl
     assert "OpenVINO" in result.left_out[0].reason
 
 
-def test_a_network_is_built_and_measured(tmp_path: pathlib.Path) -> None:
+def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Path) -> None:
     options = ["--only", "lenet5", "--fragmented", "--engine", "native", "--rounds", "1", "--cache", str(tmp_path)]
 
     code = main(["bench", "networks", *options, "--json", str(tmp_path / "run.json")])
 
-    rows = read_result(tmp_path / "run.json").rows
+    result = read_result(tmp_path / "run.json")
+    rows = result.rows
     assert code == 0
+    assert result.layers == []
     assert {row.network for row in rows} == {"lenet5-fragmented"}
     assert all(row.cosine == pytest.approx(1.0) for row in rows)
 
@@ -259,28 +279,17 @@ def test_a_compiled_model_is_not_measured_as_a_source(
     assert_one_sentence(capsys, f"{compiled}: this model is compiled already.")
 
 
-def test_layers_are_told_in_a_table_and_in_json(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    asked = ["--inputs", str(TEST_SET), "--rounds", "2", "--threads", "1", "--layers", "--json"]
-
-    assert main(["bench", "model", str(MODEL), *asked, str(tmp_path / "run.json")]) == 0
-
-    layers = read_result(tmp_path / "run.json").layers
+def test_layers_are_told_in_a_table_and_in_json(run: Run) -> None:
+    layers = run.result.layers
     assert {layer.setting for layer in layers} == {"native", "fp32"}
     for setting in ("native", "fp32"):
         times = [layer.us for layer in layers if layer.setting == setting]
         assert times == sorted(times, reverse=True)
         assert times[0] > 0
         assert sum(layer.share for layer in layers if layer.setting == setting) == pytest.approx(100)
-    table = capsys.readouterr().out
-    assert "Layers: digits, native, batch 1" in table
-    assert "have no effect" not in caplog.text
-    assert "gemm" in table
-
-
-def test_without_layers_none_are_timed(run: tuple[LatencyResult, pathlib.Path]) -> None:
-    assert run[0].layers == []
+    assert "Layers: digits, native, batch 1" in run.printed
+    assert not any("have no effect" in line for line in run.logged)
+    assert "gemm" in run.printed
 
 
 def test_layers_are_timed_in_process_only(tiny: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
