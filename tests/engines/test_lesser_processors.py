@@ -35,18 +35,22 @@ def test_quantized_patterns_are_exact(instruction_set: str) -> None:
     assert "passed" in run_tests(instruction_set, PATTERNS)
 
 
+ON_AVX2 = {
+    "eight bits": [
+        f"tests/engines/quantization/test_{name}.py"
+        for name in ("bias_correction", "channel_equalization", "float8", "qdq_writer")
+    ],
+    "whole models": [
+        "tests/engines/precision/test_rewriting.py",
+        "tests/engines/tuning/test_precision_search.py",
+        "tests/conformance/test_model_collection.py::test_compiled_model_gives_the_stored_outputs",
+    ],
+}
+"""Tests whose results follow from the instructions of the processor."""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "tests",
-    [
-        pytest.param("tests/engines/precision", id="precision"),
-        pytest.param("tests/engines/quantization", id="quantization"),
-        pytest.param("tests/engines/tuning/test_precision_search.py", id="precision-search"),
-        pytest.param("tests/conformance/test_model_collection.py", id="model-collection"),
-    ],
-)
+@pytest.mark.parametrize("tests", ON_AVX2)
 def test_samples_pass_with_avx2_alone(tests: str) -> None:
-    chosen = ("-k", "compiled_model_gives_the_stored") if "conformance" in tests else ()
-
-    assert "failed" not in run_tests("AVX2", tests, *chosen)
+    assert "passed" in run_tests("AVX2", *ON_AVX2[tests])
