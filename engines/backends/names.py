@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
+
+logger = logging.getLogger(__name__)
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
 EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
@@ -19,15 +23,11 @@ RewriteName: TypeAlias = Literal[
     "common-subexpressions",
     "branches",
     "batch-norm",
-    "mish",
     "hard-swish",
     "hard-sigmoid-operator",
     "layer-norm",
     "layer-norm-operator",
     "layer-norm-unscaled",
-    "rms-norm",
-    "group-norm",
-    "gelu-tanh",
     "tanh",
     "reshapes",
 ]
@@ -62,6 +62,9 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
+REMOVED_REWRITES = ("gelu-tanh", "group-norm", "mish", "rms-norm")
+"""Rules of earlier versions. They may still be left out."""
+
 ALL_REWRITES = "all"
 """Stands for all of them where a user leaves them out."""
 
@@ -86,12 +89,26 @@ RANGES_SUFFIX = ".json"
 
 def left_out(names: Collection[str] | None) -> tuple[str, ...]:
     """Return the equal rewrites that values of ``--no-optimize`` leave out."""
-    return REWRITE_NAMES if ALL_REWRITES in (names or ()) else tuple(names or ())
+    return REWRITE_NAMES if ALL_REWRITES in (names or ()) else known_rewrites(names or ())
+
+
+def known_rewrites(names: Collection[str]) -> tuple[str, ...]:
+    """Return names of rewrites without those of earlier versions, which the log tells."""
+    for name in names:
+        if name in REMOVED_REWRITES:
+            _tell_removed(name)
+    return tuple(name for name in names if name not in REMOVED_REWRITES)
+
+
+@functools.cache
+def _tell_removed(name: str) -> None:
+    """Log once that a rewrite can be left out without any effect."""
+    logger.warning("The rewrite %s is done no more, so leaving it out (no_optimize) has no effect", name)
 
 
 def rewrite_problem(name: object) -> str | None:
     """Return the reason for which there is no such rewrite, with those that there are; None if there is one."""
-    return None if name in REWRITE_NAMES else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
+    return None if name in REWRITE_NAMES + REMOVED_REWRITES else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
 
 
 def target_problem(name: str) -> str | None:

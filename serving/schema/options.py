@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field
 
+from trtnode.engines.backends.names import known_rewrites
 from trtnode.partitioner.options import Option, declared
 from trtnode.serving.schema.fields import CalibrationSource, ConfigPath, Section
 
@@ -96,6 +97,8 @@ def with_new_names(model: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):  # true keeps a rewrite
             value = [name for name, wanted in value.items() if wanted is False]
         renamed[new] = value
+    if isinstance(left_out := renamed.get("no_optimize"), list):
+        renamed["no_optimize"] = list(known_rewrites(left_out))
     for key in renamed.keys() & REMOVED_KEYS.keys():
         logger.warning("Model %s: the key %s has no effect now: %s", model.get("name", ""), key, REMOVED_KEYS[key])
         del renamed[key]

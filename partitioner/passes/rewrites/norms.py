@@ -6,9 +6,6 @@ Proofs. Let m be the mean over some axes, d = x - m, and v the mean of d²:
 - LayerNormalization over the last axes is d/√(v + ε)·scale + bias with both of the shape of these axes (operator
   specification). Its mean and variance are float32 whatever the tensor's type is (stash_type 1): where the nodes
   themselves would compute d² in float16, it passes 65504 from |d| = 256 on, and one operator doesn't.
-- x·(1/√(mean(x²) + ε)) and x/√(mean(x²) + ε) differ by one rounding.
-- GroupNormalization is InstanceNormalization of each group as one long channel, scaled channel by channel
-  (operator specification, opset 21).
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ X, EPSILON = Any("x"), Constant("epsilon")
 SCALE, BIAS = Constant("scale"), Constant("bias")
 
 FIRST_LAYER_NORM = 17
-FIRST_GROUP_NORM = 21
 
 _CENTRED = call("Sub", X, call("ReduceMean", X))
 
@@ -63,23 +59,6 @@ USUAL_LAYER_NORM = (_affine(_NORMALIZED[0]),)
 
 OTHER_LAYER_NORMS = tuple(map(_affine, _NORMALIZED[1:]))
 
-_MEAN_SQUARES = tuple(_deviations(square) for square in (call("Pow", X, Number(2.0)), call("Mul", X, X)))
-RMS_NORM = tuple(
-    call("Mul", SCALE, call("Mul", X, inverse))
-    for root in _MEAN_SQUARES
-    for inverse in (call("Reciprocal", root), call("Div", Number(1.0), root))
-)
-
-GROUP_NORM = (
-    _affine(
-        call(
-            "Reshape",
-            call("InstanceNormalization", call("Reshape", X, Constant("groups")), Constant("ones"), Constant("zeros")),
-            Any("shape"),
-        )
-    ),
-)
-
 
 def find_layer_norm(op: ir.Node) -> Place | None:
     """Find a LayerNormalization over the last axis in a form that ONNX Runtime doesn't know.
@@ -98,47 +77,6 @@ def find_unscaled_layer_norm(op: ir.Node) -> Place | None:
     """Find d/√(v + ε) over the last axis that no constants scale. ONNX Runtime knows it with ones and zeros alone."""
     found = find(op, _NORMALIZED)
     return None if found is None or any(map(_scales, op.outputs[0].consumers())) else _last_axis(found)
-
-
-def find_rms_norm(op: ir.Node) -> Place | None:
-    """Find x·(1/√(mean(x²) + ε))·scale over the last axis."""
-    found = find(op, RMS_NORM)
-    if found is None or _axis(found) != _rank(found.values["x"]) - 1 or not is_float32(found.values["x"]):
-        return None
-
-    def apply() -> None:
-        writer, x = Writer(found.nodes, "rms_norm"), found.values["x"]
-        mean = found.call("ReduceMean")
-        square = writer.call("Pow", x, writer.number(2.0))
-        average = writer.copy(mean, square, *mean.inputs[1:])
-        root = writer.call("Sqrt", writer.call("Add", average, found.values["epsilon"]))
-        writer.finish(writer.call("Mul", writer.call("Div", x, root), found.values["scale"], like=op.outputs[0]))
-
-    return Place(found.nodes, apply)
-
-
-def find_group_norm(op: ir.Node) -> Place | None:
-    """Find GroupNormalization by InstanceNormalization of groups, where the opset has it for each channel."""
-    found = find(op, GROUP_NORM)
-    assert op.graph is not None
-    if found is None or op.graph.opset_imports.get("", 0) < FIRST_GROUP_NORM or not is_float32(found.values["x"]):
-        return None
-    x, rank = found.values["x"], _rank(found.values["x"])
-    groups = _groups(found)
-    scale, bias = (_along(found.values[name], 1, rank) for name in ("scale", "bias"))
-    channels = (dimensions(x) or (0, 0))[1] if rank > 1 else 0
-    if not groups or scale is None or bias is None or not scale.size == bias.size == channels:
-        return None
-    if dimensions(op.outputs[0]) != dimensions(x):
-        return None
-
-    def apply() -> None:
-        writer = Writer(found.nodes, "group_norm")
-        epsilon = found.call("InstanceNormalization").attributes.get_float("epsilon", 1e-5)
-        constants = writer.constant(scale), writer.constant(bias)
-        writer.finish(writer.call("GroupNormalization", x, *constants, num_groups=groups, epsilon=epsilon))
-
-    return Place(found.nodes, apply)
 
 
 def _last_axis(found: Found | None) -> Place | None:
@@ -212,14 +150,6 @@ def _along(value: ir.Value, axis: int, rank: int) -> np.ndarray | None:
         return None
     shape = (1,) * (rank - array.ndim) + array.shape
     return array.reshape(-1) if all(size == 1 or place == axis for place, size in enumerate(shape)) else None
-
-
-def _groups(found: Found) -> int:
-    """Return the number of groups; 0 where a place is no GroupNormalization."""
-    reshaped, ones, zeros = (array_in(found.values[name]) for name in ("groups", "ones", "zeros"))
-    if reshaped is None or ones is None or zeros is None or np.any(ones != 1) or np.any(zeros != 0):
-        return 0
-    return ones.size if reshaped.tolist() == [0, ones.size, -1] else 0
 
 
 def _rank(value: ir.Value) -> int:

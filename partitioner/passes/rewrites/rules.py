@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Set
 import onnx_ir as ir
 
 from trtnode.partitioner.passes.rewrites.activations import (
-    find_gelu_tanh,
     find_hard_sigmoid,
     find_hard_swish,
-    find_mish,
     find_tanh,
 )
 from trtnode.partitioner.passes.rewrites.batch_norm import find_batch_norm
@@ -26,9 +24,7 @@ from trtnode.partitioner.passes.rewrites.branches import find_branches
 from trtnode.partitioner.passes.rewrites.common_subexpressions import find_equal_nodes
 from trtnode.partitioner.passes.rewrites.constant_branches import find_constant_branches
 from trtnode.partitioner.passes.rewrites.norms import (
-    find_group_norm,
     find_layer_norm,
-    find_rms_norm,
     find_unscaled_layer_norm,
     find_usual_layer_norm,
 )
@@ -149,14 +145,6 @@ RULES: tuple[Rule, ...] = (
         needs=_ops("BatchNormalization Conv"),
     ),
     Rule(
-        name="mish",
-        find=_each(find_mish),
-        gains={NATIVE: Gain(6.5, 2.7), OPENVINO: Gain(1.25, 1.0)},
-        wide={NATIVE: Gain(8.4, 1.44), OPENVINO: EQUAL},
-        needs=_ops("Softplus Tanh", "Mish"),
-        in_float16=False,
-    ),
-    Rule(
         name="hard-swish",
         find=_each(find_hard_swish),
         gains={NATIVE: Gain(1.55, 1.33)},
@@ -188,27 +176,6 @@ RULES: tuple[Rule, ...] = (
         find=_each(find_unscaled_layer_norm),
         gains={NATIVE: Gain(2.0, 1.08)},
         needs=_ops("ReduceMean Sqrt Div", "ReduceMean Sqrt Reciprocal"),
-    ),
-    Rule(
-        name="rms-norm",
-        find=_each(find_rms_norm),
-        gains={NATIVE: Gain(2.5, 1.0), OPENVINO: EQUAL},
-        wide={NATIVE: Gain(2.4, 1.03)},
-        needs=_ops("ReduceMean Sqrt Reciprocal", "ReduceMean Sqrt Div"),
-    ),
-    Rule(
-        name="group-norm",
-        find=_each(find_group_norm),
-        gains={OPENVINO: Gain(1.44, 1.1)},
-        wide={OPENVINO: Gain(1.19, 1.01)},
-        needs=_ops("InstanceNormalization Reshape"),
-    ),
-    Rule(
-        name="gelu-tanh",
-        find=_each(find_gelu_tanh),
-        gains={OPENVINO: Gain(2.8, 1.28)},
-        wide={OPENVINO: Gain(1.0, 0.99)},
-        needs=_ops("Tanh Mul", "Gelu"),
     ),
     Rule(
         name="tanh",
