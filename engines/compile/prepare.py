@@ -23,7 +23,7 @@ from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.known_engines import KnownEngines
+from trtnode.engines.compile.first_comparison import known_engines
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepared import PreparedModel
 from trtnode.engines.errors import EngineError, OutputFileError, ProcessStartError
@@ -83,7 +83,7 @@ def load_executable(
         memory_pattern=keeps_memory_pattern(_embedded_memory(model)),
         use_engines=not native,
         trust=trust or Trust(),
-        known=KnownEngines(path, cache),
+        known=known_engines(path, cache),
     )
 
 
@@ -272,7 +272,7 @@ def _open_compiled(
     """Open a compiled model, with new engines where its own may not run here."""
     memory = _embedded_memory(model)
     open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))
-    executable = open_model(model, trust=cache.trust if cache else Trust(), known=KnownEngines(path, cache))
+    executable = open_model(model, trust=cache.trust if cache else Trust(), known=known_engines(path, cache))
     rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
     idle = only_builds_reason(resolve_engine(options.engine, options.build), options.build)
     compiled = _build_again(path, options, cache) if rejected and has_nodes and not idle else None

@@ -9,7 +9,7 @@ from typing import Any
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import check_checksum
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.compile.known_engines import KnownEngines
+from trtnode.engines.compile.first_comparison import known_engines
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
 from trtnode.partitioner.model.loading import load_model
@@ -67,7 +67,7 @@ def open_prepared(
         memory_pattern=prepared.memory_pattern,
         use_engines=prepared.use_engines,
         trust=None if prepared.compiled else (cache.trust if cache else Trust()),
-        known=KnownEngines(path, cache),
+        known=known_engines(path, cache),
         reference=reference,
     )
     asked = prepared.facts["asked"]

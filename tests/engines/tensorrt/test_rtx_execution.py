@@ -65,7 +65,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> InProcessWorker:
 
 def replace_worker(monkeypatch: pytest.MonkeyPatch, worker: InProcessWorker | CrashingWorker) -> None:
     monkeypatch.setattr(
-        "trtnode.engines.compile.known_engines.SubprocessWorker", lambda: contextlib.nullcontext(worker)
+        "trtnode.engines.compile.first_comparison.SubprocessWorker", lambda: contextlib.nullcontext(worker)
     )
 
 
