@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -29,7 +29,7 @@ from trtnode.engines.compile.prepared import PreparedModel
 from trtnode.engines.errors import EngineError, OutputFileError, ProcessStartError
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.runtime.executor import Executable, open_executable
-from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
+from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
 from trtnode.engines.tuning.precision_stage import check_engine
 from trtnode.partitioner.compiled.stripping import strip_engines, strip_fallback
@@ -43,9 +43,6 @@ from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
 from trtnode.partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
 
 logger = logging.getLogger(__name__)
-
-OpenModel = Callable[..., Executable]
-"""``open_executable`` with the arguments that are the same for each form of a model."""
 
 
 def load_executable(
@@ -78,12 +75,14 @@ def load_executable(
         model,
         path,
         folder=path.parent,
-        threads=threads,
-        shares_cores=shares_cores,
-        memory_pattern=keeps_memory_pattern(_embedded_memory(model)),
         use_engines=not native,
-        trust=trust or Trust(),
-        known=known_engines(path, cache),
+        run=RunOptions(
+            threads=threads,
+            shares_cores=shares_cores,
+            memory_pattern=keeps_memory_pattern(_embedded_memory(model)),
+            trust=trust or Trust(),
+            known=known_engines(path, cache),
+        ),
     )
 
 
@@ -91,11 +90,7 @@ def prepare_model(
     path: pathlib.Path,
     options: CompileOptions,
     cache: EngineCache | None = None,
-    *,
-    threads: int | None = None,
-    instances: int = 1,
-    shares_cores: bool = True,
-    reference: OpenReference = evaluate_here,
+    run: RunOptions = SHARED,
 ) -> Executable:
     """Load a compiled model, or compile an ONNX model and load the result, without writing a file.
 
@@ -107,18 +102,13 @@ def prepare_model(
         path: The model.
         options: Options for a model that isn't compiled yet, or whose engines may not run here.
         cache: Place where engines are looked up and kept. Its trust says which engines of a compiled model may run.
-        threads: Threads of each engine and session; None leaves it to the libraries.
-        instances: Runs at the same time.
-        shares_cores: True if other models compute on the same cores.
-        reference: Opens nodes in onnx.reference, where ``options`` let it run.
+        run: Options of the loaded model. Nodes run in onnx.reference only where ``options`` let them.
 
     Raises:
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    return _prepare(
-        path, options, cache, threads=threads, instances=instances, shares_cores=shares_cores, reference=reference
-    )[0]
+    return _prepare(path, options, cache, run)[0]
 
 
 def prepare_file(
@@ -126,9 +116,7 @@ def prepare_file(
     options: CompileOptions,
     cache: EngineCache | None,
     folder: pathlib.Path | None,
-    *,
-    threads: int | None,
-    shares_cores: bool,
+    run: RunOptions = SHARED,
 ) -> PreparedModel:
     """Do as ``prepare_model`` and write the compiled file to a folder, after the executable has been open once.
 
@@ -139,7 +127,7 @@ def prepare_file(
         PartitionError: As ``prepare_model``.
         EngineError: As ``prepare_model``.
     """
-    executable, compiled = _prepare(path, options, cache, threads=threads, shares_cores=shares_cores)
+    executable, compiled = _prepare(path, options, cache, run)
     executable.close()
     described = executable.description
     if compiled is not None and _runs_all_engines(compiled, described):
@@ -175,14 +163,7 @@ def _saved(compiled: CompiledModel, file: pathlib.Path) -> pathlib.Path | None:
 
 
 def _prepare(
-    path: pathlib.Path,
-    options: CompileOptions,
-    cache: EngineCache | None,
-    *,
-    threads: int | None,
-    instances: int = 1,
-    shares_cores: bool,
-    reference: OpenReference = evaluate_here,
+    path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, run: RunOptions
 ) -> tuple[Executable, CompiledModel | None]:
     """Return the executable, and the model that was compiled for it, if it is used."""
     model = _checked(path)
@@ -192,27 +173,22 @@ def _prepare(
     check_engine(engine, options)
     idle = only_builds_reason(engine, options.build)
     # Only measurements depend on it; without them, the decisions of other compilations of the model stay valid.
-    options = dataclasses.replace(options, threads=threads, shares_cores=shares_cores and options.measures)
-    open_model = functools.partial(
-        open_executable,
-        native=path,
-        folder=path.parent,
-        threads=threads,
-        instances=instances,
-        shares_cores=shares_cores,
-        use_engines=engine != NATIVE,
-        reference=reference if options.reference is not False else None,
-    )
+    options = dataclasses.replace(options, threads=run.threads, shares_cores=run.shares_cores and options.measures)
+    if options.reference is False:
+        run = dataclasses.replace(run, reference=None)
+    use_engines = engine != NATIVE
     if is_compiled(model):
-        return _open_compiled(model, path, options, cache, open_model)
+        return _open_compiled(model, path, options, cache, run)
     if idle:
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
     compiled = _native(path, model, options) if idle or engine == NATIVE else _compile(path, options, cache)
     used = compiled if compiled is not None and _differs(compiled) else None
     memory = _native_memory(path, options) if compiled is None else compiled.report.memory
-    open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))
-    executable = _open_rewritten(used, path, open_model) if used and used.rewritten else None
-    executable = executable or open_model(view_model(used.model, path) if used else model)
+    run = dataclasses.replace(run, memory_pattern=keeps_memory_pattern(memory))
+    executable = _open_rewritten(used, path, run, use_engines=use_engines) if used and used.rewritten else None
+    if executable is None:
+        model_here = view_model(used.model, path) if used else model
+        executable = open_executable(model_here, path, folder=path.parent, use_engines=use_engines, run=run)
     executable.description["precision"]["asked"] = options.precision
     return _described(executable, model, compiled, memory), used
 
@@ -252,11 +228,15 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
     return compiled if compiled is not None and compiled.rewritten else None
 
 
-def _open_rewritten(compiled: CompiledModel, path: pathlib.Path, open_model: OpenModel) -> Executable | None:
+def _open_rewritten(
+    compiled: CompiledModel, path: pathlib.Path, run: RunOptions, *, use_engines: bool
+) -> Executable | None:
     """Open a model that runs natively in another form; None where there is no room to write it."""
     with TemporaryFolder() as folder:
         file = _saved(compiled, folder / path.name)
-        return None if file is None else open_model(load_model(file), native=file, folder=folder)
+        if file is None:
+            return None
+        return open_executable(load_model(file), file, folder=folder, use_engines=use_engines, run=run)
 
 
 def _checked(path: pathlib.Path) -> ir.Model:
@@ -267,18 +247,21 @@ def _checked(path: pathlib.Path) -> ir.Model:
 
 
 def _open_compiled(
-    model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, open_model: OpenModel
+    model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, run: RunOptions
 ) -> tuple[Executable, CompiledModel | None]:
     """Open a compiled model, with new engines where its own may not run here."""
     memory = _embedded_memory(model)
-    open_model = functools.partial(open_model, memory_pattern=keeps_memory_pattern(memory))
-    executable = open_model(model, trust=cache.trust if cache else Trust(), known=known_engines(path, cache))
+    run = dataclasses.replace(run, memory_pattern=keeps_memory_pattern(memory))
+    use_engines = resolve_engine(options.engine, options.build) != NATIVE
+    open_model = functools.partial(open_executable, native=path, folder=path.parent, use_engines=use_engines)
+    trust, known = cache.trust if cache else Trust(), known_engines(path, cache)
+    executable = open_model(model, run=dataclasses.replace(run, trust=trust, known=known))
     rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
     idle = only_builds_reason(resolve_engine(options.engine, options.build), options.build)
     compiled = _build_again(path, options, cache) if rejected and has_nodes and not idle else None
     if compiled is not None:
         executable.close()
-        executable = open_model(view_model(compiled.model, path))
+        executable = open_model(view_model(compiled.model, path), run=run)
         executable.description["rejected"] = rejected
     return _described(executable, model, compiled, memory if compiled is None else compiled.report.memory), compiled
 

@@ -11,7 +11,7 @@ from trtnode.engines.artifact.checksum import check_checksum
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.compile.first_comparison import known_engines
 from trtnode.engines.runtime.executor import Executable, open_executable
-from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
+from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.passes.clean_up import freeze_initializers
 
@@ -41,13 +41,9 @@ def open_prepared(
     path: pathlib.Path,
     prepared: PreparedModel,
     cache: EngineCache | None,
-    *,
-    threads: int | None = None,
-    instances: int = 1,
-    shares_cores: bool = True,
-    reference: OpenReference | None = evaluate_here,
+    run: RunOptions = SHARED,
 ) -> Executable:
-    """Open a model that ``prepare_file`` has prepared, without compiling anything; arguments as ``open_executable``'s.
+    """Open a model that ``prepare_file`` has prepared, without compiling anything.
 
     Raises:
         PartitionError: The file has changed since, and is no model any more.
@@ -61,14 +57,13 @@ def open_prepared(
         model,
         file if prepared.rewritten else path,
         folder=file.parent,
-        threads=threads,
-        instances=instances,
-        shares_cores=shares_cores,
-        memory_pattern=prepared.memory_pattern,
         use_engines=prepared.use_engines,
-        trust=None if prepared.compiled else (cache.trust if cache else Trust()),
-        known=known_engines(path, cache),
-        reference=reference,
+        run=dataclasses.replace(
+            run,
+            memory_pattern=prepared.memory_pattern,
+            trust=None if prepared.compiled else (cache.trust if cache else Trust()),
+            known=known_engines(path, cache),
+        ),
     )
     asked = prepared.facts["asked"]
     executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}

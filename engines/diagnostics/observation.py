@@ -22,6 +22,7 @@ from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.precision.rules import QUANTIZED
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.executor import open_executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.compiled.trtnode import embedded_engine, is_compiled, replaced_model
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, TensorSpec
@@ -80,7 +81,7 @@ def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values, trus
     present = {value.name for value in model.graph.outputs}
     values = (value for node in model.graph for value in node.outputs)
     model.graph.outputs.extend(v for v in values if v.name in names and v.name not in present)
-    executable = open_executable(model, path, folder=path.parent, shares_cores=True, trust=trust)
+    executable = open_executable(model, path, folder=path.parent, run=RunOptions(shares_cores=True, trust=trust))
     if executable.description["rejected"]:
         raise EngineError(executable.description["rejected"][0])
     refusals: list[str] = []

@@ -22,6 +22,7 @@ from trtnode.engines.onnxruntime.layer_times import time_nodes
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import open_engine
 from trtnode.engines.runtime.executor import open_executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.runtime.plan import PlanStage, native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
 from trtnode.partitioner.compiled.trtnode import view_with_engines
@@ -85,7 +86,9 @@ def profile_layers(model: pathlib.Path, feeds: Mapping[str, np.ndarray], threads
 
 def _stage_totals(model: pathlib.Path, feeds: Mapping[str, np.ndarray], threads: int | None) -> dict[str, float]:
     """Return the median time of each stage in us, in runs that don't time layers."""
-    executable = open_executable(load_model(model), model, folder=model.parent, threads=threads, shares_cores=True)
+    executable = open_executable(
+        load_model(model), model, folder=model.parent, run=RunOptions(threads=threads, shares_cores=True)
+    )
     times: list[StageTime] = []
     for run in range(RUNS):
         if run == WARM_UP:
@@ -102,7 +105,9 @@ def _run_engine(
     graph: Graph, stage: PlanStage, values: Mapping[str, np.ndarray], folder: pathlib.Path, threads: int | None
 ) -> tuple[str, dict[str, np.ndarray], list[list[LayerTime]]]:
     """Return the name of the library, the outputs, and the layers of each run."""
-    envelope, engine = open_engine(graph, stage.nodes[0], folder, threads, profiled=True)
+    envelope, engine = open_engine(
+        graph, stage.nodes[0], folder, RunOptions(threads=threads, shares_cores=True), profiled=True
+    )
     library = f"{envelope.backend} {envelope.backend_version}"
     if not isinstance(engine, ProfiledEngine):
         raise ExecutionError(f"{stage.name}: {library} tells no times of layers. Leave out --layers.")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Mapping
 
 import onnx
+import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
-from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.names import target_problem
 from trtnode.engines.backends.protocols import Backend, Engine, GuardsIndices, Origin
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineRejectedError
 from trtnode.engines.precision.boundary_types import may_hold
-from trtnode.engines.runtime.known_engines import KnownEngines
-from trtnode.engines.runtime.refit_source import origin_of
-from trtnode.partitioner.compiled.trtnode import embedded_engine, replaced_hash
+from trtnode.engines.precision.rewriting import Setting, transform
+from trtnode.engines.runtime.options import SHARED, RunOptions
+from trtnode.partitioner.compiled.trtnode import embedded_engine, replaced_hash, replaced_model
+from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
 from trtnode.partitioner.model.regular_files import read_regular
 
@@ -27,16 +29,7 @@ ORIGIN_SUFFIX = ".onnx"
 
 
 def open_engine(
-    graph: Graph,
-    node: Node,
-    folder: pathlib.Path,
-    threads: int | None,
-    trust: Trust | None = None,
-    *,
-    instances: int = 1,
-    shares_cores: bool = True,
-    known: KnownEngines | None = None,
-    profiled: bool = False,
+    graph: Graph, node: Node, folder: pathlib.Path, run: RunOptions = SHARED, *, profiled: bool = False
 ) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
 
@@ -44,11 +37,7 @@ def open_engine(
         graph: Of the compiled model.
         node: The TrtNode.
         folder: Where sidecars are.
-        threads: As ``executor.open_executable``.
-        trust: As ``executor.open_executable``.
-        instances: As ``executor.open_executable``.
-        shares_cores: As ``load_engine``.
-        known: As ``load_engine``.
+        run: Options of the model.
         profiled: As ``load_engine``.
 
     Raises:
@@ -58,37 +47,21 @@ def open_engine(
     content = embedded_engine(node.op)
     envelope = Envelope.from_json(content.envelope, node.name)
     _check_bindings(node, envelope)
-    if trust is not None:
+    if run.trust is not None:
         _check_nodes(graph, node, envelope)
     _check_clamps(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
-    origin = functools.partial(origin_of, graph.model, node.op, envelope)
-    loaded = load_engine(
-        node.name,
-        envelope,
-        engine,
-        origin=origin,
-        threads=threads,
-        instances=instances,
-        shares_cores=shares_cores,
-        trust=trust,
-        known=known,
-        profiled=profiled,
-    )
-    return envelope, loaded
+    origin = functools.partial(_origin_of, graph.model, node.op, envelope)
+    return envelope, load_engine(node.name, envelope, engine, run, origin=origin, profiled=profiled)
 
 
 def load_engine(
     segment: str,
     envelope: Envelope,
     engine: bytes,
+    run: RunOptions = SHARED,
     *,
     origin: Origin | None = None,
-    threads: int | None = None,
-    instances: int = 1,
-    shares_cores: bool = True,
-    trust: Trust | None = None,
-    known: KnownEngines | None = None,
     profiled: bool = False,
 ) -> Engine:
     """Check an envelope, then load the engine.
@@ -97,12 +70,8 @@ def load_engine(
         segment: For messages.
         envelope: Of the engine.
         engine: Its bytes.
+        run: Options of the model.
         origin: The source of its weights, if it holds none.
-        threads: As ``executor.open_executable``.
-        instances: As ``executor.open_executable``.
-        shares_cores: True if other stages or models compute on the same cores.
-        trust: As ``executor.open_executable``.
-        known: Knows the device of this machine; None asks the library.
         profiled: Make it report the times of its layers, which slows it down.
 
     Raises:
@@ -112,18 +81,23 @@ def load_engine(
     """
     backend = get_backend(envelope.backend)
     version = _version_here(backend, envelope)
-    device = known.device(backend) if known else backend.device()
+    device = run.known.device(backend) if run.known else backend.device()
     try:
         envelope.verify(engine, segment, version=version, device=device)
     except EngineRejectedError as error:
         error.remedy = _remedy(envelope, version, device)
         raise
-    if trust is not None:
-        trust.check(envelope, segment)
+    if run.trust is not None:
+        run.trust.check(envelope, segment)
     if profiled:
         envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
     return backend.load(
-        engine, envelope, threads=threads, instances=instances, shares_cores=shares_cores, origin=origin
+        engine,
+        envelope,
+        threads=run.threads,
+        instances=run.instances,
+        shares_cores=run.shares_cores,
+        origin=origin,
     )
 
 
@@ -192,3 +166,47 @@ def _check_bindings(node: Node, envelope: Envelope) -> None:
                 raise EngineRejectedError(
                     node.name, f"it has {declared.name!r} as {describe(held)}, its node has {describe(declared)}."
                 )
+
+
+def _origin_of(model: ir.Model, op: ir.Node, envelope: Envelope) -> onnx.ModelProto:
+    """Return the model that the engine of a TrtNode was built from, with the same names and values of weights.
+
+    TensorRT takes back exactly the weights that it left out, by name. The function's nodes and weights, which the
+    envelope's hash covers, are rewritten to the precisions in the envelope. Weights that follow from the ranges of a
+    calibration are not in the file, so such engines keep their weights.
+
+    Args:
+        model: The compiled model.
+        op: The TrtNode.
+        envelope: Of its engine.
+
+    Raises:
+        EngineRejectedError: The file lacks the nodes, or the ranges that their weights follow from.
+    """
+    name = op.name or ""
+    if op.op_identifier() not in model.functions:
+        raise EngineRejectedError(name, "it holds no weights, and the nodes that have them were left out of the file.")
+    if envelope.calibration_sha256:
+        raise EngineRejectedError(name, "it holds no weights, and they follow from ranges that the file doesn't hold.")
+    source = replaced_model(model, op, outputs=op.outputs)
+    graph = Graph.of(ir.from_proto(source))
+    segment = Segment(name=name, level=0, nodes=graph.nodes, inputs=graph.inputs, outputs=graph.outputs)
+    precisions = envelope.node_precisions
+    nodes = tuple(_precision(node, precisions, name) for node in graph.nodes) if precisions else ()
+    setting = Setting(asked=envelope.precision_asked, nodes=nodes, fp16_boundaries=_fp16_boundaries(segment, envelope))
+    return transform(source, segment, setting, get_backend(envelope.backend)).model
+
+
+def _fp16_boundaries(segment: Segment, envelope: Envelope) -> frozenset[str]:
+    """Return the tensors that the engine holds in another type than the model declares."""
+    declared = specs((*segment.inputs, *segment.outputs))
+    held = (*envelope.inputs, *envelope.outputs)
+    return frozenset(s.name for s, own in zip(declared, held, strict=True) if s.dtype != own.dtype)
+
+
+def _precision(node: Node, precisions: Mapping[str, str], segment: str) -> str:
+    """Return the precision asked of a node. Equal names in other segments change its identity, so both are tried."""
+    for identity in (node.name, f"{node.op_type}:{node.op.outputs[0].name}"):
+        if identity in precisions:
+            return precisions[identity]
+    raise EngineRejectedError(segment, f"its envelope has no precision for the node {node.name!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import pathlib
@@ -13,7 +14,6 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
 from trtnode.engines.artifact.envelope import Envelope
-from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import (
@@ -33,9 +33,10 @@ from trtnode.engines.precision.rules import join_precisions
 from trtnode.engines.runtime.contexts import Context, new_context
 from trtnode.engines.runtime.engine_loading import open_engine
 from trtnode.engines.runtime.known_engines import KnownEngines
+from trtnode.engines.runtime.options import ALONE, RunOptions
 from trtnode.engines.runtime.plan import LoadedPlan
 from trtnode.engines.runtime.plan_loading import load_plan, signature_of
-from trtnode.engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, evaluate_here
+from trtnode.engines.runtime.reference_nodes import LastResort, count_operators
 from trtnode.engines.runtime.request_values import finite_checks, non_finite_input, replaced_default
 from trtnode.engines.runtime.whole_model import operators_in_reference, whole_opener
 from trtnode.partitioner.compiled.trtnode import is_trtnode, view_with_engines
@@ -199,15 +200,9 @@ def open_executable(
     native: pathlib.Path,
     *,
     folder: pathlib.Path,
-    threads: int | None = None,
-    instances: int = 1,
-    shares_cores: bool = False,
-    memory_pattern: bool = True,
     use_engines: bool = True,
     only: Collection[str] | None = None,
-    trust: Trust | None = None,
-    known: KnownEngines | None = None,
-    reference: OpenReference | None = evaluate_here,
+    run: RunOptions = ALONE,
 ) -> Executable:
     """Load a compiled model, or one without any TrtNode.
 
@@ -215,58 +210,39 @@ def open_executable(
         model: The model; its TrtNodes' engines are loaded from it. Defaults of inputs that these read become constants.
         native: A file that gives the same answers in ONNX Runtime, without engines.
         folder: Where sidecars are.
-        threads: Threads of each engine and session; None leaves it to the libraries.
-        instances: Runs at the same time.
-        shares_cores: True if other models compute on the same cores.
-        memory_pattern: As of ``NativeSession``.
         use_engines: False leaves all engines alone.
         only: Names of the TrtNodes whose engines are loaded; None loads all.
-        trust: The engines that may run; None where this program has just built them, or found them in its cache.
-        known: Compares engines that nobody has compared yet; None takes them as they are.
-        reference: Opens nodes that nothing else has a kernel for in onnx.reference; None lets none run there.
+        run: Options of the model.
 
     Returns:
         An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
         nodes, with a warning.
 
     Raises:
-        ReferenceNeededError: ``reference`` is None, and nothing else runs some nodes.
+        ReferenceNeededError: ``run.reference`` is None, and nothing else runs some nodes.
         ModelLoadError: ONNX Runtime refuses the model.
     """
     graph = Graph.of(model)
     signature = signature_of(graph)
-    resort = LastResort(nodes=listed_reference_nodes(model), open=reference) if reference else None
+    resort = LastResort(nodes=listed_reference_nodes(model), open=run.reference) if run.reference else None
     if use_engines:
         graph = view_with_engines(model)
-    open_one = functools.partial(
-        open_engine,
-        graph,
-        folder=folder,
-        threads=threads,
-        trust=trust,
-        instances=instances,
-        shares_cores=shares_cores or len(graph.nodes) > 1,
-        known=known,
-    )
-    loaded = _load_engines(graph, open_one, only, known) if use_engines else ({}, {}, [])
+    shared = dataclasses.replace(run, shares_cores=run.shares_cores or len(graph.nodes) > 1)
+    open_one = functools.partial(open_engine, graph, folder=folder, run=shared)
+    loaded = _load_engines(graph, open_one, only, run.known) if use_engines else ({}, {}, [])
     engines, envelopes, rejected = loaded
-    keep = functools.partial(_keep_kernels, known, envelopes, engines) if known else lambda: None
+    keep = functools.partial(_keep_kernels, run.known, envelopes, engines) if run.known else lambda: None
     plan = None
     if engines:
         try:
-            plan = load_plan(graph, signature, engines, threads=threads, memory_pattern=memory_pattern, resort=resort)
+            plan = load_plan(
+                graph, signature, engines, threads=run.threads, memory_pattern=run.memory_pattern, resort=resort
+            )
         except EngineError as error:
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
-    shares_cores = shares_cores or plan is not None
-    open_whole = whole_opener(
-        graph,
-        native,
-        threads=threads,
-        shares_cores=shares_cores,
-        memory_pattern=memory_pattern,
-        reference=reference,
-    )
+    whole = dataclasses.replace(run, shares_cores=run.shares_cores or plan is not None)
+    open_whole = whole_opener(graph, native, whole)
     described = _describe(graph, envelopes if plan else {}, rejected)
     executable = Executable(signature, plan, open_whole, described, keep)
     executable.nan_natively = answers_nan_natively(model)

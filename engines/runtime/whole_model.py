@@ -16,6 +16,7 @@ from trtnode.engines.inputs.samples import Runner
 from trtnode.engines.onnxruntime.compatibility import open_native
 from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
 from trtnode.engines.runtime.contexts import DynamicContext
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.runtime.plan import LoadedPlan
 from trtnode.engines.runtime.plan_loading import load_plan, signature_of
 from trtnode.engines.runtime.reference_nodes import LastResort, OpenReference, count_operators, find_reference_nodes
@@ -74,25 +75,15 @@ def operators_in_reference(plan: LoadedPlan | None, native: Runner | None) -> li
     return list(native.reference_nodes) if isinstance(native, MixedSession) else []
 
 
-def whole_opener(
-    graph: Graph,
-    native: pathlib.Path,
-    *,
-    threads: int | None,
-    shares_cores: bool,
-    memory_pattern: bool,
-    reference: OpenReference | None,
-) -> Callable[[], Runner]:
+def whole_opener(graph: Graph, native: pathlib.Path, run: RunOptions) -> Callable[[], Runner]:
     """Return a function that opens the whole model natively, as long as its file is the one that was loaded.
 
     Args:
         graph: The model that was loaded.
         native: A file that gives the same answers.
-        threads: Threads of each session; None leaves it to the library.
-        shares_cores: True if something else computes on the same cores.
-        memory_pattern: As of ``NativeSession``.
-        reference: Opens nodes in onnx.reference; None lets none run there.
+        run: Options of the model.
     """
+    threads, reference = run.threads, run.reference
     loaded = _identity(native)
     has_subgraphs = any(True for node in graph.nodes for _ in subgraphs(node.op))
     has_fallback = has_native_fallback(graph.model)
@@ -100,7 +91,11 @@ def whole_opener(
         logger.warning("%s has no native fallback: a request that its engines can't answer fails", native)
     listed = listed_reference_nodes(graph.model)
     open_file = functools.partial(
-        open_native, threads=threads, shares_cores=shares_cores, memory_pattern=memory_pattern, name=str(native)
+        open_native,
+        threads=threads,
+        shares_cores=run.shares_cores,
+        memory_pattern=run.memory_pattern,
+        name=str(native),
     )
     mixed = graph if listed and not any(is_trtnode(node.op) for node in graph.nodes) else None
 

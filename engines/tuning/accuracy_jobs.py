@@ -23,6 +23,7 @@ from trtnode.engines.quantization.dataset import CalibrationDataset
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import load_engine_file
 from trtnode.engines.runtime.executor import open_executable
+from trtnode.engines.runtime.options import SHARED
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
 
@@ -137,7 +138,7 @@ def measure_accuracy(compiled: pathlib.Path, evaluation: EvaluationData, budget:
         MetricError: The user's own metric failed.
     """
     native = NativeSession(evaluation.source, name=str(evaluation.source))
-    executable = open_executable(load_model(compiled), compiled, folder=compiled.parent, shares_cores=True)
+    executable = open_executable(load_model(compiled), compiled, folder=compiled.parent, run=SHARED)
     if executable.description["rejected"]:
         raise ExecutionError("; ".join(executable.description["rejected"]))
     fallbacks: list[str] = []

@@ -21,6 +21,7 @@ from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import load_engine_file, open_engine
 from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
 from trtnode.partitioner.compiled.trtnode import view_with_engines
@@ -116,7 +117,9 @@ def measure_segments(
         given = {name: values[name] for name in session.inputs if name in values}
         values.update(zip(session.outputs, session.run(given), strict=True))
         if stage.is_engine:
-            _, engine = open_engine(graph, stage.nodes[0], subject.compiled.parent, subject.threads)
+            _, engine = open_engine(
+                graph, stage.nodes[0], subject.compiled.parent, dataclasses.replace(SHARED, threads=subject.threads)
+            )
             calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
             times[stage.name] = time_in_turn(calls, seconds=share, brief=brief)
     return times
@@ -213,15 +216,8 @@ def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
 
 
 def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = None) -> Executable:
-    return open_executable(
-        load_model(path),
-        path,
-        folder=path.parent,
-        threads=subject.threads,
-        shares_cores=subject.shares_cores,
-        memory_pattern=subject.memory_pattern,
-        only=only,
-    )
+    run = RunOptions(threads=subject.threads, shares_cores=subject.shares_cores, memory_pattern=subject.memory_pattern)
+    return open_executable(load_model(path), path, folder=path.parent, only=only, run=run)
 
 
 def _first_sample(subject: Subject) -> Feeds | None:

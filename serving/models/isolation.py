@@ -28,6 +28,7 @@ from trtnode.engines.compile.prepared import PreparedModel, open_prepared
 from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.runtime.reference_nodes import OpenReference
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
@@ -118,22 +119,14 @@ class IsolatedLoading:
         path, cache, chained = config.path, self._cache, config.has_pipeline
         key = None if chained else key_of_loaded(config, self._limits, threads)
         record = None if key is None else self._record(key, config)
-        reference = self._reference()
+        run = RunOptions(threads=threads, instances=config.instances, shares_cores=True, reference=self._reference())
         if key is not None and record is not None:
-            known = self._open_kept(key, record, config, threads, reference)
+            known = self._open_kept(key, record, config, run)
             if known is not None:
                 return known
         job = LoadJob(config=config, options=options, cache=cache, threads=threads)
         if record is not None:
-            return prepare_model(
-                path,
-                job.options,
-                cache,
-                threads=threads,
-                instances=config.instances,
-                shares_cores=True,
-                reference=reference,
-            )
+            return prepare_model(path, job.options, cache, run)
         folder = _new_folder(needed=chained)
         place = None if folder is None else folder.path
         with contextlib.ExitStack() as cleaning:
@@ -143,15 +136,7 @@ class IsolatedLoading:
             if cache.shared is not None and outcome.shared is not None:
                 cache.shared.follow(outcome.shared)
             source = _chained(job, place) if chained else path
-            executable = open_prepared(
-                source,
-                outcome.prepared,
-                cache,
-                threads=threads,
-                instances=config.instances,
-                shares_cores=True,
-                reference=reference if job.options.reference else None,
-            )
+            executable = open_prepared(source, outcome.prepared, cache, _allowed(run, options))
             if folder is not None and (chained or _has_sidecars(place)):
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
             if key is not None:
@@ -159,21 +144,14 @@ class IsolatedLoading:
         return executable
 
     def _open_kept(
-        self, key: str, record: Mapping[str, Any], config: ModelConfig, threads: int | None, reference: OpenReference
+        self, key: str, record: Mapping[str, Any], config: ModelConfig, run: RunOptions
     ) -> Executable | None:
         """Open what a file became when it was loaded before; None where that isn't kept, or doesn't fit any more."""
         try:
             kept = record["prepared"]
             compiled = self._cache.content_file(key) if kept["compiled"] else None
             prepared = PreparedModel(**{**kept, "compiled": compiled})
-            executable = open_prepared(
-                config.path,
-                prepared,
-                self._cache,
-                threads=threads,
-                instances=config.instances,
-                reference=reference if config.options.reference else None,
-            )
+            executable = open_prepared(config.path, prepared, self._cache, _allowed(run, config.options))
         except (KeyError, TypeError, EngineError, PartitionError):
             return None
         if executable.description["segments"] != record["segments"]:
@@ -309,7 +287,7 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         path = _chained(job, folder)
         path.parent.mkdir()
         write_model(chain_model(job.config), path)
-    prepared = prepare_file(path, job.options, job.cache, folder, threads=job.threads, shares_cores=True)
+    prepared = prepare_file(path, job.options, job.cache, folder, RunOptions(threads=job.threads, shares_cores=True))
     if job.config.warmup:
         _run_first(job, path, prepared)
     return Outcome(prepared=prepared, outside=hashes_outside(path), shared=job.cache.shared)
@@ -319,9 +297,15 @@ def _run_first(job: LoadJob, path: pathlib.Path, prepared: PreparedModel) -> Non
     """Run a model once where its time and memory have a bound; nodes in onnx.reference have bounds of their own."""
     if job.options.reference:
         return
-    executable = open_prepared(path, prepared, job.cache, threads=job.threads, reference=None)
+    run = RunOptions(threads=job.threads, shares_cores=True, reference=None)
+    executable = open_prepared(path, prepared, job.cache, run)
     with contextlib.closing(executable), contextlib.suppress(ServingError):  # the server says what is wrong
         try_once(executable, job.config)
+
+
+def _allowed(run: RunOptions, options: CompileOptions) -> RunOptions:
+    """Return options without onnx.reference where a model's own don't ask for it."""
+    return run if options.reference else dataclasses.replace(run, reference=None)
 
 
 def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:

@@ -100,7 +100,7 @@ class Machine:
         graph = Graph.of(ir.load(compiled))
         (node,) = graph.nodes
         self.plan = embedded_engine(node.op).engine or b""
-        self.envelope, engine = open_engine(graph, node, self._folder, None)
+        self.envelope, engine = open_engine(graph, node, self._folder)
         return engine
 
     @property

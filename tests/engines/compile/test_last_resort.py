@@ -21,6 +21,7 @@ from trtnode.engines.compile.prepare import load_executable, prepare_file, prepa
 from trtnode.engines.compile.prepared import open_prepared
 from trtnode.engines.errors import ExecutionError, LastResortError, ModelLoadError, ReferenceNeededError
 from trtnode.engines.runtime.executor import open_executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
 
@@ -225,9 +226,9 @@ def test_it_must_be_allowed(workshop: Workshop, source: pathlib.Path) -> None:
     with pytest.raises(ReferenceNeededError, match=r"1 node \(FlexAttention\).*`reference: true`"):
         workshop.compile(source, reference=False)
     with pytest.raises(ReferenceNeededError, match=r"`reference: true`"):
-        open_executable(load_model(compiled), compiled, folder=compiled.parent, reference=None)
+        open_executable(load_model(compiled), compiled, folder=compiled.parent, run=RunOptions(reference=None))
     with pytest.raises(ReferenceNeededError, match=r"`reference: true`"):
-        open_executable(load_model(source), source, folder=source.parent, reference=None)
+        open_executable(load_model(source), source, folder=source.parent, run=RunOptions(reference=None))
 
 
 def test_explain_says_it_before_anything_is_built(source: pathlib.Path) -> None:
@@ -248,7 +249,7 @@ def test_a_prepared_model_is_opened_elsewhere(source: pathlib.Path, tmp_path: pa
     options, folder = CompileOptions(engine="openvino"), tmp_path / "prepared"
     folder.mkdir()
 
-    prepared = prepare_file(source, options, None, folder, threads=None, shares_cores=True)
+    prepared = prepare_file(source, options, None, folder)
 
     executable = open_prepared(source, prepared, None)
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
@@ -267,7 +268,7 @@ def test_a_result_that_the_operator_does_not_define_is_refused(source: pathlib.P
     def shorten(_: onnx.ModelProto) -> Evaluator:
         return lambda feeds: [feeds["q"][:, :1]]
 
-    executable = open_executable(load_model(source), source, folder=source.parent, reference=shorten)
+    executable = open_executable(load_model(source), source, folder=source.parent, run=RunOptions(reference=shorten))
 
     with pytest.raises(LastResortError, match=r"float32\[1, 1, 4, 8\] for 'a', which is float32\[1, ?2, ?4, ?8\]"):
         executable.run(FEEDS)

@@ -22,6 +22,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import UnknownBackendError
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
 from trtnode.partitioner.model import protobuf_walk
@@ -162,7 +163,7 @@ def test_auto_takes_openvino_on_a_cpu(source: pathlib.Path) -> None:
 
 
 def test_digits_are_recognized(digits: pathlib.Path, digits_test: Mapping[str, np.ndarray]) -> None:
-    executable = prepare_model(digits, OPTIONS, threads=1)
+    executable = prepare_model(digits, OPTIONS, run=RunOptions(threads=1, shares_cores=True))
 
     answers = executable.run({"image": digits_test["image"]}, ["probabilities"])
 

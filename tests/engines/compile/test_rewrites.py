@@ -98,7 +98,7 @@ def test_a_model_served_natively_gains_too(source: pathlib.Path) -> None:
 def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     options = CompileOptions(engine="native")
 
-    prepared = prepare_file(source, options, None, tmp_path, threads=None, shares_cores=True)
+    prepared = prepare_file(source, options, None, tmp_path)
 
     executable = open_prepared(source, prepared, None)
     expected = load_executable(source).run(request())["y"]

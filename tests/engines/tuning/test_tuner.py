@@ -19,6 +19,7 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.inputs.source import SourceModel
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.labels import ReasonCode
@@ -107,7 +108,7 @@ def test_native_is_measured_as_it_will_run(
     monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
     options = CompileOptions(engine="openvino", tune=True, partition=PartitionOptions(native_ops=("Erf",)))
 
-    prepare_model(source, options, shares_cores=shares_cores)
+    prepare_model(source, options, run=RunOptions(shares_cores=shares_cores))
 
     assert clock.sharing == [slow_to_wake]
 

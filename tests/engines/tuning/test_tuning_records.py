@@ -17,6 +17,7 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import InvalidInputError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
@@ -154,10 +155,10 @@ def test_second_start_of_a_server_neither_builds_nor_measures(
     source: pathlib.Path, cache: EngineCache, plain: RunPlainly, same: AssertSame, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = CompileOptions(tune=True, partition=PartitionOptions(native_ops=("Erf",)))
-    prepare_model(source, options, cache, threads=1)
+    prepare_model(source, options, cache, RunOptions(threads=1, shares_cores=True))
 
     with caplog.at_level(logging.INFO):
-        executable = prepare_model(source, options, cache, threads=1)
+        executable = prepare_model(source, options, cache, RunOptions(threads=1, shares_cores=True))
 
     assert executable.description["engines_built"] == 0
     assert "measured" not in caplog.text

@@ -1,0 +1,39 @@
+"""Options of a loaded model, which all its engines and sessions share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.runtime.known_engines import KnownEngines
+from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of a loaded model.
+
+    Attributes:
+        threads: Threads of each engine and session; None leaves it to the libraries.
+        instances: Runs at the same time.
+        shares_cores: True if other models compute on the same cores.
+        memory_pattern: As of ``NativeSession``.
+        trust: The engines that may run; None where this program has just built them, or found them in its cache.
+        known: Names the device, and compares engines that nobody has compared yet; None takes them as they are.
+        reference: Opens nodes that nothing else has a kernel for in onnx.reference; None lets none run there.
+    """
+
+    threads: int | None = None
+    instances: int = 1
+    shares_cores: bool = False
+    memory_pattern: bool = True
+    trust: Trust | None = None
+    known: KnownEngines | None = None
+    reference: OpenReference | None = evaluate_here
+
+
+ALONE = RunOptions()
+"""Of a model that has the cores for itself."""
+
+SHARED = RunOptions(shares_cores=True)
+"""Of a model beside others."""
