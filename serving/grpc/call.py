@@ -1,11 +1,11 @@
-"""A unary call, whatever its path through grpcio."""
+"""A request and the client that waits for its answer, whatever its path through grpcio."""
 
 from __future__ import annotations
 
 import abc
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import grpc
 
@@ -15,7 +15,9 @@ from trtnode.serving.service.request_context import RequestContext
 
 
 class Call(RequestContext, abc.ABC):
-    """A client's call. ``reply`` or ``fail`` ends it, from any thread; only the first of them has an effect.
+    """A unary call, or one request of a stream.
+
+    ``reply`` or ``fail`` ends it, from any thread; only the first of them has an effect.
 
     Attributes:
         grant: The rights of its caller.
@@ -25,8 +27,8 @@ class Call(RequestContext, abc.ABC):
 
     __slots__ = ("grant", "raw", "size")
 
-    def __init__(self) -> None:
-        super().__init__("")
+    def __init__(self, peer: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
+        super().__init__(peer, metadata)
         self.grant = ANYONE
         self.size = 0
         self.raw: Sequence[memoryview] = ()
@@ -46,8 +48,7 @@ class OrdinaryCall(Call):
     __slots__ = ("_answered", "_context", "_details", "_owed", "_response")
 
     def __init__(self, context: grpc.ServicerContext, owed: Owed) -> None:
-        super().__init__()
-        self._metadata = context.invocation_metadata()
+        super().__init__(metadata=context.invocation_metadata())
         self._context = context
         self._owed = owed
         self._answered = threading.Event()

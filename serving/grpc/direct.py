@@ -126,10 +126,9 @@ class DirectCall(Call):
     __slots__ = ("_call", "_crowded", "_due", "_ended", "_is_owed", "_owed", "_rpc", "_watched")
 
     def __init__(self, rpc: UnaryRpc, owed: Owed, event: Any) -> None:
-        super().__init__()
         metadata = event.invocation_metadata or ()
         self._crowded = len(metadata) > MOST_METADATA
-        self._metadata = () if self._crowded else metadata
+        super().__init__(metadata=() if self._crowded else metadata)
         self._call = event.call
         self._rpc = rpc
         self._owed = owed

@@ -9,61 +9,43 @@ from typing import Any
 import grpc
 import numpy as np
 
-from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from trtnode.serving.errors import UnreadableMessageError
+from trtnode.protos import ModelInferRequest
+from trtnode.serving.errors import ServingError, UnreadableMessageError
 from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.codec import UNREADABLE, parser_of
-from trtnode.serving.grpc.streams import Refused, Stream
 from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
-from trtnode.serving.protocol.wire_format import field_head
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.inference import Inference
-from trtnode.serving.service.request_context import RequestContext
 from trtnode.serving.service.rpc_handler import rpc_handler
 from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC, messages_of, pool_of
 from trtnode.serving.service.status import status_of
 from trtnode.serving.service.unary_rpcs import Method
 from trtnode.serving.threads.caller import answering
 
-FINAL: bytes = ModelInferResponse(
-    parameters={"triton_final_response": InferParameter(bool_param=True)}
-).SerializeToString()
-"""The bytes that mark the one response of a streamed request as its last."""
 RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
 """The field of an RPC's requests that is cut out of long ones."""
-RESPONSE_FIELD = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 
 class GrpcInference(Inference):
-    """An inference request as a protocol message; see ``Inference``."""
+    """An inference request as a protocol message, whose call sends the answer; see ``Inference``."""
 
     __slots__ = ("_message", "_response")
+    context: Call
 
-    def __init__(self, request: ModelInferRequest, context: RequestContext, size: int = 0) -> None:
-        super().__init__(context, request.model_name, request.model_version, request.id, size)
+    def __init__(self, request: ModelInferRequest, call: Call) -> None:
+        super().__init__(call, request.model_name, request.model_version, request.id, call.size)
         self._message = request
         self._response = b""
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
-        return cache.read(self._message, memory)
+        return cache.read(self._message, memory, self.context.raw)
 
     def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
         """Make the response."""
         self._response = cache.encode(request, arrays, self.id)
-
-
-class UnaryInference(GrpcInference):
-    """One that is a call of its own."""
-
-    __slots__ = ()
-    context: Call
-
-    def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
-        """Return the request as arrays that fit the model."""
-        return cache.read(self._message, memory, self.context.raw)
 
     def reply(self) -> None:
         """Send the response that was made."""
@@ -77,25 +59,8 @@ class UnaryInference(GrpcInference):
 class StreamedInference(GrpcInference):
     """One of a stream."""
 
-    __slots__ = ("_stream",)
+    __slots__ = ()
     rpc = STREAM_RPC
-
-    def __init__(self, request: ModelInferRequest, context: RequestContext, stream: Stream, size: int) -> None:
-        super().__init__(request, context, size)
-        self._stream = stream
-
-    def reply(self) -> None:
-        """Let the stream write the response that was made."""
-        response, self._response = self._response, b""
-        head = field_head(RESPONSE_FIELD, len(response) + len(FINAL))
-        self._stream.answer(b"".join((head, response, FINAL)), self.context)
-
-    def fail(self, _code: grpc.StatusCode, details: str) -> None:
-        """Let the stream write an error instead."""
-        answer = ModelStreamInferResponse(error_message=details)
-        answer.infer_response.MergeFromString(FINAL)
-        answer.infer_response.model_name, answer.infer_response.id = self.model_name, self.id
-        self._stream.answer(answer.SerializeToString(), self.context, details)
 
 
 class GrpcServicer:
@@ -116,14 +81,13 @@ class GrpcServicer:
             for rpc, answer in answers.items()
         }
 
-    def accept_streamed(
-        self, stream: Stream, request: ModelInferRequest | Refused, context: RequestContext, size: int
-    ) -> None:
-        """Have a request of a stream answered; its size is that of ``Inference``."""
-        if isinstance(request, Refused):
-            StreamedInference(request.request, context, stream, size).refuse(request.error)
+    def accept_streamed(self, request: ModelInferRequest, call: Call, refusal: ServingError | None) -> None:
+        """Have a request of a stream answered, with an error if a check refused it."""
+        inference = StreamedInference(request, call)
+        if refusal is not None:
+            inference.refuse(refusal)
         else:
-            self._service.accept(StreamedInference(request, context, stream, size))
+            self._service.accept(inference)
 
     def _in_pool(self, rpc: str, method: Method) -> Answer:
         handler = rpc_handler(rpc, functools.partial(_answer_unary, rpc, method), _fail)
@@ -139,7 +103,7 @@ class GrpcServicer:
         if request is UNREADABLE:
             call.fail(*status_of(UnreadableMessageError(INFER_RPC), INFER_RPC))
         else:
-            self._service.accept(UnaryInference(request, call, call.size))
+            self._service.accept(GrpcInference(request, call))
 
 
 _Answer = bytes | tuple[grpc.StatusCode, str]

@@ -17,13 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from trtnode.protos import ModelInferRequest
+from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from trtnode.serving.errors import ServingError, UnavailableError, UnreadableMessageError
+from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.codec import UNREADABLE
 from trtnode.serving.grpc.owed import Owed
-from trtnode.serving.service.request_context import RequestContext
+from trtnode.serving.protocol.wire_format import field_head
 from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC
 from trtnode.serving.service.status import status_of
+
+FINAL: bytes = ModelInferResponse(
+    parameters={"triton_final_response": InferParameter(bool_param=True)}
+).SerializeToString()
+"""The bytes that mark the one response of a streamed request as its last."""
+RESPONSE_FIELD = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
@@ -115,37 +122,63 @@ class Streams:
         stream.leave()
 
 
+class StreamedCall(Call):
+    """One request of a stream."""
+
+    __slots__ = ("_request", "_stream")
+
+    def __init__(self, stream: Stream, request: ModelInferRequest, size: int) -> None:
+        super().__init__(stream.peer, stream.metadata)
+        self.size = size
+        self._stream = stream
+        self._request = request
+
+    def reply(self, response: bytes) -> None:
+        """Let the stream write the response, which is the last one to the request."""
+        head = field_head(RESPONSE_FIELD, len(response) + len(FINAL))
+        self._stream.answer(b"".join((head, response, FINAL)), self)
+
+    def fail(self, _code: grpc.StatusCode, details: str) -> None:
+        """Let the stream write an error."""
+        answer = ModelStreamInferResponse(error_message=details)
+        answer.infer_response.MergeFromString(FINAL)
+        answer.infer_response.model_name, answer.infer_response.id = self._request.model_name, self._request.id
+        self._stream.answer(answer.SerializeToString(), self, details)
+
+
 class Stream(abc.ABC):
     """One open stream: what is the same however its messages come and go.
 
     Attributes:
         left: Whether the client has left.
+        peer: The client's address.
+        metadata: Names in lower case and values of what came with the stream.
     """
 
     def __init__(self, streams: Streams, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
         self.left = False
         self._accept = streams.accept
         self._owed = streams.owed
-        self._peer = peer
-        self._metadata = metadata
+        self.peer = peer
+        self.metadata = metadata
         # The first error is to end the stream, as clients of Triton can ask for.
         self._strict = ("triton_grpc_error", "true") in metadata
         self._changed = threading.Condition()
         self._pending = 0
         self._largest = 0  # of its answers
-        self._unanswered: set[RequestContext] = set()
+        self._unanswered: set[StreamedCall] = set()
 
-    def answer(self, response: bytes, context: RequestContext, details: str = "") -> None:
+    def answer(self, response: bytes, call: StreamedCall, details: str = "") -> None:
         """Let the answer of a request be written; nobody wants it if the client has left.
 
         Args:
             response: A ``ModelStreamInferResponse``.
-            context: Of the request; it has a code if the answer is an error.
+            call: The request; it has a code if the answer is an error.
             details: Of the error.
         """
-        code = context.code()
+        code = call.code()
         with self._changed:
-            self._unanswered.discard(context)
+            self._unanswered.discard(call)
             self._largest = max(self._largest, len(response))
         self.put(EndError(code, details) if code and self._strict else response)
 
@@ -155,8 +188,8 @@ class Stream(abc.ABC):
             self.left = True
             unanswered = list(self._unanswered)
             self._changed.notify()
-        for context in unanswered:
-            context.leave()
+        for call in unanswered:
+            call.leave()
         self._owed.forget(self)
 
     @abc.abstractmethod
@@ -186,13 +219,16 @@ class Stream(abc.ABC):
         """
         if request is UNREADABLE:
             raise EndError(*status_of(UnreadableMessageError(INFER_RPC), STREAM_RPC))
-        context = RequestContext(self._peer, self._metadata)
+        refusal = None
+        if isinstance(request, Refused):
+            refusal, request = request.error, request.request
+        call = StreamedCall(self, request, size)
         with self._changed:
             self._pending += 1
-            self._unanswered.add(context)
+            self._unanswered.add(call)
         if self.left:
-            context.leave()
-        self._accept(self, request, context, size)
+            call.leave()
+        self._accept(request, call, refusal)
 
 
 class ThreadedStream(Stream):
@@ -250,8 +286,8 @@ class ThreadedStream(Stream):
             self._changed.wait_for(lambda: condition() or self.left)
 
 
-Accept = Callable[[Stream, ModelInferRequest | Refused, RequestContext, int], None]
-"""Lets some thread call the stream's ``answer`` with what becomes of a request; it also gets context and size."""
+Accept = Callable[[ModelInferRequest, StreamedCall, ServingError | None], None]
+"""Lets some thread end the call of a request, with an error if a check refused it."""
 
 
 def _stopping() -> EndError:

@@ -32,8 +32,7 @@ class ReplicaCall(Call):
     __slots__ = ("answer",)
 
     def __init__(self, caller: Caller) -> None:
-        super().__init__()
-        self._peer, self._metadata = caller
+        super().__init__(*caller)
         self.answer: Future[Reply] = Future()
 
     def reply(self, response: bytes) -> None:
