@@ -26,8 +26,12 @@ from typing import Any, Literal, Self, TypeVar
 from trtnode.engines.artifact.machine_key import MachineKey
 from trtnode.engines.artifact.second_tier import Entry
 from trtnode.engines.errors import KeyFileError
-from trtnode.engines.store.errors import StoreError
 from trtnode.engines.store.places import is_url, place_of
+
+
+class StoreError(Exception):
+    """The store fails, which the log says already."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,12 @@ import dataclasses
 import json
 import logging
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import sha256_of_file, sha256_of_model
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.cpu_features import precision_warnings, usable_flags
@@ -32,10 +33,9 @@ from trtnode.engines.quantization.schemes import SCHEMES
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs
 from trtnode.engines.tuning.measurements import TIMEOUT_S
-from trtnode.engines.tuning.precision_report import fp16_boundaries
 from trtnode.engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, effective_precision
 from trtnode.partitioner.cut.partition import Partition
-from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.graph.view import Graph, specs
 from trtnode.partitioner.model.loading import read_proto
 
 logger = logging.getLogger(__name__)
@@ -304,3 +304,23 @@ def _fingerprint(calibration: Calibration) -> str | None:
         return json.dumps([(file.name, sha256_of_file(file)) for file in files if file.is_file()])
     except OSError:
         return None  # the reader of the file reports the error
+
+
+def fp16_boundaries(built: BuiltPartition) -> Iterator[dict[str, Any]]:
+    """Yield the tensors that cross between engines in float16, and the bytes that each one saves in a run.
+
+    Returns:
+        JSON values; ``bytes_saved`` is None where the shape is not fixed.
+    """
+    segments = built.partition.segments
+    for segment in segments:
+        bindings = Envelope.from_json(built.engines[segment.name].envelope, segment.name).outputs
+        for value, declared, bound in zip(segment.outputs, specs(segment.outputs), bindings, strict=True):
+            if bound.dtype != declared.dtype:
+                fixed = declared.static_shape is not None
+                yield {
+                    "tensor": declared.name,
+                    "from": segment.name,
+                    "to": [reader.name for reader in segments if value in reader.inputs],
+                    "bytes_saved": declared.size_bytes - bound.size_bytes if fixed else None,
+                }

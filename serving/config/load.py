@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pydantic
 from pydantic_core import ErrorDetails
 
-from trtnode.serving.config.checks import setting_problems
-from trtnode.serving.config.ray_checks import cluster_problems, scaling_problems
+from trtnode.serving.config.checks import cluster_problems, scaling_problems, setting_problems
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.options import RENAMED_KEYS

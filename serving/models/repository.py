@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
@@ -15,10 +16,49 @@ from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.models.watcher import Watcher
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.telemetry.metrics import Metrics
-from trtnode.serving.threads.turns import PATIENCE_S, Turns
 
+PATIENCE_S = 60.0
+"""Time after which a load that still runs keeps no other one waiting."""
+MOST_LOADS = 4
+"""Loads at a time."""
+LOOK_S = 0.5
 MOST_ADDED = 256
 """Models from requests that servable.yaml doesn't have, with those that are unloaded again: counts of each are kept."""
+
+
+class Turns:
+    """Tells loads when to begin: one at a time, so that builds leave each other the cores.
+
+    An endless one holds up no other. Those of one model never overlap.
+    """
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, model: str) -> Iterator[None]:
+        """Wait until a model may load, and let others wait while the block runs."""
+        with self._changed:
+            while not self._may_begin(model):
+                self._changed.wait(LOOK_S)
+            self._began[model] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._began[model]
+                self._changed.notify_all()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no model loads; return False if that takes longer than ``timeout_s``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._began, timeout_s)
+
+    def _may_begin(self, model: str) -> bool:
+        late = time.monotonic() - PATIENCE_S
+        others = self._began.values()
+        return model not in self._began and len(others) < MOST_LOADS and all(began < late for began in others)
 
 
 class ModelRepository:

@@ -6,15 +6,17 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
+from trtnode.protos import LogSettingsRequest
 from trtnode.serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
+from trtnode.serving.security.authorization import ADMIN_RIGHTS, READING_TOO
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.service.settings_rpcs import answer_log_settings
 from trtnode.serving.workers.handle import WorkerHandle
 from trtnode.serving.workers.merged_rpcs import COMBINATIONS
-from trtnode.serving.workers.replay_log import Changes
 
 logger = logging.getLogger(__name__)
 
@@ -121,3 +123,49 @@ def _results(answers: Answers) -> Sequence[bytes]:
 
 def _no_worker() -> UnavailableError:
     return UnavailableError("no worker process of the server answers; try later")
+
+
+_Thing = tuple[str, str]
+
+
+class Changes:
+    """The last change of each thing that clients can change, in the order in which they came.
+
+    Each worker that joins later gets them replayed.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[_Thing, tuple[str, bytes]] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the RPC and the serialized request of each."""
+        yield from tuple(self._last.values())
+
+    def record(self, rpc: str, request: Any, response: bytes) -> None:
+        """Keep a change that the workers have followed, in place of an older one about the same thing.
+
+        Args:
+            rpc: One of ``ADMIN_RIGHTS``.
+            request: Its message.
+            response: Their answer.
+        """
+        if rpc in READING_TOO and not request.settings:
+            return
+        if rpc.endswith("SharedMemoryUnregister"):
+            self._forget_regions(rpc.replace("Unregister", "Register"), request.name)
+            return
+        if rpc == "LogSettings":  # the answer has the same form, and tells all that is in effect
+            request = LogSettingsRequest.FromString(response)
+        thing = _thing(rpc, request)
+        self._last.pop(thing, None)
+        self._last[thing] = (rpc, request.SerializeToString())
+
+    def _forget_regions(self, rpc: str, name: str) -> None:
+        gone = [thing for thing in self._last if thing[0] == rpc and name in ("", thing[1])]
+        for thing in gone:
+            del self._last[thing]
+
+
+def _thing(rpc: str, request: Any) -> _Thing:
+    kind = "model" if ADMIN_RIGHTS[rpc] == "repository" else rpc  # a load and an unload are about one thing
+    return kind, getattr(request, "model_name", "") or getattr(request, "name", "")

@@ -6,6 +6,7 @@ This process runs no model: it holds the gRPC port for its workers, and hands th
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import pathlib
 import socket
@@ -17,9 +18,10 @@ from typing import Any
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.errors import ProcessStartError
-from trtnode.serving.errors import ServingError, WorkerGoneError
+from trtnode.serving.errors import AddressError, ServingError, WorkerGoneError
+from trtnode.serving.grpc.port_check import check_port
 from trtnode.serving.rest.server import HttpServer
-from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.schema.server import GrpcConfig, ServableConfig
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.security.exposure_warnings import warn_of_open_ports
 from trtnode.serving.security.tls import Certificates
@@ -30,7 +32,6 @@ from trtnode.serving.workers.broadcast import Broadcaster
 from trtnode.serving.workers.handle import WorkerHandle
 from trtnode.serving.workers.http_proxy import HttpProxy
 from trtnode.serving.workers.merged_metrics import Families, MergedMetrics
-from trtnode.serving.workers.shared_port import reserve
 from trtnode.serving.workers.worker import WorkerConfig, socket_of
 
 logger = logging.getLogger(__name__)
@@ -255,3 +256,29 @@ def _drained(drain: Future[Any], deadline: float) -> bool:
         return bool(drain.result(max(0.0, deadline - time.monotonic()) + CLOSE_S))
     except (ServingError, TimeoutError):
         return False
+
+
+def reserve(config: GrpcConfig) -> socket.socket:
+    """Bind the port without listening on it, so that no other server gets it while no worker has it open.
+
+    Returns:
+        The socket, to be kept until the end. Sockets of the same user may share its port if they ask for that
+        (SO_REUSEPORT); the system gives new connections to those that listen.
+
+    Raises:
+        AddressError: The port can't be had.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            check_port(config.host, config.port)
+            family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+            reserved = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            # Connections of a server that has just ended are no obstacle here; this socket is one to who comes later.
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind(address)
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        except OSError as error:
+            raise AddressError("grpc", config.host, config.port, error) from None
+        stack.pop_all()
+    return reserved

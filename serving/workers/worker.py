@@ -3,7 +3,7 @@
 A file lock decides which worker builds. Workers load models with engines one at a time, at start, at reload and on
 watched changes; the others find the engines in the cache. Every worker inherits the locked file and the system frees
 the lock, so it can't outlive its holder. Workers that start together open the port at once, because probes need an
-answer. A replacement opens it once its models are loaded and it has replayed the clients' changes (``replay_log``).
+answer. A replacement opens it once its models are loaded and it has replayed the clients' changes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trtnode.engines.quantization.weight_scales import weight_step
+from trtnode.engines.quantization.qdq_writer import weight_step
 
 
 def conv(*channels: list[list[float]]) -> np.ndarray:

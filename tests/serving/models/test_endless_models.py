@@ -18,8 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Adders, Eventually, Starter
 from trtnode.bench.server_process import free_port, wait_until_ready
-from trtnode.serving.models import warmup
-from trtnode.serving.threads import turns
+from trtnode.serving.models import repository, warmup
 
 ENDLESS = """<ir_version: 10, opset_import: ["": 21]>
 g (float[1] x) => (float[1] y) {
@@ -42,7 +41,7 @@ def load_endless(client: triton.InferenceServerClient) -> None:
 def test_an_endless_model_is_refused_in_time_and_holds_up_no_other(
     start: Starter, adders: Adders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(repository, "PATIENCE_S", 0.1)
     adders.write("m.onnx", 1)
     running = start(
         "- {name: m, path: m.onnx, engine: native}\n", server="admin: {repository: true}, limits: {load_timeout_s: 15}"
@@ -62,7 +61,7 @@ def test_an_endless_model_is_refused_in_time_and_holds_up_no_other(
 def test_a_watched_endless_version_holds_up_no_other_model(
     start: Starter, adders: Adders, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(repository, "PATIENCE_S", 0.1)
     for name in ("m", "n"):
         adders.write(f"{name}/1/model.onnx", 1)
     entries = [f"- {{name: {name}, path: {name}, engine: native, watch: true, measure: false}}\n" for name in "mn"]

@@ -27,9 +27,8 @@ from trtnode.serving.errors import InvalidRequestError, PartlyDoneError, Serving
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.service.host import ModelHost
-from trtnode.serving.workers.broadcast import Broadcaster
+from trtnode.serving.workers.broadcast import Broadcaster, Changes
 from trtnode.serving.workers.merged_rpcs import combine_index, combine_statistics
-from trtnode.serving.workers.replay_log import Changes
 
 LOAD = RepositoryModelLoadRequest(model_name="m").SerializeToString()
 
