@@ -22,11 +22,11 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pruned_networks import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
 from trtnode.bench.environment import describe_environment
 from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
 from trtnode.bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
 from trtnode.bench.latency.openers import open_compiled, open_onnxruntime, open_openvino
-from trtnode.bench.networks.pruned import pruned_lstms, pruned_mobilenetv1, pruned_pointwise
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.onnxruntime.session import with_basic_optimizations

@@ -13,13 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.bench.latency.measurement import Measurement
 from trtnode.bench.latency.plan import Plan
-from trtnode.bench.latency.settings import installed_peers
+from trtnode.bench.latency.recipes import installed_peers
 from trtnode.bench.latency.subjects import LatencySubject, model_subjects, network_subjects
-from trtnode.bench.latency_report.layers import print_layers
 from trtnode.bench.latency_report.page import render_page
 from trtnode.bench.latency_report.regression import compare_results
 from trtnode.bench.latency_report.results import LatencyResult, read_result
-from trtnode.bench.latency_report.tables import print_comparison, print_result
+from trtnode.bench.latency_report.tables import print_comparison, print_layers, print_result
 from trtnode.bench.networks.catalogue import NETWORKS
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.engines.backends.build_options import BuildOptions

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx
 
-from trtnode.bench.latency.errors import InputFileError, UnmeasurableModelError
+from trtnode.bench.errors import InputFileError, UnmeasurableModelError
 from trtnode.bench.networks.catalogue import find_network, network_file, sample_inputs
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.compile.prepare import load_executable

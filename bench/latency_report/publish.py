@@ -10,9 +10,8 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from trtnode.bench.errors import BenchmarkError
+from trtnode.bench.errors import BenchmarkError, MarkerError, ResultFileError
 from trtnode.bench.latency_report.charts import group_rows
-from trtnode.bench.latency_report.errors import MarkerError, ResultFileError
 from trtnode.bench.latency_report.results import (
     NATIVE,
     LatencyResult,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 
-from trtnode.bench.latency_report.errors import ResultFileError
+from trtnode.bench.errors import ResultFileError
 
 NATIVE = "native"
 """Setting of the baseline: ONNX Runtime alone, in float32."""

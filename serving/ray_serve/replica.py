@@ -65,7 +65,6 @@ class ModelReplica:
         self._host = ModelHost(_on_all_cores(config), engine_loader(config))
         self._rpcs = GrpcServicer(self._host).unary_rpcs()
         self._http = HttpApp(config, self._host, list).asgi()
-        self._grace_s = config.server.shutdown_grace_s
         _load(self._host)
 
     async def answer(self, rpc: str, message: bytes, caller: Caller) -> Reply:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 
-from trtnode.bench.latency.settings import PRECISIONS
+from trtnode.bench.latency.recipes import PRECISIONS
 from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, read_result
 from trtnode.engines.backends.names import ASKED_PRECISIONS
 from trtnode.engines.build.options import CompileOptions

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.errors import ResultFileError
 from trtnode.bench.latency.agreement import compare_answers
 from trtnode.bench.latency_report import publish as program
-from trtnode.bench.latency_report.errors import ResultFileError
 from trtnode.bench.latency_report.regression import compare_results
 from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, LeftOut, geometric_means, read_result
 from trtnode.bench.latency_report.tables import print_result
