@@ -99,13 +99,6 @@ def _kept_workers() -> Iterator[None]:
 
 
 @pytest.fixture
-def own_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers end when what started them closes them, as they do outside tests."""
-    for place in kept_workers.PLACES:
-        monkeypatch.setattr(f"trtnode.{place}.SubprocessWorker", SubprocessWorker)
-
-
-@pytest.fixture
 def choosing_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options choose the engines that stay, as they do outside tests."""
     monkeypatch.delenv(EVERY_ENGINE)

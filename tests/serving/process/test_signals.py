@@ -162,13 +162,6 @@ def test_the_example_is_served_by_an_engine_that_is_built_once(launch: Iterator,
     assert builds == ["1.0", "0.0"]
 
 
-def test_one_line_serves_one_file(launch: Iterator, models: pathlib.Path) -> None:
-    process = launch(command=[*SERVE_ANYWHERE, "--engine", "native", "--name", "m"], config=models / "two.onnx")
-
-    with client_of(process.wait_for("ready on 127.0.0.1:")) as client:
-        assert infer(client).tolist() == [[2, 2, 2]]
-
-
 def test_a_repository_of_triton_is_served_to_its_clients(
     launch: Iterator, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -215,30 +208,6 @@ def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
     assert log == (
         f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
         "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
-    )
-
-
-def test_a_model_that_is_no_model_is_one_sentence_and_exit_code_1(launch: Iterator, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
-
-    code, log = launch(server="log: {level: warning}", model=f"{tmp_path}/broken").end()
-
-    assert code == 1
-    assert "Traceback" not in log
-    assert log.splitlines()[-1].startswith("trtnode: Model 'm' is required but didn't load: ")
-    assert "broken.onnx" in log
-
-
-def test_a_broken_tokens_file_is_one_sentence_and_exit_code_2(launch: Iterator, tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "tokens.yaml"
-    file.touch(0o600)
-    file.write_text("tokens: [{name: ci, token: short}]")
-
-    code, log = launch(server="auth: {tokens_file: tokens.yaml}").end()
-
-    assert code == 2
-    assert log == (
-        f"trtnode: {file}:1: tokens[0]: should have a token of 16 or more printable ASCII characters without spaces\n"
     )
 
 
