@@ -90,8 +90,8 @@ def worker() -> Iterator[SubprocessWorker]:
 def _kept_workers() -> Iterator[None]:
     """Has commands and servers in this process leave their workers to the next."""
     with pytest.MonkeyPatch.context() as patch:
-        for place in kept_workers.PLACES:
-            patch.setattr(f"trtnode.{place}.SubprocessWorker", kept_workers.LentWorker)
+        for name in kept_workers.places():
+            patch.setattr(name, kept_workers.LentWorker)
         patch.setattr("trtnode.serving.models.isolation.IDLE_S", 0)  # a server that has stopped holds none back
         yield
     for _, worker in kept_workers.idle:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import pathlib
 import sys
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import trtnode
 from trtnode.engines.build import subprocess_worker
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 
-PLACES = (
-    "bench.latency.layers",
-    "bench.latency.recipes",
-    "engines.build.context",
-    "engines.compile.known_engines",
-    "engines.diagnostics.alignment",
-    "serving.models.isolated_reference",
-    "serving.models.isolation",
-)
-"""Modules that start workers."""
+ROOT = pathlib.Path(trtnode.__file__).parent
 
 MOST = 3
 """Idle workers that are kept."""
@@ -30,6 +23,15 @@ idle: list[tuple[Hashable, SubprocessWorker]] = []
 """Workers without work, each with what it was started with."""
 
 lending = threading.Lock()
+
+
+def places() -> list[str]:
+    """Return the names under which modules of engines and of the server start workers."""
+    files = (file for folder in ("engines", "serving") for file in (ROOT / folder).rglob("*.py"))
+    others = (file for file in files if file.stem != "subprocess_worker")
+    starting = (file for file in others if "SubprocessWorker(" in file.read_text(encoding="utf-8"))
+    modules = (".".join(("trtnode", *file.relative_to(ROOT).with_suffix("").parts)) for file in starting)
+    return [f"{module}.SubprocessWorker" for module in modules]
 
 
 class LentWorker:
