@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-losses = pytest.importorskip("tests.serving.ray_serve.losses", reason="Ray is not installed", exc_type=ImportError)
+losses = pytest.importorskip("benchmarks.ray_cluster.losses", reason="Ray is not installed", exc_type=ImportError)
 REQUESTS = 200
 
 

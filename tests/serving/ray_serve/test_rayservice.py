@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as triton
 import yaml
 
-from tests.serving.ray_serve.served import ServedOnRay
+from benchmarks.ray_cluster.served import ServedOnRay
 
 pytestmark = [
     pytest.mark.ray,

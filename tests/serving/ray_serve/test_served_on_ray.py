@@ -21,8 +21,8 @@ import tritonclient.grpc as triton
 from grpc_health.v1 import health_pb2
 from tritonclient.utils import InferenceServerException
 
+from benchmarks.ray_cluster.served import ServedOnRay
 from otlp_collector import Collector
-from tests.serving.ray_serve.served import ServedOnRay
 
 pytestmark = [
     pytest.mark.ray,

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.serving.ray_serve.callers import Callers, Tally
-from tests.serving.ray_serve.raylets import Raylets
-from tests.serving.ray_serve.served import ServedOnRay
+from benchmarks.ray_cluster.callers import Callers, Tally
+from benchmarks.ray_cluster.raylets import Raylets
+from benchmarks.ray_cluster.served import ServedOnRay
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 FEEDS = {"image": np.zeros((1, 1, 8, 8), np.float32)}
