@@ -96,12 +96,14 @@ def check_json(text: bytes, elements: int = 0) -> None:
     """
     if len(text) <= LONG_BYTES:
         return
-    cost = sum(text.count(sign) * size for sign, size in _COSTS.items())
-    if cost > MOST_BYTES + elements * (_COSTS[b"["] + _COSTS[b","]):
-        raise InvalidRequestError(
-            "the body has more lists, objects and values in its JSON than are read; send less, or tensors as raw bytes "
-            f"behind the JSON ({JSON_LENGTH})"
-        )
+    left = MOST_BYTES + elements * (_COSTS[b"["] + _COSTS[b","])
+    for start in range(0, len(text), LONG_BYTES):  # in pieces, between which other threads run
+        left -= sum(text.count(sign, start, start + LONG_BYTES) * size for sign, size in _COSTS.items())
+        if left < 0:
+            raise InvalidRequestError(
+                "the body has more lists, objects and values in its JSON than are read; send less, or tensors as raw "
+                f"bytes behind the JSON ({JSON_LENGTH})"
+            )
 
 
 async def read_body(request: Request, most: int) -> Body:
