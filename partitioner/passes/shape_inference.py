@@ -36,7 +36,7 @@ PROPAGATING_OPSET = 18
 """A version of ONNX whose rules propagate through all operators above; those before 13 had none for some."""
 
 NOT_CONVERTED = (onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError, RuntimeError, ValueError)
-"""What the conversion to another version may raise."""
+"""Errors of the conversion to another version."""
 
 HIDDEN = ":hidden"
 """Ends the names of inputs that stand for long vectors while shapes are inferred."""
