@@ -11,25 +11,31 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from trtnode.serving.errors import ServingError
+from trtnode.serving.protocol.packing import is_packed, unpack
 from trtnode.serving.protocol.wire_format import is_bounded, layout_of
 
 UNREADABLE: Any = object()
 """Stands for a message that can't be parsed, or whose objects would take too much memory."""
+MOST_BYTES = 4 << 20
+"""What a compressed message may stand for where nothing else says so."""
 
 
-def parser_of(kind: Any, instead: Any = UNREADABLE) -> Callable[[bytes], Any]:
+def parser_of(kind: Any, instead: Any = UNREADABLE, most: int = MOST_BYTES) -> Callable[[bytes], Any]:
     """Return a parser of one kind of message.
 
     Args:
         kind: The class of the messages.
         instead: What it gives for bytes that are no such message.
+        most: Bytes that a compressed one may stand for.
     """
     layout = layout_of(kind.DESCRIPTOR)
 
     def parse(data: bytes) -> Any:
         try:
-            return kind.FromString(data) if is_bounded(data, layout) else instead
-        except DecodeError:
+            message = unpack(data, most) if is_packed(data) else data
+            return kind.FromString(message) if is_bounded(message, layout) else instead
+        except (DecodeError, ServingError):
             return instead
 
     return parse

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import grpc
@@ -18,6 +19,7 @@ import grpc
 from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.unary_rpc import UnaryRpc
+from trtnode.serving.protocol.packing import is_packed
 
 try:
     from grpc import _server
@@ -123,15 +125,16 @@ class DirectMethod:
 class DirectCall(Call):
     """A call that grpcio's Python layer knows nothing of, from its arrival until gRPC lets go of it."""
 
-    __slots__ = ("_call", "_crowded", "_due", "_ended", "_is_owed", "_owed", "_rpc", "_watched")
+    __slots__ = ("_call", "_crowded", "_due", "_ended", "_is_owed", "_owed", "_rpc", "_unpacking", "_watched")
 
-    def __init__(self, rpc: UnaryRpc, owed: Owed, event: Any) -> None:
+    def __init__(self, rpc: UnaryRpc, owed: Owed, unpacking: ThreadPoolExecutor, event: Any) -> None:
         metadata = event.invocation_metadata or ()
         self._crowded = len(metadata) > MOST_METADATA
         super().__init__(metadata=() if self._crowded else metadata)
         self._call = event.call
         self._rpc = rpc
         self._owed = owed
+        self._unpacking = unpacking
         self._due = 1
         self._watched = self._ended = self._is_owed = False
 
@@ -181,12 +184,23 @@ class DirectCall(Call):
             message = event.batch_operations[0].message()
             if message is None:
                 self.fail(grpc.StatusCode.CANCELLED, "the request never came")
+            elif is_packed(message):
+                self._unpacking.submit(self._take, message)
             else:
-                self._rpc.take(self, message)
+                self._take(message)
         except BaseException:
-            logger.exception("A call ended without an answer")
-            self.fail(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why")
+            self._fail_unexpectedly()
         return NOTHING
+
+    def _take(self, message: bytes) -> None:
+        try:
+            self._rpc.take(self, message)
+        except BaseException:
+            self._fail_unexpectedly()
+
+    def _fail_unexpectedly(self) -> None:
+        logger.exception("A call ended without an answer")
+        self.fail(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why")
 
     def _closed(self, _event: Any) -> Finished:
         if not self._ended:

@@ -6,12 +6,14 @@ import collections
 import functools
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
 from trtnode.serving.grpc.direct import MOST_METADATA, NO_FLAGS, NOTHING, Finished, operations
 from trtnode.serving.grpc.streams import EndError, Stream, Streams
+from trtnode.serving.protocol.packing import is_packed
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +25,15 @@ class DirectStream(Stream):
     unless too many wait for their answers. gRPC takes one answer at a time.
     """
 
-    def __init__(self, streams: Streams, parse: Callable[[bytes], Any], event: Any) -> None:
+    def __init__(
+        self, streams: Streams, parse: Callable[[bytes], Any], unpacking: ThreadPoolExecutor, event: Any
+    ) -> None:
         """Describe a stream that has come.
 
         Args:
             streams: Those that are open.
             parse: Reads its requests.
+            unpacking: The thread that reads compressed ones.
             event: The call.
         """
         metadata = event.invocation_metadata or ()
@@ -38,6 +43,7 @@ class DirectStream(Stream):
         self._call = event.call
         self._streams = streams
         self._parse = parse
+        self._unpacking = unpacking
         self._outbox: collections.deque[bytes | EndError] = collections.deque()
         self._due = 0
         self._reads = self._writes = self._half_closed = self._ended = self._gone = False
@@ -119,17 +125,20 @@ class DirectStream(Stream):
             raise
 
     def _take_event(self, then: Callable[[Any], None], event: Any) -> Finished:
+        self._do(then, event)
+        with self._changed:
+            self._due -= 1
+            self._gone = not self._due
+            return (self, ()) if self._gone else NOTHING
+
+    def _do(self, step: Callable[[Any], None], what: Any) -> None:
         try:
-            then(event)
+            step(what)
         except EndError as end:
             self._fail(end)
         except BaseException:
             logger.exception("A stream failed")
             self._fail(EndError(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why"))
-        with self._changed:
-            self._due -= 1
-            self._gone = not self._due
-            return (self, ()) if self._gone else NOTHING
 
     def _fail(self, end: EndError) -> None:
         """Let the stream end; an exception here would end the serving thread."""
@@ -147,11 +156,16 @@ class DirectStream(Stream):
             self._reads = False
             self._half_closed = message is None
             is_done = self._half_closed and not self._pending
-        if message is not None:
-            self.take(self._parse(message), len(message))
-            self._read_next()
-        elif is_done:
+        if is_done:
             self._end(grpc.StatusCode.OK, "")
+        elif message is not None and is_packed(message):
+            self._unpacking.submit(self._do, self._take_message, message)
+        elif message is not None:
+            self._take_message(message)
+
+    def _take_message(self, message: bytes) -> None:
+        self.take(self._parse(message), len(message))
+        self._read_next()
 
     def _written(self, size: int, _event: Any) -> None:
         self._owed.settle(self, size)

@@ -75,6 +75,7 @@ class GrpcServer:
         self.port = 0
         self._config = config.grpc
         self._host = host
+        self._most = config.grpc.max_message_mb << 20
         self._shares_port = host.rpcs.is_broadcast
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._health = health.HealthService()
@@ -89,6 +90,8 @@ class GrpcServer:
         self._infer_handlers = ThreadPoolExecutor(
             config.limits.max_requests + HANDLER_THREADS, "infer-handler", host.cores.settle
         )
+        # One message at a time, for a few kB may stand for all that one may have.
+        self._unpacking = ThreadPoolExecutor(1, "unpacking", host.cores.settle)
         with host.cores.kept():  # gRPC starts threads here, too
             self._server = grpc.server(
                 self._handlers,
@@ -129,7 +132,7 @@ class GrpcServer:
         grace_s = min(FLUSH_S, timeout_s)
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._reflection, self._handlers, self._infer_handlers, self._streams.pool):
+        for pool in (self._unpacking, self._reflection, self._handlers, self._infer_handlers, self._streams.pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -139,7 +142,7 @@ class GrpcServer:
 
     def _add_services(self) -> None:
         health_service, inference = health.SERVICE_NAME, SERVICE_NAME
-        self._add_unary(inference, self._servicer.unary_rpcs())
+        self._add_unary(inference, self._servicer.unary_rpcs(self._most))
         self._add_unary(health_service, {"Check": self._health.check_rpc()})
         self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
         self._add_streams(inference)
@@ -148,9 +151,9 @@ class GrpcServer:
 
     def _add_streams(self, service: str) -> None:
         """Offer inference streams past grpcio's Python layer, unless each of their requests needs a token."""
-        parse = parser_of(messages_of(STREAM_RPC)[0])
+        parse = parser_of(messages_of(STREAM_RPC)[0], most=self._most)
         if self._goes_direct and self._host.authorizer.lets_all(STREAM_RPC):
-            receive = functools.partial(DirectStream, self._streams, parse)
+            receive = functools.partial(DirectStream, self._streams, parse, self._unpacking)
             self._direct.append(DirectMethod(self._server, f"/{service}/{STREAM_RPC}", receive))
             return
         handle = _on(self._streams.pool, self._streams.handle)
@@ -161,7 +164,11 @@ class GrpcServer:
         """Offer unary RPCs past grpcio's Python layer where that is possible."""
         if self._goes_direct:
             self._direct += [
-                DirectMethod(self._server, f"/{service}/{name}", functools.partial(DirectCall, rpc, self._owed))
+                DirectMethod(
+                    self._server,
+                    f"/{service}/{name}",
+                    functools.partial(DirectCall, rpc, self._owed, self._unpacking),
+                )
                 for name, rpc in rpcs.items()
             ]
             return
@@ -194,6 +201,8 @@ def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[
         ("grpc.max_receive_message_length", size),
         ("grpc.max_send_message_length", size),
         ("grpc.max_concurrent_streams", config.limits.connection_requests),
+        # They are inflated here, in a thread of their own: gRPC would in its serving thread, where all calls wait.
+        ("grpc.per_message_decompression", 0),
         # Where it isn't meant, a second server on this port would start without a word and take connections.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection

@@ -12,7 +12,7 @@ import numpy as np
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.errors import ServingError, UnreadableMessageError
 from trtnode.serving.grpc.call import Call
-from trtnode.serving.grpc.codec import UNREADABLE, parser_of
+from trtnode.serving.grpc.codec import MOST_BYTES, UNREADABLE, parser_of
 from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
@@ -72,12 +72,16 @@ class GrpcServicer:
         self._rpcs = host.rpcs
         self._authorizer = host.authorizer
 
-    def unary_rpcs(self) -> dict[str, UnaryRpc]:
-        """Return each unary RPC, by its name."""
+    def unary_rpcs(self, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
+        """Return each unary RPC, by its name.
+
+        Args:
+            most: Bytes that a compressed request may stand for.
+        """
         answers = {rpc: self._in_pool(rpc, method) for rpc, method in self._rpcs.shared_methods.items()}
         answers[INFER_RPC] = self._infer
         return {
-            rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, self._authorizer, RAW_FIELDS.get(rpc, 0))
+            rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, self._authorizer, RAW_FIELDS.get(rpc, 0), most)
             for rpc, answer in answers.items()
         }
 

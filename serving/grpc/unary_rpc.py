@@ -11,8 +11,9 @@ import grpc
 
 from trtnode.serving.errors import ServingError
 from trtnode.serving.grpc.call import Call, OrdinaryCall
-from trtnode.serving.grpc.codec import UNREADABLE
+from trtnode.serving.grpc.codec import MOST_BYTES, UNREADABLE
 from trtnode.serving.grpc.owed import Owed
+from trtnode.serving.protocol.packing import is_packed, unpack
 from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.service.status import status_of
@@ -26,7 +27,13 @@ class UnaryRpc:
     """An RPC that both paths through grpcio offer the same calls to: first ``admit``, then ``take``."""
 
     def __init__(
-        self, name: str, parse: Parse, answer: Answer, authorizer: Authorizer | None = None, raw_field: int = 0
+        self,
+        name: str,
+        parse: Parse,
+        answer: Answer,
+        authorizer: Authorizer | None = None,
+        raw_field: int = 0,
+        most: int = MOST_BYTES,
     ) -> None:
         """Describe an RPC.
 
@@ -36,11 +43,13 @@ class UnaryRpc:
             answer: Answers them.
             authorizer: Decides about callers; None for an RPC that is open to all.
             raw_field: Number of the field that is cut out of long messages; 0 for none.
+            most: Bytes that a compressed request may stand for.
         """
         self._name = name
         self._parse = parse
         self._answer = answer
         self._raw_field = raw_field
+        self._most = most
         self._authorizer = authorizer if authorizer is not None and not authorizer.lets_all(name) else None
 
     def admit(self, call: Call) -> bool:
@@ -55,7 +64,13 @@ class UnaryRpc:
         return True
 
     def take(self, call: Call, message: bytes) -> None:
-        """Have a request answered, if its caller may have done what it asks for."""
+        """Have a request answered, if its caller may have done what it asks for; it may be compressed."""
+        if is_packed(message):
+            try:
+                message = unpack(message, self._most)
+            except ServingError as error:
+                call.fail(*status_of(error, self._name))
+                return
         call.size = len(message)
         if self._raw_field and call.size > LONG_BYTES:
             message, call.raw = cut_field(message, self._raw_field)

@@ -144,9 +144,12 @@ class _Look:
     def _inner_fits(self, begin: int, end: int, inner: Layout | int) -> bool:
         if not isinstance(inner, int):
             return self.fits(begin, end, inner)
-        last_bytes = np.frombuffer(self._message, np.int8, end - begin, begin) >= 0  # of each number
-        self._number_bytes -= inner * int(np.count_nonzero(last_bytes))
-        return self._number_bytes >= 0
+        for start in range(begin, end, LONG_BYTES):  # in pieces, between which other threads run
+            last_bytes = np.frombuffer(self._message, np.int8, min(LONG_BYTES, end - start), start) >= 0  # of numbers
+            self._number_bytes -= inner * int(np.count_nonzero(last_bytes))
+            if self._number_bytes < 0:
+                return False
+        return True
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import zlib
 from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from trtnode.serving.errors import InvalidRequestError, TooLargeError, UnsupportedError
+from trtnode.serving.protocol.packing import unpack
 
 JSON_LENGTH = "inference-header-content-length"
 """The header that says how many bytes of the body are JSON; raw tensors follow."""
@@ -25,7 +25,6 @@ _COSTS = {b"[": 96, b"{": 224, b",": 32}
 """Memory of a list, an object and a value, by what stands at each of them, at most once in a string."""
 
 _ALIGNMENT = 16
-_ZLIB_OR_GZIP = zlib.MAX_WBITS | 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Body:
             TooLargeError: It has more bytes than it may.
         """
         whole = b"".join(self.chunks)
-        return self._unpack(whole) if self.packed else whole
+        return unpack(whole, self.most) if self.packed else whole
 
     def split(self) -> tuple[bytes, memoryview]:
         """Return the JSON and what follows it. That begins at an address where every datatype may stand.
@@ -70,18 +69,6 @@ class Body:
         if len(whole) < padding + size:
             raise InvalidRequestError(f"the body has {len(whole) - padding} bytes, but {JSON_LENGTH} is {size}")
         return whole[padding : padding + size], memoryview(whole)[padding + size :]
-
-    def _unpack(self, packed: bytes) -> bytes:
-        unpacking = zlib.decompressobj(_ZLIB_OR_GZIP)
-        try:
-            whole = unpacking.decompress(packed, self.most + 1)
-        except zlib.error as error:
-            raise InvalidRequestError(f"the body can't be unpacked as its content-encoding says: {error}") from None
-        if len(whole) > self.most:
-            raise TooLargeError(self.most)
-        if not unpacking.eof or unpacking.unused_data:
-            raise InvalidRequestError("the compressed body is cut short, or something follows it")
-        return whole
 
 
 def check_json(text: bytes, elements: int = 0) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import threading
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,10 +18,13 @@ from tritonclient.utils import InferenceServerException
 
 from benchmarks.attacks import http2
 from benchmarks.attacks.grpc_attacks import INFER, START, WHOLE
+from benchmarks.attacks.message_attacks import STREAM
 from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake, given
 from tests.serving.grpc.conftest import RawStream, message
 from tests.serving.grpc.test_attacks import connected
-from trtnode.serving.grpc import direct
+from trtnode.protos import ModelInferRequest
+from trtnode.serving.grpc import direct, unary_rpc
+from trtnode.serving.protocol.packing import unpack
 from trtnode.serving.service.inference_service import InferenceService
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -167,3 +173,50 @@ def vector() -> triton.InferInput:
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])
 def test_compressed_requests_are_answered(start_fake: StartFake, compression: str) -> None:
     assert infer(start_fake(), size=1000, compression_algorithm=compression) == [1] * 1000
+
+
+def test_others_are_answered_while_a_compressed_message_is_inflated(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, gate, begun = start_fake(), threading.Event(), threading.Event()
+
+    def held(packed: bytes, most: int) -> bytes:
+        begun.set()
+        assert gate.wait(120)
+        return unpack(packed, most)
+
+    monkeypatch.setattr(unary_rpc, "unpack", held)
+    with ThreadPoolExecutor(1) as pool:
+        compressed = pool.submit(infer, running, size=1000, compression_algorithm="gzip")
+        assert begun.wait(120)
+        assert infer(running) == [1]
+        assert not compressed.done()
+        gate.set()
+        assert compressed.result(120) == [1] * 1000
+
+
+@pytest.mark.parametrize("packed", [b"\x1f\x8b", gzip.compress(bytes(99))[:-9], zlib.compress(b"") + b"\0"])
+def test_a_message_that_begins_as_a_compressed_one_and_is_none_is_refused(start_fake: StartFake, packed: bytes) -> None:
+    running = start_fake()
+    with grpc.insecure_channel(running.address) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(METHOD)(packed, timeout=120)
+        with pytest.raises(grpc.RpcError) as ended:
+            list(channel.stream_stream(STREAM)(iter([packed]), timeout=120))
+
+    assert refused.value.code() is ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert infer(running) == [1]
+
+
+def test_streamed_requests_may_be_compressed_and_a_bomb_ends_its_stream_alone(start_fake: StartFake) -> None:
+    running = start_fake()
+    request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4000)])
+    request.inputs.add(name="x", datatype="FP32", shape=[1000])
+    with grpc.insecure_channel(running.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        send = functools.partial(channel.stream_stream(STREAM), compression=grpc.Compression.Gzip, timeout=120)
+        assert len(list(send(iter([request.SerializeToString()] * 3)))) == 3
+        with pytest.raises(grpc.RpcError) as ended:
+            list(send(iter([bytes(200 << 20)])))
+
+    assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert infer(running) == [1]

@@ -36,7 +36,7 @@ def test_compressed_bodies_are_unpacked_whatever_their_route(shared: Running, pa
 @pytest.mark.parametrize(
     ("body", "encoding", "status", "told"),
     [
-        pytest.param(request(), "gzip", 400, "can't be unpacked as its content-encoding says", id="not-packed"),
+        pytest.param(request(), "gzip", 400, "can't be unpacked", id="not-packed"),
         pytest.param(gzip.compress(request())[:-9], "gzip", 400, "cut short", id="cut-short"),
         pytest.param(gzip.compress(request()) + b"x", "gzip", 400, "something follows it", id="more-behind"),
         pytest.param(gzip.compress(bytes(3 << 20)), "gzip", 413, "more than 1048576 bytes", id="bomb"),
