@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import shutil
 import uuid
 
 import onnx
@@ -59,6 +60,8 @@ def write_atomically(path: pathlib.Path, data: bytes) -> None:
 def write_model(model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> None:
     """Write a model; where it is too large for one file, engines and weights go beside it. The model comes last.
 
+    Weights that lie in a file with an absolute path get a hard link to it, since no runtime takes such paths.
+
     Args:
         model: The model. It is the same afterwards.
         path: The file.
@@ -68,6 +71,7 @@ def write_model(model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_byte
         OutputFileError: A file can't be written.
     """
     with contextlib.ExitStack() as put_back:  # copying the model instead would take its size in memory once more
+        _link_weights(model, path.parent, put_back)
         if _content_bytes(model) > inline_limit_bytes:
             _move_engines_out(model, path, put_back)
             _move_weights_out(model, path, put_back)
@@ -104,6 +108,31 @@ def hashes_outside(path: pathlib.Path) -> dict[str, str]:
     outside = filter(onnx.external_data_helper.uses_external_data, protobuf_walk.tensors(read_proto(path)))
     places = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
     return {place: sha256_of_file(path.parent / place) for place in places}
+
+
+def _link_weights(model: onnx.ModelProto, folder: pathlib.Path, put_back: contextlib.ExitStack) -> None:
+    links: dict[str, str] = {}
+    for tensor in filter(onnx.external_data_helper.uses_external_data, model.graph.initializer):
+        entry = next(entry for entry in tensor.external_data if entry.key == "location")
+        if pathlib.Path(entry.value).is_absolute():
+            put_back.callback(setattr, entry, "value", entry.value)
+            if entry.value not in links:
+                links[entry.value] = _linked(entry.value, folder)
+            entry.value = links[entry.value]
+
+
+def _linked(file: str, folder: pathlib.Path) -> str:
+    """Return the name of a link to a file, or of its copy where the folder is on another file system."""
+    link = folder / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.weights"
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(file, link)
+    except OSError:
+        try:
+            shutil.copyfile(file, link)
+        except OSError as error:
+            raise OutputFileError(link, error.strerror or str(error)) from error
+    return link.name
 
 
 def _content_bytes(model: onnx.ModelProto) -> int:

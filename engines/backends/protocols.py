@@ -133,6 +133,7 @@ class Backend(Protocol):
         trusted_ops: Operators whose engines are used without a check where nothing else can compute them.
         needs_shapes: True if engines run only on shapes that they were built for.
         on_cpu: True if engines compute on the processor, whose times the report estimates.
+        reads_links: True if weights of the models that it builds from may lie in files with several hard links.
         build_options: Names of the ``TensorRtOptions`` that its builder takes.
         profiling_options: An engine that is loaded with these options in its envelope reports the times of its layers,
             if the library has them (``trtnode.engines.backends.layer_times``).
@@ -142,6 +143,7 @@ class Backend(Protocol):
     trusted_ops: frozenset[str]
     needs_shapes: bool
     on_cpu: bool
+    reads_links: bool
     build_options: frozenset[str]
     profiling_options: Mapping[str, str]
 

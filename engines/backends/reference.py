@@ -35,6 +35,7 @@ class ReferenceBackend:
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = False
     on_cpu = True
+    reads_links = False
     build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {}
 

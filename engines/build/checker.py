@@ -85,7 +85,12 @@ class Checker:
         context, given = self._context, self._context.options.check_inputs
         model = context.folder / "observed.onnx"
         boundary = list(dict.fromkeys(v for s in segments for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
-        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True), model)
+        write_model(
+            extract_model(
+                graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True, weights_outside=True
+            ),
+            model,
+        )
         built = [_described(segment, engines[segment.name]) for segment in segments]
         check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)

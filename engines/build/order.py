@@ -84,7 +84,13 @@ class BuildOrder:
     def transformed(self) -> Transformed:
         """Return the segment's model in its precisions."""
         segment = self.segment
-        extracted = extract_model(self.graph, segment.nodes, inputs=segment.inputs, outputs=segment.outputs)
+        extracted = extract_model(
+            self.graph,
+            segment.nodes,
+            inputs=segment.inputs,
+            outputs=segment.outputs,
+            weights_outside=self.is_float32 and self.backend.reads_links,
+        )
         if self._rewrites():
             model = ir.from_proto(extracted)
             rewrite_segment(model, self.wishes)

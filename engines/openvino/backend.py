@@ -49,6 +49,7 @@ class OpenVinoBackend:
     trusted_ops = TRUSTED_OPS
     needs_shapes = False
     on_cpu = True
+    reads_links = True
     build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
     clamped_ops = CLAMPED_OPS

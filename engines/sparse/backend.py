@@ -33,6 +33,7 @@ class SparseBackend:
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = False
     on_cpu = False
+    reads_links = False
     build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {}
 

@@ -39,6 +39,7 @@ class TensorRtBackend:
     trusted_ops: frozenset[str] = frozenset()
     needs_shapes = True
     on_cpu = False
+    reads_links = False
     profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # a graph reports no layers
 
     def __init__(self, library: TensorRtLibrary) -> None:

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
+from trtnode.partitioner.model.mapped_weights import MappedTensor, place_outside
 from trtnode.partitioner.model.value_types import TypeWriter
 from trtnode.partitioner.model.values import (
     INFERRED_SHAPE,
@@ -27,6 +28,7 @@ def extract_model(
     inputs: Sequence[ir.Value],
     outputs: Sequence[ir.Value],
     keep_defaults: bool = False,
+    weights_outside: bool = False,
 ) -> onnx.ModelProto:
     """Copy nodes, with the initializers that they read, into a standalone model.
 
@@ -36,6 +38,7 @@ def extract_model(
         inputs: Run-time values that the nodes read from outside; the model's inputs, in this order.
         outputs: Values that the nodes produce for others; the model's outputs, in this order.
         keep_defaults: True if inputs of the graph keep their defaults.
+        weights_outside: True if large weights stay in their file, which the model names by its absolute path.
 
     Returns:
         A model at the source's opsets with the same node and value names.
@@ -49,7 +52,7 @@ def extract_model(
     extracted.node.extend(ir.serde.serialize_node(n.op) for n in nodes)
     constants = constants_of([n.op for n in nodes], inputs)
     defaults = [v for v in inputs if v.is_initializer()] if keep_defaults else []
-    extracted.initializer.extend(serialize_constant(v) for v in (*constants, *defaults))
+    extracted.initializer.extend(serialize_constant(v, outside=weights_outside) for v in (*constants, *defaults))
     _declare_types(extracted.value_info, nodes, {v.name for v in outputs})
     proto.functions.extend(called_functions(graph.model, [n.op for n in nodes]))
     return proto
@@ -116,13 +119,17 @@ def constants_of(ops: Iterable[ir.Node], inputs: Sequence[ir.Value] = ()) -> lis
     return list(dict.fromkeys(v for op in ops for v in read_values(op) if is_constant(v) and v not in given))
 
 
-def serialize_constant(value: ir.Value) -> onnx.TensorProto:
-    """Return an initializer as protobuf with its data inside, external data too."""
+def serialize_constant(value: ir.Value, *, outside: bool = False) -> onnx.TensorProto:
+    """Return an initializer as protobuf with its data inside, or outside where that is wished and it is in a file."""
     assert value.const_value is not None
     tensor = value.const_value
-    if isinstance(tensor, ir.ExternalTensor):
-        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
-    proto = ir.serde.serialize_tensor(tensor)
+    if outside and isinstance(tensor, MappedTensor):
+        proto = onnx.TensorProto(data_type=int(tensor.dtype), dims=tensor.shape.numpy())
+        place_outside(proto, str(tensor.file), tensor.offset)
+    else:
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
+        proto = ir.serde.serialize_tensor(tensor)
     proto.name = value.name or ""
     return proto
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import mmap
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
@@ -15,6 +17,7 @@ from google.protobuf.message import Message
 from trtnode.partitioner.errors import DataOutsideError, ExternalDataError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import size_bytes
+from trtnode.partitioner.model.mapped_weights import MappedTensor, is_mappable, map_file
 from trtnode.partitioner.model.protobuf_walk import Parts
 from trtnode.partitioner.model.regular_files import open_regular
 
@@ -116,16 +119,42 @@ def _tensors_within(message: Message) -> Iterator[onnx.TensorProto]:
                     yield from _tensors_within(part)
 
 
-def lazy_tensor(path: pathlib.Path, tensor: onnx.TensorProto) -> ir.LazyTensor:
-    """Wrap a tensor of the model at ``path``: each access reads its external data."""
+class OutsideData:
+    """The external data of one model. Large tensors are mapped into memory, others are read at each access."""
 
-    def read() -> ir.TensorProtocol:
+    def __init__(self, path: pathlib.Path, data: mmap.mmap | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            path: The model.
+            data: Bytes of its file, if that is mapped already: what is read later must be what was read first.
+        """
+        self._path = path
+        self._maps = {path.resolve(): data} if data is not None else {}
+
+    def tensor(self, tensor: onnx.TensorProto) -> ir.TensorProtocol:
+        """Return a tensor without reading its data.
+
+        Raises:
+            ExternalDataError: As ``check_external_data``.
+        """
+        if not is_mappable(tensor):
+            return ir.LazyTensor(
+                functools.partial(self._read, tensor),
+                ir.DataType(tensor.data_type),
+                ir.Shape(tensor.dims),
+                name=tensor.name,
+            )
+        place = _find(self._path, tensor)
+        if place.file not in self._maps:
+            self._maps[place.file] = map_file(place.file)
+        return MappedTensor(tensor, place.file, self._maps[place.file], place.offset)
+
+    def _read(self, tensor: onnx.TensorProto) -> ir.TensorProtocol:
         inside = onnx.TensorProto()
         inside.CopyFrom(tensor)
-        take_data_inside(path, [inside])
+        take_data_inside(self._path, [inside])
         return ir.serde.deserialize_tensor(inside)
-
-    return ir.LazyTensor(read, ir.DataType(tensor.data_type), ir.Shape(tensor.dims), name=tensor.name)
 
 
 def _find(path: pathlib.Path, tensor: onnx.TensorProto) -> _Place:

@@ -15,8 +15,9 @@ from google.protobuf.message import DecodeError
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import EXPORT, check_declared_sizes
-from trtnode.partitioner.model.external_data import check_external_data, lazy_tensor, take_data_inside
+from trtnode.partitioner.model.external_data import OutsideData, check_external_data, take_data_inside
 from trtnode.partitioner.model.garbage import without_collections
+from trtnode.partitioner.model.mapped_weights import read_around_weights
 from trtnode.partitioner.model.plain_models import is_plain, read_plain_model
 from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.partitioner.model.repairs import decode_names, has_undecoded_names, repair
@@ -56,14 +57,14 @@ def load_with_protobuf(path: pathlib.Path) -> tuple[ir.Model, onnx.ModelProto | 
 
 
 def _load(path: pathlib.Path, check: Callable[[onnx.ModelProto, pathlib.Path], None] | None) -> _Loaded:
-    proto, parts = _read_file(path)
+    proto, parts, outside = _read_file(path, around_weights=True)
     if check is not None:
         check(proto, path)
     initializers = proto.graph.initializer
     take_data_inside(path, itertools.islice(parts.tensors(), len(initializers), None))
     model, in_order = _view(proto, path, parts)
     for tensor in filter(onnx.external_data_helper.uses_external_data, initializers):
-        model.graph.initializers[tensor.name].const_value = lazy_tensor(path, tensor)
+        model.graph.initializers[tensor.name].const_value = outside.tensor(tensor)
     return model, proto, in_order
 
 
@@ -124,14 +125,15 @@ def read_proto(path: pathlib.Path) -> onnx.ModelProto:
     return _read_file(path)[0]
 
 
-def _read_file(path: pathlib.Path) -> tuple[onnx.ModelProto, protobuf_walk.Parts]:
+def _read_file(
+    path: pathlib.Path, *, around_weights: bool = False
+) -> tuple[onnx.ModelProto, protobuf_walk.Parts, OutsideData]:
     try:
-        data = read_regular(path)
+        read = read_around_weights(path) if around_weights else None
+        proto, data = read or (onnx.ModelProto.FromString(read_regular(path)), None)
     except OSError as error:
         problem = f"can't be read ({error.strerror})."
         raise ModelFileError(path, problem, "Check the path and its permissions.") from None
-    try:
-        proto = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise ModelFileError(
             path, "not an ONNX file, or cut short.", "Copy or export it again and compare the file sizes."
@@ -140,7 +142,7 @@ def _read_file(path: pathlib.Path) -> tuple[onnx.ModelProto, protobuf_walk.Parts
     parts = protobuf_walk.Parts(proto)
     check_declared_sizes(path, proto, parts)
     check_external_data(path, proto, parts)
-    return proto, parts
+    return proto, parts, OutsideData(path, data)
 
 
 def _read(proto: onnx.ModelProto, parts: protobuf_walk.Parts) -> tuple[ir.Model, bool]:

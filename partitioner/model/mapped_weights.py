@@ -1,0 +1,168 @@
+"""Reads a large ONNX file around its weights, which stay in the file until somebody needs their values.
+
+protobuf would copy all of them into memory, and needs the whole file there first.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from trtnode.partitioner.model.declared_sizes import size_bytes
+from trtnode.partitioner.model.regular_files import open_regular
+
+LARGE_FILE_BYTES = 64 << 20
+"""Smaller files are read whole."""
+LARGE_TENSOR_BYTES = 256 << 10
+"""Smaller tensors are read with the rest."""
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_GRAPH = onnx.ModelProto.GRAPH_FIELD_NUMBER
+_INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
+_RAW_DATA = onnx.TensorProto.RAW_DATA_FIELD_NUMBER
+
+
+class MappedTensor(ir.Tensor[np.ndarray]):
+    """A tensor whose values lie in a file.
+
+    Attributes:
+        file: The file.
+        offset: Of their first byte.
+    """
+
+    __slots__ = ("file", "offset")
+
+    def __init__(self, tensor: onnx.TensorProto, file: pathlib.Path, data: mmap.mmap, offset: int) -> None:
+        """Describe a tensor of whole bytes.
+
+        Args:
+            tensor: It without its data.
+            file: The file.
+            data: All of it.
+            offset: Of its first byte there.
+        """
+        dtype = ir.DataType(tensor.data_type)
+        kind = np.dtype(dtype.numpy()).newbyteorder("<")
+        values = np.frombuffer(data, kind, math.prod(tensor.dims), offset)
+        super().__init__(values.reshape(tuple(tensor.dims)), dtype=dtype, name=tensor.name)
+        self.file = file
+        self.offset = offset
+
+
+def map_file(path: pathlib.Path) -> mmap.mmap:
+    """Map a file into memory.
+
+    Raises:
+        OSError: It can't be opened, is empty, or is no regular file.
+    """
+    with open_regular(path) as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def place_outside(tensor: onnx.TensorProto, location: str, offset: int) -> None:
+    """Say in a tensor that its data lies in a file; that of the tensor goes."""
+    size = size_bytes(tensor.data_type, tensor.dims)
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    entries = {"location": location, "offset": str(offset), "length": str(size)}
+    tensor.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in entries.items())
+
+
+def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap] | None:
+    """Read a model without the data of its graph's large initializers, which become external data in the same file.
+
+    Returns:
+        The model, and the file's bytes. None for a file that is small, or isn't laid out as one with such data is: it
+        is to be read whole.
+
+    Raises:
+        OSError: The file can't be read.
+        DecodeError: It is no model.
+    """
+    if path.stat().st_size < LARGE_FILE_BYTES:
+        return None
+    data, model = map_file(path), onnx.ModelProto()
+    try:
+        for number, start, begin, end in _fields(data, 0, len(data)):
+            if number == _GRAPH:
+                for part in _fields(data, begin, end):
+                    _take_part(model.graph, part, data, path.name)
+            else:
+                model.MergeFromString(data[start:end])
+    except ValueError:
+        return None
+    return model, data
+
+
+def _take_part(graph: onnx.GraphProto, part: _Field, data: mmap.mmap, location: str) -> None:
+    number, start, begin, end = part
+    if number != _INITIALIZER or end - begin < LARGE_TENSOR_BYTES:
+        graph.MergeFromString(data[start:end])
+        return
+    tensor, raw = graph.initializer.add(), (0, 0)
+    for inner, inner_start, inner_begin, inner_end in _fields(data, begin, end):
+        if inner == _RAW_DATA:
+            raw = inner_begin, inner_end
+        else:
+            tensor.MergeFromString(data[inner_start:inner_end])
+    if is_mappable(tensor) and size_bytes(tensor.data_type, tensor.dims) == raw[1] - raw[0]:
+        place_outside(tensor, location, raw[0])
+    elif raw[0]:
+        tensor.raw_data = data[slice(*raw)]
+
+
+def is_mappable(tensor: onnx.TensorProto) -> bool:
+    """Return whether a tensor's values are many, and whole bytes each, and nothing else describes its data."""
+    size, elements = size_bytes(tensor.data_type, tensor.dims), math.prod(tensor.dims)
+    plain = ("name", "dims", "data_type", "doc_string", "data_location", "external_data")
+    return (
+        size >= LARGE_TENSOR_BYTES
+        and not size % elements
+        and bool(tensor.name)
+        and all(field.name in plain for field, _ in tensor.ListFields())
+    )
+
+
+_Field = tuple[int, int, int, int]
+"""Number of a field, where it starts, where its contents begin, and where they end."""
+
+
+def _fields(data: mmap.mmap, position: int, end: int) -> Iterator[_Field]:
+    """Yield the fields of a message, of which only tags and lengths are read.
+
+    Raises:
+        ValueError: The bytes are no message.
+    """
+    while position < end:
+        start = position
+        tag, position = _varint(data, position)
+        begin, kind = position, tag & 7
+        if kind == _LENGTH_DELIMITED:
+            size, begin = _varint(data, position)
+            position = begin + size
+        elif kind == _VARINT:
+            _, position = _varint(data, position)
+        elif kind in (_FIXED64, _FIXED32):
+            position += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError("a group")
+        if position > end:
+            raise ValueError("it is cut short")
+        yield tag >> 3, start, begin, position
+
+
+def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
+    value = 0
+    for bits in range(0, 70, 7):
+        byte = data[position] if position < len(data) else 0x80
+        position += 1
+        value |= (byte & 0x7F) << bits
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a number without an end")
