@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
 from trtnode.partitioner.model.external_data import read_external_data
+from trtnode.partitioner.model.mapped_weights import data_outside
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def _checksum(model: onnx.ModelProto, path: pathlib.Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _parts(model: onnx.ModelProto, path: pathlib.Path) -> Iterator[bytes]:
+def _parts(model: onnx.ModelProto, path: pathlib.Path) -> Iterator[bytes | memoryview]:
     """Yield what answers follow from, in pieces: a copy of the whole could be too large."""
     graph = model.graph
     yield _bytes_of(onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import))
@@ -84,12 +85,13 @@ def _bytes_of(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _tensor_parts(tensor: onnx.TensorProto, path: pathlib.Path) -> Iterator[bytes]:
+def _tensor_parts(tensor: onnx.TensorProto, path: pathlib.Path) -> Iterator[bytes | memoryview]:
     """Yield a tensor, its data apart: serializing that would cost more than hashing it."""
     outside = onnx.external_data_helper.uses_external_data(tensor)
     if outside or tensor.HasField("raw_data"):
         yield _bytes_of(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
-        yield read_external_data(path, tensor) if outside else tensor.raw_data
+        placed = data_outside(tensor)
+        yield (read_external_data(path, tensor) if outside else tensor.raw_data) if placed is None else placed
     else:
         yield _bytes_of(tensor)
 

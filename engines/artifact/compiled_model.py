@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.compiled.stripping import strip_fallback
 
@@ -40,6 +41,7 @@ class CompiledModel:
         native_fallback: True if ONNX Runtime runs the model where an engine can't, with ``reference_nodes`` or without.
         reference_nodes: Operators of nodes that neither ONNX Runtime nor an engine has a kernel for.
         rewritten: True if every node runs natively, and some were rewritten to run faster.
+        place: Holds files that ``model`` names, until it is saved.
     """
 
     model: onnx.ModelProto
@@ -53,6 +55,7 @@ class CompiledModel:
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
     rewritten: bool = False
+    place: TemporaryFolder | None = dataclasses.field(default=None, repr=False)
 
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.

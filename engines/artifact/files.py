@@ -14,6 +14,7 @@ import onnx
 from trtnode.engines.errors import OutputFileError, OverwriteError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
+from trtnode.partitioner.model.mapped_weights import data_outside, place_outside, serialized
 from trtnode.partitioner.model.regular_files import open_regular
 
 INLINE_LIMIT_BYTES = 3 * 2**29
@@ -37,8 +38,12 @@ def check_output(path: pathlib.Path, *sources: pathlib.Path) -> None:
         raise OverwriteError(path)
 
 
-def write_atomically(path: pathlib.Path, data: bytes) -> None:
+def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it into place.
+
+    Args:
+        path: The file.
+        *pieces: Its content, one after the other.
 
     Raises:
         OutputFileError: The folder is missing or not writable, or the disk is full.
@@ -46,7 +51,7 @@ def write_atomically(path: pathlib.Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -57,25 +62,27 @@ def write_atomically(path: pathlib.Path, data: bytes) -> None:
             temporary.unlink()
 
 
-def write_model(model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> None:
+def write_model(
+    model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES, link: bool = False
+) -> None:
     """Write a model; where it is too large for one file, engines and weights go beside it. The model comes last.
-
-    Weights that lie in a file with an absolute path get a hard link to it, since no runtime takes such paths.
 
     Args:
         model: The model. It is the same afterwards.
         path: The file.
         inline_limit_bytes: The largest file.
+        link: True if weights that lie in other files stay there, and this folder gets links to those files.
 
     Raises:
         OutputFileError: A file can't be written.
     """
     with contextlib.ExitStack() as put_back:  # copying the model instead would take its size in memory once more
-        _link_weights(model, path.parent, put_back)
+        if link:
+            _link_weights(model, path.parent, put_back)
         if _content_bytes(model) > inline_limit_bytes:
             _move_engines_out(model, path, put_back)
             _move_weights_out(model, path, put_back)
-        write_atomically(path, model.SerializeToString(deterministic=True))
+        write_atomically(path, *serialized(model))
 
 
 def sha256_of_file(path: pathlib.Path) -> str:
@@ -136,15 +143,20 @@ def _linked(file: str, folder: pathlib.Path) -> str:
 
 
 def _content_bytes(model: onnx.ModelProto) -> int:
-    engines = sum(len(a.t.raw_data) for n in protobuf_walk.nodes(model) for a in n.attribute if a.name == "engine")
-    return engines + sum(len(t.raw_data) or t.ByteSize() for t in model.graph.initializer)
+    engines = (a.t for n in protobuf_walk.nodes(model) for a in n.attribute if a.name == "engine" and a.HasField("t"))
+    return sum(len(_data_of(t)) or t.ByteSize() for t in (*engines, *model.graph.initializer))
+
+
+def _data_of(tensor: onnx.TensorProto) -> bytes | memoryview:
+    placed = data_outside(tensor)
+    return tensor.raw_data if placed is None else placed
 
 
 def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
     for node in protobuf_walk.nodes(model):
         for attribute in node.attribute:
             if attribute.name == "engine" and attribute.HasField("t"):
-                data = attribute.t.raw_data
+                data = _data_of(attribute.t)
                 sidecar = f"{path.name}.{hashlib.sha256(data).hexdigest()[:32]}.engine"
                 write_atomically(path.parent / sidecar, data)
                 put_back.callback(attribute.CopyFrom, onnx.AttributeProto.FromString(attribute.SerializeToString()))
@@ -153,27 +165,21 @@ def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: cont
 
 def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
     digest = hashlib.sha256()
-    chunks: list[bytes] = []
+    chunks: list[bytes | memoryview] = []
     offset = 0
-    moved = [t for t in model.graph.initializer if len(t.raw_data) >= 1024]
+    moved = [t for t in model.graph.initializer if len(_data_of(t)) >= 1024]
     for tensor in moved:
-        data = tensor.raw_data
+        data = _data_of(tensor)
         digest.update(data)
         chunks.append(data)
-        put_back.callback(_put_back, tensor, data)
-        tensor.ClearField("raw_data")
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        entries = {"location": "", "offset": str(offset), "length": str(len(data))}
-        tensor.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in entries.items())
+        before = onnx.TensorProto()
+        before.CopyFrom(tensor)
+        put_back.callback(tensor.CopyFrom, before)
+        tensor.ClearField("external_data")
+        place_outside(tensor, "", offset)
         offset += len(data)
     location = f"{path.name}.{digest.hexdigest()[:32]}.data"
     for tensor in moved:
         tensor.external_data[0].value = location
     if chunks:
-        write_atomically(path.parent / location, b"".join(chunks))
-
-
-def _put_back(tensor: onnx.TensorProto, data: bytes) -> None:
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
-    tensor.raw_data = data
+        write_atomically(path.parent / location, *chunks)

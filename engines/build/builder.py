@@ -170,7 +170,7 @@ class EngineBuilder:
                 "The engine of %s holds its weights: they follow from ranges, which the file doesn't.", segment.name
             )
         model = path.with_suffix(ORIGIN_SUFFIX) if order.is_stripped else context.folder / "segment.onnx"
-        write_model(transformed.model, model)
+        write_model(transformed.model, model, link=True)
         try:
             options = order.options_for(transformed)
             context.worker.call(jobs.build, timeout_s, context.engine, model, path, options)

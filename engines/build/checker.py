@@ -90,6 +90,7 @@ class Checker:
                 graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True, weights_outside=True
             ),
             model,
+            link=True,
         )
         built = [_described(segment, engines[segment.name]) for segment in segments]
         check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference

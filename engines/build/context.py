@@ -45,7 +45,7 @@ class CompileContext:
         engine: Name of the backend, resolved.
         cache: Place where engines and decisions are looked up and kept; None where nothing is kept.
         worker: Child process in which engines are built and run.
-        folder: Place of the compilation's files. It goes when the compilation ends.
+        place: Holds the compilation's files. It goes with the last compiled model that has engines or weights there.
     """
 
     source: SourceModel
@@ -53,7 +53,12 @@ class CompileContext:
     engine: str
     cache: EngineCache | None
     worker: SubprocessWorker
-    folder: pathlib.Path
+    place: TemporaryFolder
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Place of the compilation's files."""
+        return self.place.path
 
     @property
     def backend(self) -> Backend:
@@ -140,12 +145,12 @@ def open_context(
         cache: Place where engines and decisions are kept.
         worker: Child process; None makes a temporary one.
     """
-    with contextlib.nullcontext(worker) if worker else SubprocessWorker() as child, TemporaryFolder() as folder:
+    with contextlib.nullcontext(worker) if worker else SubprocessWorker() as child:
         yield CompileContext(
             source=SourceModel(path=source, origin=source),
             options=options,
             engine=engine,
             cache=cache,
             worker=child,
-            folder=folder,
+            place=TemporaryFolder(),
         )

@@ -83,6 +83,7 @@ def embed(
         engine_bytes=engine_bytes,
         engines_stripped=sum(Envelope.from_json(e.envelope, e.key).is_stripped for e in engines),
         native_fallback=source.runs_natively or bool(nodes),
+        place=context.place,
         reference_nodes=tuple(node.op_type for node in native_reference_nodes(partition, nodes)),
     )
 

@@ -40,14 +40,14 @@ def known_engines(model: pathlib.Path, cache: EngineCache | None) -> KnownEngine
 def _compare(model: pathlib.Path, graph: Graph, engines: Mapping[str, Envelope]) -> Mapping[str, Refusal]:
     native = _without_engines(graph, model)
     segments = [_segment(graph, native, name) for name in engines]
-    with SubprocessWorker() as worker, TemporaryFolder() as folder:
+    with SubprocessWorker() as worker:
         context = CompileContext(
             source=SourceModel(path=model, origin=model),
             options=CompileOptions(shapes=_shapes(graph.model)),
             engine=next(iter(engines.values())).backend,
             cache=None,
             worker=worker,
-            folder=pathlib.Path(folder),
+            place=TemporaryFolder(),
         )
         files = {name: _write(model, graph, name, envelope, context.folder) for name, envelope in engines.items()}
         return Checker(context).check(native, segments, files)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
@@ -20,6 +21,7 @@ from trtnode.partitioner.errors import CompiledModelError
 from trtnode.partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
 from trtnode.partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
+from trtnode.partitioner.model.mapped_weights import place_outside
 from trtnode.partitioner.model.values import all_nodes, is_constant, names_of, serialize_inferred, serialize_value
 
 DOMAIN_VERSION = 1
@@ -34,12 +36,14 @@ class EmbeddedEngine:
 
     Attributes:
         envelope: JSON that describes the engine and where it may run.
-        engine: The engine bytes; None if they are in a sidecar.
+        engine: The engine bytes; None if they are in a file.
+        engine_path: The file that they will be copied from, when the model is written.
         engine_file: Relative path of the sidecar; None if the bytes are inside.
     """
 
     envelope: str
     engine: bytes | None = None
+    engine_path: pathlib.Path | None = None
     engine_file: str | None = None
 
 
@@ -53,13 +57,16 @@ def is_compiled(model: ir.Model) -> bool:
     return TRTNODE_DOMAIN in model.opset_imports and any(map(is_trtnode, all_nodes(model.graph)))
 
 
-def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine]) -> onnx.ModelProto:
+def embed_engines(
+    graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EmbeddedEngine], *, outside: bool = False
+) -> onnx.ModelProto:
     """Write a graph with each segment replaced by its TrtNode.
 
     Args:
         graph: The cleaned graph.
         segments: The segments in execution order.
         engines: Content of each TrtNode, by segment name.
+        outside: True if large weights stay in their file, which the model names by its absolute path.
 
     Returns:
         A model with the source's inputs, outputs and initializers, and nodes in topological order.
@@ -77,7 +84,7 @@ def embed_engines(graph: Graph, segments: Sequence[Segment], engines: Mapping[st
     compiled.output.extend(interface.outputs)
     defaults = {v.name or "": v for v in interface.inputs if v.const_value is not None}
     initializers = defaults | dict(graph.model.graph.initializers)
-    compiled.initializer.extend(serialize_constant(v) for v in initializers.values())
+    compiled.initializer.extend(serialize_constant(v, outside=outside) for v in initializers.values())
     compiled.node.extend(_ordered_nodes(graph, segments, engines))
     compiled.value_info.extend(_boundary_types(graph, segments))
     proto.metadata_props.extend(
@@ -219,10 +226,14 @@ def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
         input=names_of((*segment.inputs, *constants)),
         output=names_of(segment.outputs),
     )
-    if content.engine is not None:
-        tensor = onnx.TensorProto(
-            name="engine", data_type=onnx.TensorProto.UINT8, dims=[len(content.engine)], raw_data=content.engine
-        )
+    if content.engine is not None or content.engine_path is not None:
+        tensor = onnx.TensorProto(name="engine", data_type=onnx.TensorProto.UINT8)
+        if content.engine is not None:
+            tensor.dims.append(len(content.engine))
+            tensor.raw_data = content.engine
+        elif content.engine_path is not None:
+            tensor.dims.append(content.engine_path.stat().st_size)
+            place_outside(tensor, str(content.engine_path.absolute()), 0)
         proto.attribute.append(onnx.AttributeProto(name="engine", type=onnx.AttributeProto.TENSOR, t=tensor))
     else:
         assert content.engine_file is not None

@@ -1,6 +1,7 @@
-"""Reads a large ONNX file around its weights, which stay in the file until somebody needs their values.
+"""Reads and writes large ONNX files around their weights, which stay in files until somebody needs their values.
 
-protobuf would copy all of them into memory, and needs the whole file there first.
+protobuf would copy all of them into memory, and needs the whole file there first. So a model in memory names the file
+of large weights and engines by its absolute path, which no model in a file may.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import Message
 
 from trtnode.partitioner.model.declared_sizes import size_bytes
 from trtnode.partitioner.model.regular_files import open_regular
@@ -72,6 +74,80 @@ def place_outside(tensor: onnx.TensorProto, location: str, offset: int) -> None:
     tensor.data_location = onnx.TensorProto.EXTERNAL
     entries = {"location": location, "offset": str(offset), "length": str(size)}
     tensor.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in entries.items())
+
+
+def data_outside(tensor: onnx.TensorProto) -> memoryview | None:
+    """Return the data of a tensor that names a file by its absolute path; None for others.
+
+    Raises:
+        OSError: The file can't be opened.
+    """
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    file = pathlib.Path(entries["location"])
+    if not file.is_absolute():
+        return None
+    offset = int(entries["offset"])
+    return memoryview(map_file(file))[offset : offset + int(entries["length"])]
+
+
+def serialized(model: onnx.ModelProto) -> list[bytes | memoryview]:
+    """Return a model's bytes in pieces, with data that lies in other files in its place.
+
+    Raises:
+        OSError: Such a file can't be opened.
+    """
+    graph = onnx.GraphProto()
+    graph.CopyFrom(model.graph)
+    graph.ClearField("node")
+    graph.ClearField("initializer")
+    pieces: list[bytes | memoryview] = [_bytes_of(graph)]
+    for node in model.graph.node:
+        pieces += _field(onnx.GraphProto.NODE_FIELD_NUMBER, _node(node))
+    for tensor in model.graph.initializer:
+        pieces += _field(_INITIALIZER, _tensor(tensor))
+    rest = onnx.ModelProto()
+    rest.CopyFrom(model)
+    rest.ClearField("graph")
+    return [_bytes_of(rest), *_field(_GRAPH, pieces)]
+
+
+def _node(node: onnx.NodeProto) -> list[bytes | memoryview]:
+    outside = [a for a in node.attribute if a.HasField("t") and a.t.data_location == onnx.TensorProto.EXTERNAL]
+    if not outside:
+        return [_bytes_of(node)]
+    bare = onnx.NodeProto()
+    bare.CopyFrom(node)
+    bare.ClearField("attribute")
+    bare.attribute.extend(attribute for attribute in node.attribute if attribute not in outside)
+    pieces: list[bytes | memoryview] = [_bytes_of(bare)]
+    for attribute in outside:
+        head = onnx.AttributeProto(name=attribute.name, type=attribute.type)
+        tensor = _field(onnx.AttributeProto.T_FIELD_NUMBER, _tensor(attribute.t))
+        pieces += _field(onnx.NodeProto.ATTRIBUTE_FIELD_NUMBER, [_bytes_of(head), *tensor])
+    return pieces
+
+
+def _tensor(tensor: onnx.TensorProto) -> list[bytes | memoryview]:
+    data = data_outside(tensor)
+    if data is None:
+        return [_bytes_of(tensor)]
+    head = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    return [_bytes_of(head), *_field(_RAW_DATA, [data])]
+
+
+def _field(number: int, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    return [_number(number << 3 | _LENGTH_DELIMITED) + _number(sum(map(len, pieces))), *pieces]
+
+
+def _number(value: int) -> bytes:
+    groups = max(1, -(-value.bit_length() // 7))
+    return bytes(value >> 7 * place & 0x7F | (0x80 if place < groups - 1 else 0) for place in range(groups))
+
+
+def _bytes_of(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
 
 
 def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap] | None:
