@@ -17,6 +17,7 @@ from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
@@ -118,7 +119,8 @@ def _refusals(nodes: Sequence[tuple[str, Node]], ask: Callable[[Sequence[Node]],
 
 
 def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequence[Node]) -> str | None:
-    write_model(sampler_model(nodes), path)
+    links = get_backend(backend).reads_links
+    write_model(sampler_model(nodes, weights_outside=links), path, link=links)
     try:
         verdict = worker.call(jobs.check_support, TIMEOUT_S, backend, path)
         return f"{verdict.code}{SEPARATOR}{verdict.detail}" if verdict.code else None

@@ -79,11 +79,12 @@ def single_node_model(op: ir.Node) -> onnx.ModelProto:
     return proto
 
 
-def sampler_model(nodes: Sequence[Node]) -> onnx.ModelProto:
+def sampler_model(nodes: Sequence[Node], *, weights_outside: bool = False) -> onnx.ModelProto:
     """Return a model of unconnected nodes. Run-time inputs of each node are inputs of the model.
 
     Args:
         nodes: Nodes of one graph without subgraphs. Their constants come with them.
+        weights_outside: As of ``extract_model``.
     """
     (graph,) = {node.op.graph for node in nodes}
     assert graph is not None
@@ -92,20 +93,21 @@ def sampler_model(nodes: Sequence[Node]) -> onnx.ModelProto:
     proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
     proto.graph.name = "sampler"
     for index, node in enumerate(nodes):
-        _add_apart(proto.graph, node.op, f"{index}:")
+        _add_apart(proto.graph, node.op, f"{index}:", outside=weights_outside)
     return proto
 
 
-def _add_apart(graph: onnx.GraphProto, op: ir.Node, prefix: str) -> None:
+def _add_apart(graph: onnx.GraphProto, op: ir.Node, prefix: str, *, outside: bool) -> None:
     proto = ir.serde.serialize_node(op)
     proto.name = f"{prefix}{op.op_type}"
     for names in (proto.input, proto.output):
         names[:] = [f"{prefix}{name}" if name else "" for name in names]
     graph.node.append(proto)
     for value in dict.fromkeys(v for v in op.inputs if v is not None):
-        holder: Any = serialize_constant(value) if is_constant(value) else serialize_value(value)
+        constant = is_constant(value)
+        holder: Any = serialize_constant(value, outside=outside) if constant else serialize_value(value)
         holder.name = f"{prefix}{value.name}"
-        (graph.initializer if is_constant(value) else graph.input).append(holder)
+        (graph.initializer if constant else graph.input).append(holder)
     for value in op.outputs:
         if value.name:
             output = serialize_value(value)

@@ -10,6 +10,7 @@ import math
 import mmap
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -98,28 +99,19 @@ def serialized(model: onnx.ModelProto) -> list[bytes | memoryview]:
     Raises:
         OSError: Such a file can't be opened.
     """
-    graph = onnx.GraphProto()
-    graph.CopyFrom(model.graph)
-    graph.ClearField("node")
-    graph.ClearField("initializer")
-    pieces: list[bytes | memoryview] = [_bytes_of(graph)]
+    pieces: list[bytes | memoryview] = [_bytes_of(_without(model.graph, "node", "initializer"))]
     for node in model.graph.node:
         pieces += _field(onnx.GraphProto.NODE_FIELD_NUMBER, _node(node))
     for tensor in model.graph.initializer:
         pieces += _field(_INITIALIZER, _tensor(tensor))
-    rest = onnx.ModelProto()
-    rest.CopyFrom(model)
-    rest.ClearField("graph")
-    return [_bytes_of(rest), *_field(_GRAPH, pieces)]
+    return [_bytes_of(_without(model, "graph")), *_field(_GRAPH, pieces)]
 
 
 def _node(node: onnx.NodeProto) -> list[bytes | memoryview]:
     outside = [a for a in node.attribute if a.HasField("t") and a.t.data_location == onnx.TensorProto.EXTERNAL]
     if not outside:
         return [_bytes_of(node)]
-    bare = onnx.NodeProto()
-    bare.CopyFrom(node)
-    bare.ClearField("attribute")
+    bare = _without(node, "attribute")
     bare.attribute.extend(attribute for attribute in node.attribute if attribute not in outside)
     pieces: list[bytes | memoryview] = [_bytes_of(bare)]
     for attribute in outside:
@@ -144,6 +136,12 @@ def _field(number: int, pieces: list[bytes | memoryview]) -> list[bytes | memory
 def _number(value: int) -> bytes:
     groups = max(1, -(-value.bit_length() // 7))
     return bytes(value >> 7 * place & 0x7F | (0x80 if place < groups - 1 else 0) for place in range(groups))
+
+
+def _without(message: Any, *fields: str) -> Any:
+    """Return a copy of a message without some of its fields, which are never copied."""
+    kept = {field.name: value for field, value in message.ListFields() if field.name not in fields}
+    return type(message)(**kept)
 
 
 def _bytes_of(message: Message) -> bytes:
