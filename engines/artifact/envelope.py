@@ -152,7 +152,7 @@ class Envelope:
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise EngineRejectedError(segment, f"its envelope can't be read ({error}).") from error
 
-    def verify(self, engine: bytes, segment: str, *, version: str, device: Device) -> None:
+    def verify(self, engine: bytes | memoryview, segment: str, *, version: str, device: Device) -> None:
         """Refuse an engine that is damaged or was made for something else. The hash comes first.
 
         Args:

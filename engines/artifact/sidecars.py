@@ -9,7 +9,7 @@ from trtnode.partitioner.compiled.trtnode import EmbeddedEngine
 from trtnode.partitioner.model.regular_files import read_regular
 
 
-def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes:
+def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes | memoryview:
     """Read an engine out of its TrtNode or its sidecar, unchecked.
 
     Raises:

@@ -219,7 +219,7 @@ class Backend(Protocol):
 
     def load(
         self,
-        engine: bytes,
+        engine: bytes | memoryview,
         envelope: Envelope,
         *,
         threads: int | None = None,

@@ -104,7 +104,7 @@ class ReferenceBackend:
 
     def load(
         self,
-        engine: bytes,
+        engine: bytes | memoryview,
         envelope: Envelope,
         *,
         threads: int | None = None,

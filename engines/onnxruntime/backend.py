@@ -27,7 +27,7 @@ class OnnxRuntimeBackend(ReferenceBackend):
 
     def load(
         self,
-        engine: bytes,
+        engine: bytes | memoryview,
         envelope: Envelope,
         *,
         threads: int | None = None,

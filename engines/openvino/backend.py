@@ -155,7 +155,7 @@ class OpenVinoBackend:
 
     def load(
         self,
-        engine: bytes,
+        engine: bytes | memoryview,
         envelope: Envelope,
         *,
         threads: int | None = None,
@@ -186,7 +186,7 @@ class OpenVinoBackend:
             if threads < cores:
                 # OpenVINO pins threads to the first cores, and so would every other process that shares the machine.
                 properties["ENABLE_CPU_PINNING"] = False
-        # Importing from a shared tensor saves a copy, but aliases memory that the engine does not keep alive.
+        # The engine aliases the memory that it is imported from, which nobody else may change or let go.
         blob = np.frombuffer(engine, dtype=np.uint8).copy()
         try:
             compiled = _core().import_model(ov.Tensor(blob, shared_memory=True), DEVICE, properties)

@@ -58,7 +58,7 @@ def open_engine(
 def load_engine(
     segment: str,
     envelope: Envelope,
-    engine: bytes,
+    engine: bytes | memoryview,
     run: RunOptions = SHARED,
     *,
     origin: Origin | None = None,

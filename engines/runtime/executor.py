@@ -42,6 +42,7 @@ from trtnode.engines.runtime.whole_model import operators_in_reference, whole_op
 from trtnode.partitioner.compiled.trtnode import is_trtnode, view_with_engines
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
+from trtnode.partitioner.model.mapped_weights import release_pages
 
 logger = logging.getLogger(__name__)
 
@@ -246,6 +247,7 @@ def open_executable(
     described = _describe(graph, envelopes if plan else {}, rejected)
     executable = Executable(signature, plan, open_whole, described, keep)
     executable.nan_natively = answers_nan_natively(model)
+    release_pages(model)
     return executable
 
 

@@ -109,7 +109,7 @@ class SparseBackend:
 
     def load(
         self,
-        engine: bytes,
+        engine: bytes | memoryview,
         envelope: Envelope,
         *,
         threads: int | None = None,

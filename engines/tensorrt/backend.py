@@ -178,7 +178,7 @@ class TensorRtBackend:
 
     def load(
         self,
-        engine: bytes,
+        engine: bytes | memoryview,
         envelope: Envelope,
         *,
         threads: int | None = None,

@@ -156,7 +156,7 @@ class LoadedEngine:
         return tuple(low), tuple(high)
 
 
-def deserialize(trt: Any, engine: bytes, envelope: Envelope, origin: Origin | None = None) -> LoadedEngine:
+def deserialize(trt: Any, engine: bytes | memoryview, envelope: Envelope, origin: Origin | None = None) -> LoadedEngine:
     """Load engine bytes, and give them their weights where they were built without. A CUDA context must be current.
 
     Args:
@@ -200,7 +200,7 @@ def _runtime_config(trt: Any, engine: Any) -> tuple[Any, Any]:
     return config, cache
 
 
-def _why_invalid(trt: Any, runtime: Any, engine: bytes) -> str:
+def _why_invalid(trt: Any, runtime: Any, engine: bytes | memoryview) -> str:
     """Return the library's diagnostics of engine bytes that it can't load; empty where it gives none."""
     if not hasattr(runtime, "get_engine_validity"):
         return ""

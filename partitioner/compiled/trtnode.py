@@ -21,7 +21,7 @@ from trtnode.partitioner.errors import CompiledModelError
 from trtnode.partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
 from trtnode.partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
-from trtnode.partitioner.model.mapped_weights import place_outside
+from trtnode.partitioner.model.mapped_weights import MappedTensor, place_outside
 from trtnode.partitioner.model.values import all_nodes, is_constant, names_of, serialize_inferred, serialize_value
 
 DOMAIN_VERSION = 1
@@ -42,7 +42,7 @@ class EmbeddedEngine:
     """
 
     envelope: str
-    engine: bytes | None = None
+    engine: bytes | memoryview | None = None
     engine_path: pathlib.Path | None = None
     engine_file: str | None = None
 
@@ -113,6 +113,8 @@ def embedded_engine(op: ir.Node) -> EmbeddedEngine:
         raise CompiledModelError(name, "it has no envelope")
     if tensor is None and engine_file is None:
         raise CompiledModelError(name, "it has neither an engine nor the path of a sidecar")
+    if isinstance(tensor, MappedTensor):
+        return EmbeddedEngine(envelope=envelope, engine=tensor.numpy().data)
     return EmbeddedEngine(
         envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
     )
@@ -230,7 +232,7 @@ def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
         tensor = onnx.TensorProto(name="engine", data_type=onnx.TensorProto.UINT8)
         if content.engine is not None:
             tensor.dims.append(len(content.engine))
-            tensor.raw_data = content.engine
+            tensor.raw_data = bytes(content.engine)
         elif content.engine_path is not None:
             tensor.dims.append(content.engine_path.stat().st_size)
             place_outside(tensor, str(content.engine_path.absolute()), 0)

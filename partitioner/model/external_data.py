@@ -91,14 +91,14 @@ def read_external_data(path: pathlib.Path, tensor: onnx.TensorProto) -> bytes:
         return file.read(place.size_bytes)
 
 
-def read_self_contained(data: bytes) -> onnx.ModelProto:
+def read_self_contained(data: bytes | memoryview) -> onnx.ModelProto:
     """Read a model from bytes. There is no folder that its tensors could have their data in.
 
     Raises:
         DecodeError: The bytes are no model.
         DataOutsideError: A tensor, wherever it is in the model, has its data in a file.
     """
-    model = onnx.ModelProto.FromString(data)
+    model = onnx.ModelProto.FromString(data)  # type: ignore[arg-type]  # it takes a view, too
     for tensor in filter(_names_file, _tensors_within(model)):
         raise DataOutsideError(tensor.name, {entry.key: entry.value for entry in tensor.external_data}.get("location"))
     return model
@@ -131,6 +131,26 @@ class OutsideData:
         """
         self._path = path
         self._maps = {path.resolve(): data} if data is not None else {}
+
+    def take_rest_inside(self, tensors: Iterable[onnx.TensorProto]) -> None:
+        """Read the external data of tensors into them, but for data in the model's own file.
+
+        Raises:
+            ExternalDataError: As ``check_external_data``.
+        """
+        take_data_inside(self._path, (tensor for tensor in tensors if not self._is_own(tensor)))
+
+    def map_attributes(self, graph: ir.Graph) -> None:
+        """Map the tensors in attributes of a graph's nodes whose data is in the model's own file."""
+        for op in graph if self._maps else ():
+            for name, attribute in op.attributes.items():
+                if isinstance(attribute.value, ir.ExternalTensor):
+                    held = self.tensor(ir.serde.serialize_tensor(attribute.value))
+                    op.attributes[name] = ir.AttrTensor(name, held)
+
+    def _is_own(self, tensor: onnx.TensorProto) -> bool:
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        return bool(self._maps) and location == self._path.name
 
     def tensor(self, tensor: onnx.TensorProto) -> ir.TensorProtocol:
         """Return a tensor without reading its data.

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import EXPORT, check_declared_sizes
-from trtnode.partitioner.model.external_data import OutsideData, check_external_data, take_data_inside
+from trtnode.partitioner.model.external_data import OutsideData, check_external_data
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.mapped_weights import read_around_weights
 from trtnode.partitioner.model.plain_models import is_plain, read_plain_model
@@ -61,8 +61,9 @@ def _load(path: pathlib.Path, check: Callable[[onnx.ModelProto, pathlib.Path], N
     if check is not None:
         check(proto, path)
     initializers = proto.graph.initializer
-    take_data_inside(path, itertools.islice(parts.tensors(), len(initializers), None))
+    outside.take_rest_inside(itertools.islice(parts.tensors(), len(initializers), None))
     model, in_order = _view(proto, path, parts)
+    outside.map_attributes(model.graph)
     for tensor in filter(onnx.external_data_helper.uses_external_data, initializers):
         model.graph.initializers[tensor.name].const_value = outside.tensor(tensor)
     return model, proto, in_order

@@ -36,10 +36,11 @@ class MappedTensor(ir.Tensor[np.ndarray]):
 
     Attributes:
         file: The file.
+        data: All of it.
         offset: Of their first byte.
     """
 
-    __slots__ = ("file", "offset")
+    __slots__ = ("data", "file", "offset")
 
     def __init__(self, tensor: onnx.TensorProto, file: pathlib.Path, data: mmap.mmap, offset: int) -> None:
         """Describe a tensor of whole bytes.
@@ -55,7 +56,15 @@ class MappedTensor(ir.Tensor[np.ndarray]):
         values = np.frombuffer(data, kind, math.prod(tensor.dims), offset)
         super().__init__(values.reshape(tuple(tensor.dims)), dtype=dtype, name=tensor.name)
         self.file = file
+        self.data = data
         self.offset = offset
+
+
+def release_pages(model: ir.Model) -> None:
+    """Let go of the memory that holds what was read of mapped weights; it would be read again."""
+    tensors = (value.const_value for value in model.graph.initializers.values())
+    for data in {tensor.data for tensor in tensors if isinstance(tensor, MappedTensor)}:
+        data.madvise(mmap.MADV_DONTNEED)
 
 
 def map_file(path: pathlib.Path) -> mmap.mmap:
@@ -149,7 +158,7 @@ def _bytes_of(message: Message) -> bytes:
 
 
 def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap] | None:
-    """Read a model without the data of its graph's large initializers, which become external data in the same file.
+    """Read a model without the data of its graph's large tensors, which becomes external data in the same file.
 
     Returns:
         The model, and the file's bytes. None for a file that is small, or isn't laid out as one with such data is: it
@@ -165,8 +174,7 @@ def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap]
     try:
         for number, start, begin, end in _fields(data, 0, len(data)):
             if number == _GRAPH:
-                for part in _fields(data, begin, end):
-                    _take_part(model.graph, part, data, path.name)
+                _read(model.graph, data, begin, end, path.name)
             else:
                 model.MergeFromString(data[start:end])
     except ValueError:
@@ -174,21 +182,38 @@ def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap]
     return model, data
 
 
-def _take_part(graph: onnx.GraphProto, part: _Field, data: mmap.mmap, location: str) -> None:
-    number, start, begin, end = part
-    if number != _INITIALIZER or end - begin < LARGE_TENSOR_BYTES:
-        graph.MergeFromString(data[start:end])
-        return
-    tensor, raw = graph.initializer.add(), (0, 0)
-    for inner, inner_start, inner_begin, inner_end in _fields(data, begin, end):
-        if inner == _RAW_DATA:
-            raw = inner_begin, inner_end
+def _read(message: Any, data: mmap.mmap, begin: int, end: int, location: str) -> None:
+    """Read a message that stands in a file, around the data of large tensors in it."""
+    large = _LARGE.get(type(message), {})
+    for number, start, inside, after in _fields(data, begin, end):
+        if number not in large or after - inside < LARGE_TENSOR_BYTES or _is_other_attribute(message):
+            message.MergeFromString(data[start:after])
+        elif isinstance(message, onnx.TensorProto):
+            _take_data(message, data, inside, after, location)
         else:
-            tensor.MergeFromString(data[inner_start:inner_end])
-    if is_mappable(tensor) and size_bytes(tensor.data_type, tensor.dims) == raw[1] - raw[0]:
-        place_outside(tensor, location, raw[0])
-    elif raw[0]:
-        tensor.raw_data = data[slice(*raw)]
+            part = getattr(message, large[number])
+            _read(part if isinstance(part, onnx.TensorProto) else part.add(), data, inside, after, location)
+
+
+def _is_other_attribute(message: Any) -> bool:
+    """Return whether a message is an attribute that holds no engine."""
+    return isinstance(message, onnx.AttributeProto) and message.name != "engine"
+
+
+_LARGE = {
+    onnx.GraphProto: {_INITIALIZER: "initializer", onnx.GraphProto.NODE_FIELD_NUMBER: "node"},
+    onnx.NodeProto: {onnx.NodeProto.ATTRIBUTE_FIELD_NUMBER: "attribute"},
+    onnx.AttributeProto: {onnx.AttributeProto.T_FIELD_NUMBER: "t"},
+    onnx.TensorProto: {_RAW_DATA: "raw_data"},
+}
+"""Fields that may hold much, by number."""
+
+
+def _take_data(tensor: onnx.TensorProto, data: mmap.mmap, begin: int, end: int, location: str) -> None:
+    if is_mappable(tensor) and size_bytes(tensor.data_type, tensor.dims) == end - begin:
+        place_outside(tensor, location, begin)
+    else:
+        tensor.raw_data = data[begin:end]
 
 
 def is_mappable(tensor: onnx.TensorProto) -> bool:
