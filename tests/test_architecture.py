@@ -74,7 +74,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/cli/terminal": set(),
     "serving/cli": {"cli/terminal", "pages", "telemetry", "threads"},
-    "serving/workers": {"executables", "grpc", "models", "rest", "schema", "security", "service", "telemetry"},
+    "serving/workers": {
+        "executables",
+        "grpc",
+        "models",
+        "pages",
+        "rest",
+        "schema",
+        "security",
+        "service",
+        "telemetry",
+    },
     "serving/process": {"grpc", "models", "rest", "schema", "security", "service", "telemetry", "workers"},
     "serving/ray_serve": {
         *{"config", "grpc", "models", "process", "rest", "schema", "security", "service", "telemetry", "workers"},

@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from trtnode.serving.rest.body import CLIENT_TIMEOUT_S
-from trtnode.serving.rest.bounds import Bounds
+from trtnode.serving.rest.bounds import HEADER_FIELDS, Bounds
 from trtnode.serving.rest.connection_table import ConnectionTable, Phase
 from trtnode.serving.telemetry.logs import OneASecond
 
@@ -149,16 +149,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count a field, which may also follow a body in chunks, and keep it."""
         self._fields += 1
         self._count(len(name) + len(value) + len(b": \r\n"))
-        if self._fields > self._bounds.header_fields:
-            self._fail(431, f"more than {self._bounds.header_fields} header fields")
+        if self._fields > HEADER_FIELDS:
+            self._fail(431, f"more than {HEADER_FIELDS} header fields")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin the request."""
         if len(self.pipeline) >= PIPELINED:
             self._fail(429, f"more than {PIPELINED} requests at a time on one connection")
-        callers = self._bounds.callers
-        fault = callers and callers.fault(self.parser.get_method(), self.parser.get_http_version(), self.headers)
+        fault = self._bounds.callers.fault(self.parser.get_method(), self.parser.get_http_version(), self.headers)
         if fault:
             self._fail(*fault)
         self._reading = _Reading.BODY
