@@ -17,6 +17,9 @@ from trtnode.serving.security.tls import Certificates
 
 logger = logging.getLogger(__name__)
 
+READER_TIMEOUT_S = 60
+"""The longest time that a client may take nothing of an answer; the system then ends the connection."""
+
 
 class HttpServer:
     """The HTTP port of one server.
@@ -74,9 +77,10 @@ class HttpServer:
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = socket.create_server(address[:2], family=family, reuse_port=self._shares_port)
-            # Connections inherit it. asyncio sets it for sockets of another origin only, and head and body of an
-            # answer are two packets, of which clients would acknowledge the first after 40 ms.
+            # Connections inherit both. asyncio sets the first for sockets of another origin only, and head and body of
+            # an answer are two packets, of which clients would acknowledge the first after 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * READER_TIMEOUT_S))
         except (OSError, OverflowError) as error:
             raise AddressError("http", host, port, error) from None
         self.port = int(listener.getsockname()[1])
