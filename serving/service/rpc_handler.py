@@ -13,7 +13,7 @@ from trtnode.serving.service.status import status_of
 from trtnode.serving.telemetry import logs
 
 Handler = Callable[[Any, Any], Any]
-"""Request and context to response. The context is gRPC's own or a ``RequestContext``."""
+"""Request and context to response. The context is gRPC's own or a ``Call``."""
 
 Fail = Callable[[grpc.StatusCode, str, Any, Any], Any]
 """Status code, details, request and context of a failed request to its response."""

@@ -1,21 +1,33 @@
-"""The client of a request, as far as its answer depends on it."""
+"""A request and the client that waits for its answer, whatever the transport is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import abc
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import grpc
 
+from trtnode.serving.security.authorization import ANYONE
+from trtnode.serving.service.rpc_table import INFER_RPC
 
-class RequestContext:
-    """The client of a request over REST, or of one request of a stream.
 
-    Its methods are those of gRPC's ``ServicerContext`` that answers use, so a gRPC call passes its own context.
+class Call(abc.ABC):
+    """A unary call, a request over REST, or one request of a stream.
+
+    ``reply`` or ``fail`` ends it, from any thread; only the first of them has an effect.
+
+    Attributes:
+        rpc: The RPC that brings its inference request.
+        grant: The rights of its caller.
+        size: Bytes of its message; 0 where another thread should answer it, however short it takes.
+        raw: Raw contents that were cut out of its message.
     """
 
-    __slots__ = ("_callbacks", "_code", "_left", "_metadata", "_peer")
+    __slots__ = ("_callbacks", "_code", "_left", "_metadata", "_peer", "grant", "raw", "size")
+    rpc: ClassVar[str] = INFER_RPC
 
-    def __init__(self, peer: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
+    def __init__(self, peer: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         """Describe a client.
 
         Args:
@@ -27,6 +39,17 @@ class RequestContext:
         self._code: grpc.StatusCode | None = None
         self._left = False
         self._callbacks: list[Callable[[], None]] = []
+        self.grant = ANYONE
+        self.size = 0
+        self.raw: Sequence[memoryview] = ()
+
+    @abc.abstractmethod
+    def reply(self, response: Any) -> None:
+        """Answer the client, in the form of its transport."""
+
+    @abc.abstractmethod
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Tell the client that its request failed."""
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Register what to call when the client leaves; return False if it has left already."""
@@ -38,7 +61,7 @@ class RequestContext:
         """Whether the client waits no more."""
         return self._left
 
-    def watch(self) -> None:
+    def watch(self) -> None:  # noqa: B027  (most calls notice it anyway)
         """Notice from now on when the client leaves. A call that is answered at once can do without."""
 
     def leave(self) -> None:
