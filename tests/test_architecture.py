@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/grpc": {"protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/pages": {"models", "security", "service", "telemetry"},
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
-    "serving/cli/terminal": set(),
+    "serving/cli/terminal": {"pages"},
     "serving/cli": {"cli/terminal", "pages", "telemetry", "threads"},
     "serving/workers": {
         "executables",
