@@ -69,9 +69,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/models": {"batching", "executables", "protocol", "schema", "telemetry", "threads"},
     "serving/config": {"models", "schema"},
     "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads"},
-    "serving/grpc": {"protocol", "schema", "security", "service", "telemetry", "threads"},
+    "serving/grpc": {"protocol", "schema", "security", "service", "telemetry"},
     "serving/pages": {"models", "security", "service", "telemetry"},
-    "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry", "threads"},
+    "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry"},
     "serving/cli/terminal": {"pages"},
     "serving/cli": {"cli/terminal", "pages", "telemetry", "threads"},
     "serving/workers": {

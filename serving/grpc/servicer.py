@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
@@ -18,11 +16,9 @@ from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.inference import Inference
-from trtnode.serving.service.rpc_handler import rpc_handler
 from trtnode.serving.service.rpc_table import INFER_RPC, messages_of, pool_of
 from trtnode.serving.service.status import status_of
 from trtnode.serving.service.unary_rpcs import Method
-from trtnode.serving.threads.caller import answering
 
 RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
 """The field of an RPC's requests that is cut out of long ones."""
@@ -77,12 +73,11 @@ class GrpcServicer:
             self._service.accept(inference)
 
     def _in_pool(self, rpc: str, method: Method) -> Answer:
-        handler = rpc_handler(rpc, functools.partial(_answer_unary, rpc, method), _fail)
         pool = pool_of(rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
         def answer(request: Any, call: Call) -> None:
             call.watch()
-            pool.run(lambda: _send(handler(request, call), call))
+            pool.run(lambda: call.answer_rpc(rpc, request, lambda: _response(rpc, method, request)))
 
         return answer
 
@@ -93,24 +88,7 @@ class GrpcServicer:
             self._service.accept(GrpcInference(request, call))
 
 
-_Answer = bytes | tuple[grpc.StatusCode, str]
-"""A response, or code and details of a failure."""
-
-
-def _answer_unary(rpc: str, method: Method, request: Any, call: Call) -> _Answer:
+def _response(rpc: str, method: Method, request: Any) -> bytes:
     if request is UNREADABLE:
         raise UnreadableMessageError(rpc)
-    with answering(call):
-        return bytes(method(request).SerializeToString())
-
-
-def _fail(code: grpc.StatusCode, details: str, _request: Any, call: Call) -> _Answer:
-    call.set_code(code)
-    return code, details
-
-
-def _send(answer: _Answer, call: Call) -> None:
-    if isinstance(answer, bytes):
-        call.reply(answer)
-    else:
-        call.fail(*answer)
+    return bytes(method(request).SerializeToString())

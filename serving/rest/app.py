@@ -18,17 +18,14 @@ from trtnode.serving.models.loader import engine_cache
 from trtnode.serving.pages.served_explanation import Explanations
 from trtnode.serving.pages.status_page import Facts, render_status_page, server_facts
 from trtnode.serving.rest.body import read_body
-from trtnode.serving.rest.inference import RestCall, fail, infer, peer_of, unless_gone
+from trtnode.serving.rest.inference import RestCall, infer, peer_of, unless_gone
 from trtnode.serving.rest.ops import NOT_STORED, OpsApp
 from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.tokens import Grant
-from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
-from trtnode.serving.service.rpc_handler import rpc_handler
 from trtnode.serving.service.rpc_table import INFER_RPC, pool_of
 from trtnode.serving.telemetry.prometheus import exposition
-from trtnode.serving.threads.caller import answering
 
 
 class HttpApp(OpsApp):
@@ -84,22 +81,19 @@ class HttpApp(OpsApp):
         rpc = self._rpcs.shared_methods[method.rpc]
         pool = pool_of(method.rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
-        def answer(message: Any, call: Call) -> Response:
-            with answering(call):
-                status, facts = method.answer.write(rpc(message))
+        def respond(message: Any) -> Response:
+            status, facts = method.answer.write(rpc(message))
             return JSONResponse(facts, status)
 
-        handler = rpc_handler(method.rpc, answer, fail)
-
-        def handle_read(request: Any, grant: Grant, call: Call) -> Response:
-            self._authorizer.check_request(grant, method.rpc, request)
-            response: Response = handler(request, call)
-            return response
+        def work(message: Any, grant: Grant, call: RestCall) -> Any:
+            self._authorizer.check_request(grant, method.rpc, message)
+            call.answer_rpc(method.rpc, message, lambda: respond(message))
+            return call.answer.result()
 
         async def handle(request: Request, grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, call = request.path_params, RestCall(peer_of(request))
-            answered = pool.call(lambda: handle_read(method.request.read(names, body.unpacked()), grant, call))
+            answered = pool.call(lambda: work(method.request.read(names, body.unpacked()), grant, call))
             return await unless_gone(asyncio.wrap_future(answered), request.receive, call.leave)
 
         return self.guarded(method.rpc, handle)

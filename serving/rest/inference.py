@@ -43,9 +43,9 @@ class RestCall(Call):
 
     def __init__(self, peer: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         super().__init__(peer, metadata)
-        self.answer: Future[Answer] = Future()
+        self.answer: Future[Any] = Future()
 
-    def reply(self, response: Answer) -> None:
+    def reply(self, response: Any) -> None:
         """Answer the client."""
         if self.answer.set_running_or_notify_cancel():
             self.answer.set_result(response)
@@ -113,12 +113,6 @@ class Answer:
 def error_answer(code: grpc.StatusCode, details: str) -> Answer:
     """Return the answer that tells a client of an error, of which ``status_of`` made a code and details."""
     return Answer(HTTP_STATUSES[code], json.dumps({"error": details}).encode())
-
-
-def fail(code: grpc.StatusCode, details: str, _request: Any, call: Call) -> Answer:
-    """Return the answer that tells a client of an error; the log gets its code from the call."""
-    call.set_code(code)
-    return error_answer(code, details)
 
 
 async def infer(service: InferenceService, max_bytes: int, request: Request) -> Answer:

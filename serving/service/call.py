@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -10,6 +12,9 @@ import grpc
 
 from trtnode.serving.security.authorization import ANYONE
 from trtnode.serving.service.rpc_table import INFER_RPC
+from trtnode.serving.service.status import status_of
+from trtnode.serving.telemetry import logs
+from trtnode.serving.threads.caller import answering
 
 
 class Call(abc.ABC):
@@ -89,3 +94,29 @@ class Call(abc.ABC):
     def set_code(self, code: grpc.StatusCode) -> None:
         """Note the status with which the request failed."""
         self._code = code
+
+    def answer_rpc(self, rpc: str, request: Any, work: Callable[[], Any]) -> None:
+        """Answer with what ``work`` returns, or tell why it failed. Lines that are logged meanwhile name the request.
+
+        Args:
+            rpc: Name of the RPC.
+            request: Its message.
+            work: Makes the response, in the form of the transport.
+        """
+        before = logs.CURRENT_REQUEST.set(request)
+        started_s = time.perf_counter()
+        response, failure = None, None
+        try:
+            with answering(self):
+                response = work()
+        except Exception as error:
+            failure = status_of(error, rpc)
+            self.set_code(failure[0])
+        finally:
+            if logs.logger.isEnabledFor(logging.DEBUG):
+                logs.log_answer(rpc, self, started_s)
+            logs.CURRENT_REQUEST.reset(before)
+        if failure is None:
+            self.reply(response)
+        else:
+            self.fail(*failure)
