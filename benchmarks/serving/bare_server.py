@@ -38,12 +38,14 @@ from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.protocol.wire_signature import DATATYPES
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.service.inference_service import InferenceService
-from trtnode.serving.service.rpc_handler import Handler
 from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, messages_of
 from trtnode.serving.service.unary_rpcs import Method, UnaryRpcs
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.threads.cpu_affinity import PortCores, placed
 from trtnode.serving.threads.request_pool import RequestPool, inference_threads
+
+Handler = Callable[[Any, Any], Any]
+"""Request and context to response."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from trtnode.partitioner.model.garbage import without_collections
 from trtnode.serving.cli.compile_flags import options_from
 from trtnode.serving.cli.option_values import cache_from
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
-from trtnode.serving.cli.terminal.report import print_report, sparse_layers
+from trtnode.serving.cli.terminal.report import print_report
 from trtnode.serving.pages.explain_page import render_page
 
 
@@ -43,11 +43,9 @@ def explain(arguments: argparse.Namespace) -> int:
         print(json.dumps({**report.as_json(), **layers}))
         return 0
     console = Console(emoji=False)
-    print_report(report, console)
-    if sparse:
-        console.print(sparse_layers(sparse))
-        if problem := missing_reason():
-            console.print(f"These layers run dense here: {problem}", markup=False, highlight=False)
+    print_report(report, console, sparse)
+    if sparse and (problem := missing_reason()):
+        console.print(f"Layers with zeros run dense here: {problem}", markup=False, highlight=False)
     if arguments.html:
         print(f"Wrote {arguments.html}: open it in a browser.")
     return 0

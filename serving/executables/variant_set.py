@@ -212,21 +212,23 @@ class VariantSet(Composite):
 
 def _difference(one: Variant, other: Variant) -> str | None:
     """Return the first tensor that differs between two variants, in a sentence; None if all agree."""
-    for kind in ("inputs", "outputs"):
-        mine: Sequence[TensorSpec] = getattr(one.executable, kind)
-        theirs = {spec.name: spec for spec in getattr(other.executable, kind)}
-        for spec in mine:
-            found = theirs.pop(spec.name, None)
-            if found is None:
-                return f"{kind[:-1]} {spec.name!r} of variant {one.name!r} is missing in variant {other.name!r}"
-            if _form(spec) != _form(found):
-                return (
-                    f"{kind[:-1]} {spec.name!r} is {describe(spec)} in variant {one.name!r}, but {describe(found)} in "
-                    f"variant {other.name!r}"
-                )
-        if theirs:
-            return f"{kind[:-1]} {min(theirs)!r} of variant {other.name!r} is missing in variant {one.name!r}"
+    mine, theirs = _tensors(one), _tensors(other)
+    for kind, name in {**mine, **theirs}:
+        ours, found = mine.get((kind, name)), theirs.get((kind, name))
+        if ours is None or found is None:
+            has, lacks = (one, other) if found is None else (other, one)
+            return f"{kind} {name!r} of variant {has.name!r} is missing in variant {lacks.name!r}"
+        if _form(ours) != _form(found):
+            return (
+                f"{kind} {name!r} is {describe(ours)} in variant {one.name!r}, but {describe(found)} in variant "
+                f"{other.name!r}"
+            )
     return None
+
+
+def _tensors(variant: Variant) -> dict[tuple[str, str], TensorSpec]:
+    sides = (("input", variant.executable.inputs), ("output", variant.executable.outputs))
+    return {(kind, spec.name): spec for kind, specs in sides for spec in specs}
 
 
 def _form(spec: TensorSpec) -> object:

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import grpc
 
-from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.unary_rpc import UnaryRpc
 from trtnode.serving.protocol.packing import is_packed
+from trtnode.serving.service.call import Call
 
 try:
     from grpc import _server

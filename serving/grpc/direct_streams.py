@@ -153,7 +153,6 @@ class DirectStream(Stream):
     def _received(self, event: Any) -> None:
         message = event.batch_operations[0].message()
         with self._changed:
-            self._reads = False
             self._half_closed = message is None
             is_done = self._half_closed and not self._pending
         if is_done:
@@ -165,6 +164,7 @@ class DirectStream(Stream):
 
     def _take_message(self, message: bytes) -> None:
         self.take(self._parse(message), len(message))
+        self._reads = False  # not before: an end that is read meanwhile would end the stream without this answer
         self._read_next()
 
     def _written(self, size: int, _event: Any) -> None:

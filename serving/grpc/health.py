@@ -15,9 +15,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.codec import parser_of
 from trtnode.serving.grpc.unary_rpc import UnaryRpc
+from trtnode.serving.service.call import Call
 
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 OVERALL = ""

@@ -2,65 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.errors import ServingError, UnreadableMessageError
-from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.codec import MOST_BYTES, UNREADABLE, parser_of
 from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.inference import Inference
-from trtnode.serving.service.rpc_handler import rpc_handler
-from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC, messages_of, pool_of
+from trtnode.serving.service.rpc_table import INFER_RPC, messages_of, pool_of
 from trtnode.serving.service.status import status_of
 from trtnode.serving.service.unary_rpcs import Method
-from trtnode.serving.threads.caller import answering
 
 RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
 """The field of an RPC's requests that is cut out of long ones."""
 
 
 class GrpcInference(Inference):
-    """An inference request as a protocol message, whose call sends the answer; see ``Inference``."""
+    """An inference request as a protocol message; see ``Inference``."""
 
-    __slots__ = ("_message", "_response")
-    context: Call
+    __slots__ = ("_message",)
 
     def __init__(self, request: ModelInferRequest, call: Call) -> None:
-        super().__init__(call, request.model_name, request.model_version, request.id, call.size)
+        super().__init__(call, request.model_name, request.model_version, request.id)
         self._message = request
-        self._response = b""
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
-        return cache.read(self._message, memory, self.context.raw)
+        return cache.read(self._message, memory, self.call.raw)
 
-    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
-        """Make the response."""
-        self._response = cache.encode(request, arrays, self.id)
-
-    def reply(self) -> None:
-        """Send the response that was made."""
-        self.context.reply(self._response)
-
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Send an error instead."""
-        self.context.fail(code, details)
-
-
-class StreamedInference(GrpcInference):
-    """One of a stream."""
-
-    __slots__ = ()
-    rpc = STREAM_RPC
+    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> bytes:
+        """Return the response."""
+        return cache.encode(request, arrays, self.id)
 
 
 class GrpcServicer:
@@ -87,19 +66,18 @@ class GrpcServicer:
 
     def accept_streamed(self, request: ModelInferRequest, call: Call, refusal: ServingError | None) -> None:
         """Have a request of a stream answered, with an error if a check refused it."""
-        inference = StreamedInference(request, call)
+        inference = GrpcInference(request, call)
         if refusal is not None:
             inference.refuse(refusal)
         else:
             self._service.accept(inference)
 
     def _in_pool(self, rpc: str, method: Method) -> Answer:
-        handler = rpc_handler(rpc, functools.partial(_answer_unary, rpc, method), _fail)
         pool = pool_of(rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
         def answer(request: Any, call: Call) -> None:
             call.watch()
-            pool.run(lambda: _send(handler(request, call), call))
+            pool.run(lambda: call.answer_rpc(rpc, request, lambda: _response(rpc, method, request)))
 
         return answer
 
@@ -110,24 +88,7 @@ class GrpcServicer:
             self._service.accept(GrpcInference(request, call))
 
 
-_Answer = bytes | tuple[grpc.StatusCode, str]
-"""A response, or code and details of a failure."""
-
-
-def _answer_unary(rpc: str, method: Method, request: Any, call: Call) -> _Answer:
+def _response(rpc: str, method: Method, request: Any) -> bytes:
     if request is UNREADABLE:
         raise UnreadableMessageError(rpc)
-    with answering(call):
-        return bytes(method(request).SerializeToString())
-
-
-def _fail(code: grpc.StatusCode, details: str, _request: Any, call: Call) -> _Answer:
-    call.set_code(code)
-    return code, details
-
-
-def _send(answer: _Answer, call: Call) -> None:
-    if isinstance(answer, bytes):
-        call.reply(answer)
-    else:
-        call.fail(*answer)
+    return bytes(method(request).SerializeToString())

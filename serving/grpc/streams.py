@@ -19,10 +19,10 @@ import grpc
 
 from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from trtnode.serving.errors import ServingError, UnavailableError, UnreadableMessageError
-from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.codec import UNREADABLE
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.protocol.wire_format import field_head
+from trtnode.serving.service.call import Call
 from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC
 from trtnode.serving.service.status import status_of
 
@@ -126,6 +126,7 @@ class StreamedCall(Call):
     """One request of a stream."""
 
     __slots__ = ("_request", "_stream")
+    rpc = STREAM_RPC
 
     def __init__(self, stream: Stream, request: ModelInferRequest, size: int) -> None:
         super().__init__(stream.peer, stream.metadata)

@@ -14,7 +14,7 @@ from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.pages.drawing import draw
 from trtnode.serving.pages.explain_data import pack, page_data
-from trtnode.serving.pages.explain_tables import crossing_values, group_native, tables_of
+from trtnode.serving.pages.explain_tables import boundary_table, crossing_values, group_native, tables_of
 
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
@@ -45,7 +45,9 @@ def render_page(partition: Partition, report: Report, sparse: Sequence[LayerSpar
     """
     facts = report.as_json()
     drawing = draw(partition)
-    tables = tables_of(partition, facts, sparse)
+    tables = tables_of(facts, sparse)
+    if partition.segments:
+        tables["boundary"] = boundary_table(partition)
     groups = group_native(facts["native"], _names(partition))
     for group in groups:
         tables |= {f"{group.code} {index}": reason.table() for index, reason in enumerate(group.reasons)}

@@ -1,4 +1,4 @@
-"""The tables of a partition's page. The page holds the beginning of each; its script shows the rest on request."""
+"""The tables about a partition, for its page and for a terminal. The page's script shows the rest of long ones."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def _reasons(reasons: dict[tuple[str, str], list[tuple[str, str]]]) -> Iterable[
             yield Reason(op_type=op_type, detail=detail, nodes=tuple(found))
 
 
-def tables_of(partition: Partition, report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[str, Table]:
-    """Return the tables for which there are facts, by name."""
+def tables_of(report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[str, Table]:
+    """Return the tables of a report for which there are facts, by name."""
     now = len(report["segments"])
     gains = (row for row in report["what_if"] if row["segments"] < now or row["saved_ms"] >= LEAST_GAIN_MS)
     operators = [(("find", row["op_type"]), row) for row in gains]
@@ -160,7 +160,6 @@ def tables_of(partition: Partition, report: dict[str, Any], sparse: Sequence[Lay
         "groups": split_group_table(report["split_groups"]),
         "operators": what_if_table("operator", operators, now),
         "frozen": what_if_table("initializers", frozen, now),
-        "boundary": boundary_table(partition),
     }
     return {name: table for name, table in tables.items() if table.rows}
 

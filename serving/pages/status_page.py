@@ -25,6 +25,9 @@ from trtnode.serving.telemetry.request_stats import Snapshot, latency_bound_us
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "tensorrt-rtx-cu12", "onnx")
 """Distributions whose versions the page shows, where they are installed."""
 
+Facts = dict[str, Any]
+"""JSON values by name."""
+
 _PROCESS = prometheus_client.ProcessCollector(registry=None)
 
 
@@ -35,7 +38,7 @@ def render_status_page() -> str:
     return TEMPLATES.get_template("status.html.j2").render(script=script, script_hash=script_hash(script))
 
 
-def server_facts(service: InferenceService, grant: Grant) -> dict[str, Any]:
+def server_facts(service: InferenceService, grant: Grant) -> Facts:
     """Return what the page shows, as JSON values, of the models that the caller may use."""
     process = {family.name: family.samples[0].value for family in _PROCESS.collect()}  # empty but on Linux
     now_s = time.perf_counter()

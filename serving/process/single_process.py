@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 
-from trtnode.serving.errors import ModelLoadFailedError
-from trtnode.serving.grpc.port_check import check_port
+from trtnode.serving.errors import AddressError, ModelLoadFailedError
 from trtnode.serving.grpc.server import GrpcServer
 from trtnode.serving.models.servable import Loader
 from trtnode.serving.rest.app import HttpApp
@@ -72,7 +72,7 @@ class Server:
         """
         server = self._config.server
         warn_of_open_ports(server)
-        check_port(server.grpc.host, server.grpc.port)
+        _check_port(server.grpc.host, server.grpc.port)
         with self._host.cores.kept():
             self._http.start()
         self._host.load(self._models_changed)
@@ -131,3 +131,16 @@ class Server:
         if self._host.update_readiness() and not self._ready.is_set():
             logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
             self._ready.set()
+
+
+def _check_port(host: str, port: int) -> None:
+    """Open and close the gRPC port once: the system says why it can't be had, gRPC only prints a stack of lines.
+
+    Raises:
+        AddressError: It can't be opened.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address[:2], family=family).close()
+    except (OSError, OverflowError) as error:
+        raise AddressError("grpc", host, port, error) from None

@@ -26,8 +26,8 @@ from trtnode.serving.security.authorization import MODEL_FIELDS
 from trtnode.serving.service.inference_service import EXTENSIONS, SERVER_NAME
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.service.status import status_of
+from trtnode.serving.workers.merged_answers import COMBINATIONS
 from trtnode.serving.workers.merged_metrics import Families
-from trtnode.serving.workers.merged_rpcs import COMBINATIONS
 
 REPLICAS_S = 5.0
 """The longest time that all replicas may take to answer about themselves."""

@@ -15,7 +15,7 @@ from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, Http
 from trtnode.serving.ray_serve.metrics import labelled, registry_of
 from trtnode.serving.rest.body import read_body
 from trtnode.serving.rest.inference import peer_of
-from trtnode.serving.rest.ops import NOT_STORED, OpsApp
+from trtnode.serving.rest.ops import OpsApp
 from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, RestMethod
 from trtnode.serving.schema.server import ServerConfig
 from trtnode.serving.security.authorization import Authorizer
@@ -46,7 +46,8 @@ class ClusterHttpApp(OpsApp):
             name: Of this ingress.
             registry: Returns that of the metrics of this process.
         """
-        super().__init__(authorizer, registry=registry, not_ready=lambda: cluster.state.reasons, notes=list)
+        super().__init__(authorizer, metrics=self._exposed, not_ready=lambda: cluster.state.reasons, notes=list)
+        self._registry = registry
         self._cluster = cluster
         self._name = name
         self._max_bytes = config.grpc.max_message_mb << 20
@@ -73,11 +74,9 @@ class ClusterHttpApp(OpsApp):
 
         return self.guarded(method.rpc, handle)
 
-    async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
+    async def _exposed(self, accept: str) -> tuple[bytes, str]:
         own = labelled(self._registry().collect(), self._name)
-        registry = registry_of([*await self._cluster.metrics(), own])
-        text, content_type = exposition(registry, request.headers.get("accept", ""))
-        return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
+        return exposition(registry_of([*await self._cluster.metrics(), own]), accept)
 
     async def _relay(self, request: Request, _grant: Grant) -> Response:
         body = await read_body(request, self._max_bytes)

@@ -12,13 +12,13 @@ import grpc
 from ray import serve
 
 from trtnode.serving.errors import ModelLoadFailedError
-from trtnode.serving.grpc.call import Call
 from trtnode.serving.grpc.servicer import GrpcServicer
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply, ask
 from trtnode.serving.ray_serve.metrics import labelled
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.telemetry import logs
 from trtnode.serving.workers.merged_metrics import Families

@@ -16,39 +16,48 @@ from starlette.routing import Route
 
 from trtnode.serving.models.loader import engine_cache
 from trtnode.serving.pages.served_explanation import Explanations
-from trtnode.serving.pages.status_page import render_status_page, server_facts
+from trtnode.serving.pages.status_page import Facts, render_status_page, server_facts
 from trtnode.serving.rest.body import read_body
-from trtnode.serving.rest.inference import fail, infer, peer_of, unless_gone
+from trtnode.serving.rest.inference import RestCall, infer, peer_of, unless_gone
 from trtnode.serving.rest.ops import NOT_STORED, OpsApp
 from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.host import ModelHost
-from trtnode.serving.service.request_context import RequestContext
-from trtnode.serving.service.rpc_handler import rpc_handler
 from trtnode.serving.service.rpc_table import INFER_RPC, pool_of
-from trtnode.serving.threads.caller import answering
+from trtnode.serving.telemetry.prometheus import exposition
 
 
 class HttpApp(OpsApp):
     """The routes of a process that runs models."""
 
-    def __init__(self, config: ServableConfig, host: ModelHost, notes: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        config: ServableConfig,
+        host: ModelHost,
+        notes: Callable[[], Sequence[str]],
+        *,
+        metrics: Callable[[str], tuple[bytes, str]] | None = None,
+        facts: Callable[[Grant], Facts] | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             config: Of the server and its models.
             host: Answers.
             notes: Lines for /readyz about what should be mended.
+            metrics: Writes those of the server, see ``exposition``; None where it is this process alone.
+            facts: Returns those of the status page, as ``server_facts`` does; None where this process is the server.
         """
         service, pools = host.service, host.pools
+        write = metrics or (lambda accept: exposition(host.metrics.registry, accept))
         super().__init__(
             host.authorizer,
-            control=pools.control,
-            registry=lambda: host.metrics.registry,
+            metrics=lambda accept: asyncio.wrap_future(pools.control.call(functools.partial(write, accept))),
             not_ready=service.not_ready,
             notes=notes,
         )
+        self._facts = facts or functools.partial(server_facts, service)
         self._service = service
         self._rpcs = host.rpcs
         self._pools = pools
@@ -72,23 +81,20 @@ class HttpApp(OpsApp):
         rpc = self._rpcs.shared_methods[method.rpc]
         pool = pool_of(method.rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
-        def answer(message: Any, context: RequestContext) -> Response:
-            with answering(context):
-                status, facts = method.answer.write(rpc(message))
+        def respond(message: Any) -> Response:
+            status, facts = method.answer.write(rpc(message))
             return JSONResponse(facts, status)
 
-        handler = rpc_handler(method.rpc, answer, fail)
-
-        def handle_read(request: Any, grant: Grant, context: RequestContext) -> Response:
-            self._authorizer.check_request(grant, method.rpc, request)
-            response: Response = handler(request, context)
-            return response
+        def work(message: Any, grant: Grant, call: RestCall) -> Any:
+            self._authorizer.check_request(grant, method.rpc, message)
+            call.answer_rpc(method.rpc, message, lambda: respond(message))
+            return call.answer.result()
 
         async def handle(request: Request, grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
-            names, context = request.path_params, RequestContext(peer_of(request))
-            answered = pool.call(lambda: handle_read(method.request.read(names, body.unpacked()), grant, context))
-            return await unless_gone(asyncio.wrap_future(answered), request.receive, context.leave)
+            names, call = request.path_params, RestCall(peer_of(request))
+            answered = pool.call(lambda: work(method.request.read(names, body.unpacked()), grant, call))
+            return await unless_gone(asyncio.wrap_future(answered), request.receive, call.leave)
 
         return self.guarded(method.rpc, handle)
 
@@ -97,7 +103,7 @@ class HttpApp(OpsApp):
         return answer  # type: ignore[no-any-return]
 
     async def _show_status(self, _request: Request, grant: Grant) -> Response:
-        facts = await asyncio.wrap_future(self.control.call(functools.partial(server_facts, self._service, grant)))
+        facts = await asyncio.wrap_future(self._pools.control.call(functools.partial(self._facts, grant)))
         return JSONResponse(facts, headers=NOT_STORED)
 
     async def _show_explanation(self, request: Request, _grant: Grant) -> Response:

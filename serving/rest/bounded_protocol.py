@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from trtnode.serving.rest.body import CLIENT_TIMEOUT_S
-from trtnode.serving.rest.bounds import Bounds
+from trtnode.serving.rest.bounds import HEADER_FIELDS, Bounds
 from trtnode.serving.rest.connection_table import ConnectionTable, Phase
 from trtnode.serving.telemetry.logs import OneASecond
 
@@ -28,9 +28,6 @@ UNWANTED_BYTES = 128 << 20
 a client may let the server wait; beyond that, the connection is reset."""
 PIPELINED = 64
 """Requests that may wait on one connection. What they send beyond is read in one piece, so reading can't bound them."""
-READER_TIMEOUT_S = 60
-"""The longest time that a client may take nothing of an answer. The system shows progress in steps of megabytes."""
-
 OFFER = re.compile(rb"\r\nupgrade(?=:)", re.IGNORECASE)
 """A header field that offers to speak another protocol, as Java's client does; this server has none."""
 BEGUN = re.compile(rb"\r(\n(\r|u|up|upg|upgr|upgra|upgrad|upgrade)?)?\Z", re.IGNORECASE)
@@ -71,7 +68,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._held = b""
         self._header_bytes = self._fields = self._bytes_without_body = self._unwanted_bytes = 0
         self._client_timer: asyncio.TimerHandle | None = None
-        self._reader_timer: asyncio.TimerHandle | None = None
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -90,7 +86,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Forget the connection."""
         self._table.remove(self)
         self._set_client_timer(None)
-        self._stop_watching_reader()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -149,16 +144,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count a field, which may also follow a body in chunks, and keep it."""
         self._fields += 1
         self._count(len(name) + len(value) + len(b": \r\n"))
-        if self._fields > self._bounds.header_fields:
-            self._fail(431, f"more than {self._bounds.header_fields} header fields")
+        if self._fields > HEADER_FIELDS:
+            self._fail(431, f"more than {HEADER_FIELDS} header fields")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin the request."""
         if len(self.pipeline) >= PIPELINED:
             self._fail(429, f"more than {PIPELINED} requests at a time on one connection")
-        callers = self._bounds.callers
-        fault = callers and callers.fault(self.parser.get_method(), self.parser.get_http_version(), self.headers)
+        fault = self._bounds.callers.fault(self.parser.get_method(), self.parser.get_http_version(), self.headers)
         if fault:
             self._fail(*fault)
         self._reading = _Reading.BODY
@@ -228,16 +222,6 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             super().shutdown()
 
-    def pause_writing(self) -> None:
-        """Watch the client take its answer."""
-        super().pause_writing()
-        self._watch_reader()
-
-    def resume_writing(self) -> None:
-        """Write on."""
-        self._stop_watching_reader()
-        super().resume_writing()
-
     @property
     def _answered(self) -> bool:
         """True if every request whose header is here has its answer."""
@@ -305,22 +289,6 @@ class BoundedProtocol(HttpToolsProtocol):
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
         self.end()
-
-    def _watch_reader(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        self._reader_timer = self.loop.call_later(READER_TIMEOUT_S, self._check_reader, left)
-
-    def _check_reader(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() >= before:
-            logger.info("Closed an HTTP connection whose client took nothing of its answer for %d s", READER_TIMEOUT_S)
-            self.abort()
-        else:
-            self._watch_reader()
-
-    def _stop_watching_reader(self) -> None:
-        if self._reader_timer is not None:
-            self._reader_timer.cancel()
-            self._reader_timer = None
 
 
 def _without_upgrade(data: bytes) -> tuple[bytes, bytes]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-import itertools
 import time
-from collections.abc import Iterator
 from typing import Protocol
 
 FRESH_S = 1.0
@@ -58,18 +56,12 @@ class ConnectionTable:
 
     def make_room(self) -> bool:
         """Close the connection that has let the server wait longest; return False if none lets it wait."""
-        for connection in self._candidates():
-            self.remove(connection)
-            connection.abort()
-            return True
-        return False
-
-    def _candidates(self) -> Iterator[Closable]:
-        """Yield the first connection of each phase, in the order in which they give way."""
-        fresh = time.monotonic() - FRESH_S
-        yield from (one for one, since in self._first(Phase.HEADER) if since < fresh)
-        for phase in (Phase.NEXT_REQUEST, Phase.BODY, Phase.HEADER):
-            yield from (one for one, _ in self._first(phase))
-
-    def _first(self, phase: Phase) -> list[tuple[Closable, float]]:
-        return list(itertools.islice(self._since[phase].items(), 1))
+        header, *others = (next(iter(self._since[phase]), None) for phase in list(Phase)[: Phase.ANSWER])
+        is_fresh = header is not None and self._since[Phase.HEADER][header] > time.monotonic() - FRESH_S
+        order = (*others, header) if is_fresh else (header, *others)
+        connection = next(filter(None, order), None)
+        if connection is None:
+            return False
+        self.remove(connection)
+        connection.abort()
+        return True

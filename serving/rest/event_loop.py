@@ -30,18 +30,15 @@ FLUSH_S = 1
 class EventLoop(uvicorn.Server):
     """Accepts within bounds, and sleeps until it is asked to stop, instead of looking ten times a second."""
 
-    def __init__(
-        self, app: OpsApp, bounds: Bounds, context: Callable[[], ssl.SSLContext] | None, *, behind: bool
-    ) -> None:
+    def __init__(self, app: OpsApp, bounds: Bounds, context: Callable[[], ssl.SSLContext] | None) -> None:
         """Prepare.
 
         Args:
             app: Answers.
             bounds: Of the port.
             context: Returns that of TLS; None for none.
-            behind: True if another process has the port, and relays its requests.
         """
-        config = _config(app, context, behind=behind)
+        config = _config(app, context)
         super().__init__(config)
         self._bounds = bounds
         self._table = ConnectionTable()
@@ -87,7 +84,7 @@ class EventLoop(uvicorn.Server):
         await self._stop_wanted.wait()
 
 
-def _config(app: OpsApp, context: Callable[[], ssl.SSLContext] | None, *, behind: bool) -> uvicorn.Config:
+def _config(app: OpsApp, context: Callable[[], ssl.SSLContext] | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app.asgi(),
         loop="asyncio",
@@ -96,8 +93,7 @@ def _config(app: OpsApp, context: Callable[[], ssl.SSLContext] | None, *, behind
         log_config=None,
         log_level="error",  # clients cause its warnings
         access_log=False,
-        proxy_headers=behind,  # which tell the client's address
-        forwarded_allow_ips="*" if behind else None,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -21,9 +21,9 @@ from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
 from trtnode.serving.rest.json_messages import infer_parameters
 from trtnode.serving.rest.tensors import OutputFormats, parse_request, read_inputs, write_outputs
+from trtnode.serving.service.call import Call
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.inference_service import InferenceService
-from trtnode.serving.service.request_context import RequestContext
 from trtnode.serving.service.status import HTTP_STATUSES
 
 JOINED_BYTES = 1 << 16
@@ -32,21 +32,38 @@ JOINED_BYTES = 1 << 16
 Result = TypeVar("Result")
 
 
-class RestInference(Inference):
-    """An inference request and its response as HTTP bodies; see ``Inference``.
+class RestCall(Call):
+    """A request over HTTP.
 
     Attributes:
         answer: The response or the error, in the future.
     """
 
-    __slots__ = ("_body", "_formats", "_response", "answer")
+    __slots__ = ("answer",)
 
-    def __init__(self, context: RequestContext, model_name: str, model_version: str, body: Body) -> None:
-        super().__init__(context, model_name, model_version, "", 0)
-        self.answer: Future[Answer] = Future()
+    def __init__(self, peer: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
+        super().__init__(peer, metadata)
+        self.answer: Future[Any] = Future()
+
+    def reply(self, response: Any) -> None:
+        """Answer the client."""
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(response)
+
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Tell the client that its request failed."""
+        self.reply(error_answer(code, details))
+
+
+class RestInference(Inference):
+    """An inference request and its response as HTTP bodies; see ``Inference``."""
+
+    __slots__ = ("_body", "_formats")
+
+    def __init__(self, call: RestCall, model_name: str, model_version: str, body: Body) -> None:
+        super().__init__(call, model_name, model_version)
         self._body = body
         self._formats: OutputFormats
-        self._response: Answer
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
@@ -59,8 +76,8 @@ class RestInference(Inference):
         self._formats = formats = OutputFormats.of(request, outputs, memory)
         return ParsedRequest(feeds, outputs, formats.windows, priority, timeout_us, formats.classes)
 
-    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
-        """Make the answer."""
+    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> Answer:
+        """Return the response."""
         given, arrays = classified(request.outputs, arrays, request.classes, is_batched=cache.is_batched)
         outputs, raw = write_outputs(given, arrays, self._formats)
         facts: dict[str, Any] = {"model_name": self.model_name, "model_version": cache.version}
@@ -68,19 +85,7 @@ class RestInference(Inference):
             facts["id"] = self.id
         if request.variant:
             facts["parameters"] = request.response_parameters()
-        self._response = Answer(200, json.dumps({**facts, "outputs": outputs}).encode(), raw)
-
-    def reply(self) -> None:
-        """Send the response that was made."""
-        self._send(self._response)
-
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Send an error instead."""
-        self._send(error_answer(code, details))
-
-    def _send(self, answer: Answer) -> None:
-        if self.answer.set_running_or_notify_cancel():
-            self.answer.set_result(answer)
+        return Answer(200, json.dumps({**facts, "outputs": outputs}).encode(), raw)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,12 +115,6 @@ def error_answer(code: grpc.StatusCode, details: str) -> Answer:
     return Answer(HTTP_STATUSES[code], json.dumps({"error": details}).encode())
 
 
-def fail(code: grpc.StatusCode, details: str, _request: Any, context: RequestContext) -> Answer:
-    """Return the answer that tells a client of an error; the log gets its code from the context."""
-    context.set_code(code)
-    return error_answer(code, details)
-
-
 async def infer(service: InferenceService, max_bytes: int, request: Request) -> Answer:
     """Return the answer to an inference request; what goes wrong stands in it.
 
@@ -132,10 +131,9 @@ async def infer(service: InferenceService, max_bytes: int, request: Request) -> 
     """
     body = await read_body(request, max_bytes)
     names = request.path_params
-    context = RequestContext(peer_of(request), request.headers.items())
-    inference = RestInference(context, names["model"], names.get("version", ""), body)
-    service.accept(inference)
-    return await unless_gone(asyncio.wrap_future(inference.answer), request.receive, context.leave)
+    call = RestCall(peer_of(request), request.headers.items())
+    service.accept(RestInference(call, names["model"], names.get("version", ""), body))
+    return await unless_gone(asyncio.wrap_future(call.answer), request.receive, call.leave)
 
 
 def peer_of(request: Request) -> str:

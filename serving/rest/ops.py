@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -23,10 +22,7 @@ from trtnode.serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
 from trtnode.serving.security.authorization import MODEL_FIELDS, Authorizer
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.status import status_of
-from trtnode.serving.telemetry.prometheus import exposition
-from trtnode.serving.threads.request_pool import RequestPool
 
-CONTROL_THREADS = 2
 NOT_STORED = {"Cache-Control": "no-store"}
 
 
@@ -42,18 +38,13 @@ KNOWN = "/v2/..., /metrics, /livez, /readyz, /openapi.json and the status page /
 
 
 class OpsApp:
-    """The routes that every HTTP port has.
-
-    Attributes:
-        control: Threads for what takes a moment.
-    """
+    """The routes that every HTTP port has."""
 
     def __init__(
         self,
         authorizer: Authorizer,
         *,
-        control: RequestPool | None = None,
-        registry: Callable[[], CollectorRegistry],
+        metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
         not_ready: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]],
     ) -> None:
@@ -61,14 +52,12 @@ class OpsApp:
 
         Args:
             authorizer: Decides about calls.
-            control: Threads for what takes a moment; None for some of its own.
-            registry: Returns that of the metrics.
+            metrics: Writes the metrics, see ``exposition``.
             not_ready: Returns what the server waits for, one line a reason; nothing if it is ready.
             notes: Lines for /readyz about what should be mended.
         """
-        self.control = control or RequestPool(CONTROL_THREADS)
         self._authorizer = authorizer
-        self._registry = registry
+        self._metrics = metrics
         self._not_ready = not_ready
         self._notes = notes
 
@@ -115,9 +104,7 @@ class OpsApp:
         return _text(503 if reasons else 200, *(reasons or ["ready"]), *self._notes())
 
     async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
-        accept = request.headers.get("accept", "")
-        exposed = self.control.call(lambda: exposition(self._registry(), accept))
-        text, content_type = await asyncio.wrap_future(exposed)
+        text, content_type = await self._metrics(request.headers.get("accept", ""))
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
 
     async def _no_route(self, request: Request, error: Exception) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pathlib
 import select
 import socket
 import threading
@@ -18,6 +17,9 @@ from trtnode.serving.security.tls import Certificates
 
 logger = logging.getLogger(__name__)
 
+READER_TIMEOUT_S = 60
+"""The longest time that a client may take nothing of an answer; the system then ends the connection."""
+
 
 class HttpServer:
     """The HTTP port of one server.
@@ -26,24 +28,22 @@ class HttpServer:
         port: The port that it listens on, once started.
     """
 
-    def __init__(self, config: ServerConfig, app: Callable[[], OpsApp], behind: pathlib.Path | None = None) -> None:
+    def __init__(self, config: ServerConfig, app: Callable[[], OpsApp], *, shares_port: bool = False) -> None:
         """Read the certificates.
 
         Args:
             config: Of the server.
             app: Returns what answers. It is called when somebody first connects.
-            behind: Where several processes share the port: the socket on which this one gets requests of the process
-                that has the port.
+            shares_port: Whether other processes of this server have the port as well.
 
         Raises:
             TlsError: They can't be used.
         """
         self.port = 0
         self._config = config.http
-        self._behind = behind
-        tls = config.http.tls
-        self._certificates = Certificates("http", tls) if tls and behind is None else None
-        self._bounds = Bounds.behind_port(config.limits) if behind else Bounds.of_port(config.limits, config.http)
+        self._shares_port = shares_port
+        self._certificates = Certificates("http", config.http.tls) if config.http.tls else None
+        self._bounds = Bounds.of_port(config.limits, config.http)
         self._app = app
         self._thread: threading.Thread | None = None
         self._listener: socket.socket | None = None
@@ -56,7 +56,7 @@ class HttpServer:
         Raises:
             AddressError: It can't be opened.
         """
-        self._listener = _listen_at(self._behind) if self._behind else self._listen()
+        self._listener = self._listen()
         self._thread = threading.Thread(target=self._answer, args=(self._listener,), name="http", daemon=True)
         self._thread.start()
 
@@ -69,17 +69,18 @@ class HttpServer:
             if self._listener is None:
                 return
             context = self._certificates.context if self._certificates else None
-            self._loop = EventLoop(self._app(), self._bounds, context, behind=self._behind is not None)
+            self._loop = EventLoop(self._app(), self._bounds, context)
         self._loop.run([listener])
 
     def _listen(self) -> socket.socket:
         host, port = self._config.host, self._config.port
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = socket.create_server(address[:2], family=family)
-            # Connections inherit it. asyncio sets it for sockets of another origin only, and head and body of an
-            # answer are two packets, of which clients would acknowledge the first after 40 ms.
+            listener = socket.create_server(address[:2], family=family, reuse_port=self._shares_port)
+            # Connections inherit both. asyncio sets the first for sockets of another origin only, and head and body of
+            # an answer are two packets, of which clients would acknowledge the first after 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * READER_TIMEOUT_S))
         except (OSError, OverflowError) as error:
             raise AddressError("http", host, port, error) from None
         self.port = int(listener.getsockname()[1])
@@ -104,10 +105,3 @@ class HttpServer:
             listener.close()
         self._thread.join()
         self._thread = None
-
-
-def _listen_at(path: pathlib.Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-    return listener

@@ -44,7 +44,7 @@ class GrpcConfig(Section):
     max_message_mb: int = Field(default=64, ge=1, le=2047)
     """Largest request of either port, and largest response of this one, in MiB."""
     workers: Cores = 1
-    """Processes that share the port; each connection stays with one of them. Limits hold in each."""
+    """Processes that share both ports; each connection stays with one of them. Limits hold in each."""
     cores: Cores | None = None
     """Cores that the threads of both ports keep to, except for runs of over 0.1 ms. By default one where there are two,
     and all where there are more."""

@@ -8,9 +8,8 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import grpc
 import numpy as np
 
 from trtnode.engines.errors import InvalidInputError
@@ -20,8 +19,7 @@ from trtnode.serving.errors import CancelledRequestError, InvalidRequestError
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
-from trtnode.serving.service.request_context import RequestContext
-from trtnode.serving.service.rpc_table import INFER_RPC
+from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import failure_reason, status_of
 from trtnode.serving.telemetry import logs
 from trtnode.serving.telemetry.request_stats import Durations, FailureReason
@@ -32,33 +30,30 @@ if TYPE_CHECKING:
 
 
 class Inference(abc.ABC):
-    """A request that reads itself, takes its response, and sends that or an error, as its transport has it.
+    """A request that reads itself and makes its response, as its transport has them; its call sends that or an error.
 
     ``InferenceService.accept`` has it answered: once, from whatever thread ends it. Lines that are logged meanwhile
     name it.
 
     Attributes:
-        rpc: The name of its RPC, for the log.
-        context: Its client, until it is answered.
+        call: Its client, until it is answered.
         model_name: As the client names it.
         model_version: Decimal; empty for the preferred one.
         id: As the client chose it; known at the latest once the request is read.
-        size: Bytes of the request's message; 0 where another thread should answer it, however short it takes.
+        size: See ``Call``.
     """
 
     __slots__ = (
         "_began_ns", "_busy_ns", "_cache", "_durations", "_pool", "_request", "_servable", "_trace",
-        "context", "id", "model_name", "model_version", "size",
+        "call", "id", "model_name", "model_version", "size",
     )  # fmt: skip
 
-    rpc: ClassVar[str] = INFER_RPC
-
-    def __init__(self, context: RequestContext, model_name: str, model_version: str, identity: str, size: int) -> None:
-        self.context = context
+    def __init__(self, call: Call, model_name: str, model_version: str, identity: str = "") -> None:
+        self.call = call
         self.model_name = model_name
         self.model_version = model_version
         self.id = identity
-        self.size = size
+        self.size = call.size
         self._began_ns = time.perf_counter_ns()
         self._trace: RequestTrace | None = None
         self._durations: Durations
@@ -77,8 +72,8 @@ class Inference(abc.ABC):
         """
 
     @abc.abstractmethod
-    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> None:
-        """Make the response.
+    def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> Any:
+        """Return the response.
 
         Args:
             cache: Of the model.
@@ -89,14 +84,6 @@ class Inference(abc.ABC):
             InvalidOutputError: An array isn't of its tensor's type.
             ServingError: An array can't be written where the client wants it.
         """
-
-    @abc.abstractmethod
-    def reply(self) -> None:
-        """Send the response that was made."""
-
-    @abc.abstractmethod
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Send an error instead; the context has its code already."""
 
     def refuse(self, error: BaseException) -> None:
         """Answer with an error before any model has the request."""
@@ -126,7 +113,7 @@ class Inference(abc.ABC):
             if servable.answers_at_once(self.size):
                 self._run(memory, tracing)
             else:
-                self.context.watch()
+                self.call.watch()
                 pool.run(functools.partial(self._run, memory, tracing))
         except BaseException as error:
             self._fail(error)
@@ -134,13 +121,13 @@ class Inference(abc.ABC):
     def _run(self, memory: SharedMemory, tracing: Tracing | None) -> None:
         """Read the request, and have the model run."""
         before = logs.CURRENT_REQUEST.set(self)
-        servable, context = self._servable, self.context
-        trace = self._trace = tracing.begin(context.invocation_metadata) if tracing is not None else None
+        servable, call = self._servable, self.call
+        trace = self._trace = tracing.begin(call.invocation_metadata) if tracing is not None else None
         began_ns = self._began_ns = time.perf_counter_ns()
         durations = self._durations = Durations(traced=trace is not None)
         self._busy_ns = time.thread_time_ns() if servable.brevity.is_doubtful else 0
         try:
-            if context.has_left:
+            if call.has_left:
                 raise CancelledRequestError
             request = self._request = self.read(self._cache, memory)
             feeds = servable.decode_images(request.feeds)
@@ -148,7 +135,7 @@ class Inference(abc.ABC):
             durations.compute_input = read_ns - began_ns
             if trace is not None:
                 trace.add_phase("read", began_ns, read_ns)
-            options = RequestOptions(self._pool, request.priority, request.timeout_us, context.add_callback)
+            options = RequestOptions(self._pool, request.priority, request.timeout_us, call.add_callback)
             servable.submit(feeds, request.outputs, options, durations, self._end)
         except BaseException as error:
             self._fail(error)
@@ -163,20 +150,20 @@ class Inference(abc.ABC):
                 self._fail(outcome)
                 return
             try:
-                self._write(outcome)
+                response = self._write(outcome)
             except BaseException as error:
                 self._fail(error)
             else:
-                self._leave(None)
+                self._leave(None, response)
         finally:
             logs.CURRENT_REQUEST.reset(before)
 
-    def _write(self, results: Mapping[str, np.ndarray]) -> None:
+    def _write(self, results: Mapping[str, np.ndarray]) -> Any:
         ran_ns = time.perf_counter_ns()
         servable, durations, request = self._servable, self._durations, self._request
         if durations.variant:
             request = request._replace(variant=durations.variant)
-        self.write(self._cache, request, [results[one.name] for one in request.outputs])
+        response = self.write(self._cache, request, [results[one.name] for one in request.outputs])
         ended_ns = durations.ended_ns = time.perf_counter_ns()
         durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
         servable.counts.add_success(durations)
@@ -187,6 +174,7 @@ class Inference(abc.ABC):
             servable.brevity.note(self.size, durations.total, busy_ns)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
+        return response
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, InvalidInputError):
@@ -201,34 +189,34 @@ class Inference(abc.ABC):
             self._trace.fail(error)
         self._leave(error)
 
-    def _leave(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None, response: Any = None) -> None:
         servable = self._servable
         servable.leave(self)
         if self._trace is not None:
             self._trace.end(self.id, servable.name, servable.version, self._durations)
         try:
-            self._answer(error)
+            self._answer(error, response)
         finally:
             self._pool.leave()
 
-    def _answer(self, error: BaseException | None) -> None:
+    def _answer(self, error: BaseException | None, response: Any = None) -> None:
         """Send the response, or the error."""
         try:
             if error is None:
                 self._log()
-                self.reply()
+                self.call.reply(response)
             else:
                 self._tell(error)
         except Exception as unexpected:
             self._tell(unexpected)
-        del self.context  # it leads to what waits for its client to leave, and that leads here
+        del self.call  # it leads to what waits for its client to leave, and that leads here
 
     def _tell(self, error: BaseException) -> None:
-        code, details = status_of(error, self.rpc)
-        self.context.set_code(code)
+        code, details = status_of(error, self.call.rpc)
+        self.call.set_code(code)
         self._log()
-        self.fail(code, details)
+        self.call.fail(code, details)
 
     def _log(self) -> None:
         if logs.logger.isEnabledFor(logging.DEBUG):
-            logs.log_answer(self.rpc, self.context, self._began_ns / 1e9)
+            logs.log_answer(self.call.rpc, self.call, self._began_ns / 1e9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trtnode.serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
@@ -83,8 +83,9 @@ class InferenceService:
         """When the service was made, by ``time.perf_counter``."""
         self.draining = False
         """Set once, when the server begins to stop."""
-        self.not_ready_reason = ""
-        """Why the server isn't ready though its models may be; requests are answered all the same."""
+        self.not_ready_reasons: Sequence[str] = ()
+        """Why a server of several processes isn't ready, though these models may be; requests are answered all the
+        same."""
         self.version = _installed_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""
@@ -108,12 +109,12 @@ class InferenceService:
 
     def ready(self) -> bool:
         """Return whether every required model can answer and nothing else keeps the server from being ready."""
-        return not self.draining and not self.not_ready_reason and self._repository.ready()
+        return not self.draining and not self.not_ready_reasons and self._repository.ready()
 
     def not_ready(self) -> list[str]:
         """Return what the server waits for, one line a reason."""
-        reasons = [STOPPING] if self.draining else []
-        return [*reasons, *filter(None, [self.not_ready_reason]), *self.models_not_ready()]
+        own = [*([STOPPING] if self.draining else []), *self.models_not_ready()]
+        return list(self.not_ready_reasons) or own
 
     def models_not_ready(self) -> list[str]:
         """Return which required models can't answer, one line a model."""

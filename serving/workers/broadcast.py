@@ -6,9 +6,9 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from trtnode.protos import LogSettingsRequest
 from trtnode.serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
@@ -16,15 +16,14 @@ from trtnode.serving.security.authorization import ADMIN_RIGHTS, READING_TOO
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.service.settings_rpcs import answer_log_settings
 from trtnode.serving.workers.handle import WorkerHandle
-from trtnode.serving.workers.merged_rpcs import COMBINATIONS
+from trtnode.serving.workers.merged_answers import COMBINATIONS
 
 logger = logging.getLogger(__name__)
 
 READ_S = 3.0
 """The longest time that workers may take to answer about themselves. Those that take longer are left out."""
 
-Answers = Mapping[WorkerHandle, "Future[bytes]"]
-"""Answers of workers, which may still come."""
+_Asked = TypeVar("_Asked")
 
 
 class Broadcaster:
@@ -37,12 +36,16 @@ class Broadcaster:
         self._joining = threading.Lock()
         self._loading = threading.Lock()
 
+    def joined(self) -> list[WorkerHandle]:
+        """Return the workers that take part now."""
+        return [worker for worker in self._workers() if worker.joined]
+
     def join(self, worker: WorkerHandle) -> None:
-        """Tell a worker what clients have changed so far, then let it open its port.
+        """Tell a worker what clients have changed so far, then let it open its ports.
 
         Raises:
             WorkerGoneError: It ended meanwhile.
-            AddressError: The port can't be opened.
+            AddressError: A port can't be opened.
         """
         with self._joining:
             for rpc, request in self._changes:
@@ -55,6 +58,16 @@ class Broadcaster:
             worker.channel.ask("open").result()
             worker.joined = True
 
+    def read(self, name: str, *arguments: Any) -> dict[int, Any]:
+        """Return what each worker answers about itself, by process; those are left out that are late, or have ended.
+
+        Raises:
+            ServingError: What all others say.
+        """
+        asked = {worker.pid: worker.channel.ask(name, *arguments) for worker in self.joined()}
+        concurrent.futures.wait(asked.values(), READ_S)
+        return _results({pid: answer for pid, answer in asked.items() if answer.done()})
+
     def broadcast(self, rpc: str, request: bytes) -> bytes:
         """Answer one of ``BROADCAST_RPCS`` for all workers.
 
@@ -63,66 +76,55 @@ class Broadcaster:
             ServingError: What all workers say about the request, or that there is none.
         """
         if rpc in COMBINATIONS:
-            return self._combine(rpc, request)
+            parts = map(messages_of(rpc)[1].FromString, self.read("apply", rpc, request).values())
+            content: bytes = COMBINATIONS[rpc](list(parts)).SerializeToString()
+            return content
         # Two loads at a time could end in another order in each worker.
         with self._loading if rpc == "RepositoryModelLoad" else contextlib.nullcontext():
             return self._change(rpc, request)
-
-    def _combine(self, rpc: str, request: bytes) -> bytes:
-        answers = {worker: worker.channel.ask("apply", rpc, request) for worker in self._joined()}
-        concurrent.futures.wait(answers.values(), READ_S)
-        parts = _results({worker: answer for worker, answer in answers.items() if answer.done()})
-        content: bytes = COMBINATIONS[rpc]([messages_of(rpc)[1].FromString(part) for part in parts]).SerializeToString()
-        return content
 
     def _change(self, rpc: str, request: bytes) -> bytes:
         answers: dict[WorkerHandle, Future[bytes]] = {}
         while True:
             with self._joining:
-                newcomers = [worker for worker in self._joined() if worker not in answers]
+                newcomers = [worker for worker in self.joined() if worker not in answers]
                 if not newcomers:
                     return self._conclude(rpc, request, answers)
             answers.update((worker, worker.channel.ask("apply", rpc, request)) for worker in newcomers)
             concurrent.futures.wait(answers.values())
 
-    def _conclude(self, rpc: str, request: bytes, answers: Answers) -> bytes:
+    def _conclude(self, rpc: str, request: bytes, answers: Mapping[WorkerHandle, Future[bytes]]) -> bytes:
         failures = {worker.number: error for worker, error in _failures(answers)}
         done = [worker.number for worker, answer in answers.items() if answer.exception() is None]
         if failures and done:
             raise PartlyDoneError(rpc, done, list(failures), next(iter(failures.values())))
-        response = _results(answers)[0]
+        response: bytes = next(iter(_results(answers).values()))
         message = messages_of(rpc)[0].FromString(request)
         self._changes.record(rpc, message, response)
         if rpc == "LogSettings":
             answer_log_settings(message)  # this process writes to the log as well
         return response
 
-    def _joined(self) -> list[WorkerHandle]:
-        return [worker for worker in self._workers() if worker.joined]
 
-
-def _failures(answers: Answers) -> Iterable[tuple[WorkerHandle, ServingError]]:
-    """Yield what workers say that have not just ended."""
-    for worker, answer in answers.items():
+def _failures(answers: Mapping[_Asked, Future[Any]]) -> Iterable[tuple[_Asked, ServingError]]:
+    """Yield what those say that have not just ended."""
+    for asked, answer in answers.items():
         error = answer.exception()
         if isinstance(error, ServingError) and not isinstance(error, WorkerGoneError):
-            yield worker, error
+            yield asked, error
 
 
-def _results(answers: Answers) -> Sequence[bytes]:
-    """Return the answers of the workers that could give one.
+def _results(answers: Mapping[_Asked, Future[Any]]) -> dict[_Asked, Any]:
+    """Return the answers of those that could give one.
 
     Raises:
         ServingError: None could.
     """
-    results = [answer.result() for answer in answers.values() if answer.exception() is None]
+    results = {asked: answer.result() for asked, answer in answers.items() if answer.exception() is None}
     if not results:
-        raise next((error for _, error in _failures(answers)), _no_worker())
+        nobody = UnavailableError("no worker process of the server answers; try later")
+        raise next((error for _, error in _failures(answers)), nobody)
     return results
-
-
-def _no_worker() -> UnavailableError:
-    return UnavailableError("no worker process of the server answers; try later")
 
 
 _Thing = tuple[str, str]

@@ -14,7 +14,8 @@ from trtnode.serving.errors import ServingError, WorkerGoneError
 
 logger = logging.getLogger(__name__)
 
-_TOLD, _ASKED, _ANSWERED = "told", "asked", "answered"
+_ANSWER = ""
+"""Stands for the name of a message that is an answer."""
 
 
 class Channel:
@@ -23,21 +24,15 @@ class Channel:
     Only processes of one server hold an end, so sending Python objects is safe.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        notices: Mapping[str, Callable[..., None]],
-        calls: Mapping[str, Callable[..., Any]],
-    ) -> None:
+    def __init__(self, connection: Connection, calls: Mapping[str, Callable[..., Any]]) -> None:
         """Use a connection.
 
         Args:
             connection: To the other process.
-            notices: What the other end may tell, in the order in which it is told. They must not block.
-            calls: What the other end may ask, each in a thread of its own.
+            calls: By name. What the other end tells is called in order, and must not block; what it asks, in a thread
+                of its own.
         """
         self._connection = connection
-        self._notices = notices
         self._calls = calls
         self._numbers = itertools.count()
         self._open: dict[int, Future[Any]] = {}
@@ -47,7 +42,7 @@ class Channel:
 
     def tell(self, name: str, *arguments: Any) -> None:
         """Send a notice to the other end; it is lost if that end is gone."""
-        self._send(_TOLD, name, arguments)
+        self._send(name, None, arguments)
 
     def ask(self, name: str, *arguments: Any) -> Future[Any]:
         """Ask the other end something.
@@ -59,7 +54,7 @@ class Channel:
         with self._lock:
             number = next(self._numbers)
             self._open[number] = future
-        if self._gone or not self._send(_ASKED, name, (number, arguments)):
+        if self._gone or not self._send(name, number, arguments):
             self._give_up()
         return future
 
@@ -90,19 +85,20 @@ class Channel:
         # Twice half the time: when the whole server was suspended, the first wait is over before anybody could speak.
         return silence_s is None or any(self._connection.poll(silence_s / 2) for _ in range(2))
 
-    def _take(self, kind: str, name: str, content: Any) -> None:
-        if kind == _TOLD:
-            self._notices[name](*content)
-        elif kind == _ASKED:
-            threading.Thread(target=self._answer, args=(name, *content), name=name, daemon=True).start()
-        else:
-            number, error, result = content
+    def _take(self, name: str, number: int | None, content: Any) -> None:
+        if name == _ANSWER:
+            result, error = content
+            assert number is not None, "answers have that of their question"
             with self._lock:
                 future = self._open.pop(number)
             if error is None:
                 future.set_result(result)
             else:
                 future.set_exception(error)
+        elif number is None:
+            self._calls[name](*content)
+        else:
+            threading.Thread(target=self._answer, args=(name, number, content), name=name, daemon=True).start()
 
     def _answer(self, name: str, number: int, arguments: tuple[Any, ...]) -> None:
         error: ServingError | None = None
@@ -114,7 +110,7 @@ class Channel:
         except Exception as failure:
             logger.exception("%s failed unexpectedly", name)
             error = ServingError(f"unexpected {type(failure).__name__}: {failure}")
-        self._send(_ANSWERED, name, (number, error, result))
+        self._send(_ANSWER, number, (result, error))
 
     def _send(self, *message: Any) -> bool:
         with self._sending:

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from trtnode.engines.build.interpreter import start_interpreter
-from trtnode.serving.errors import ServingError
+from trtnode.serving.errors import ServingError, WorkerGoneError
 from trtnode.serving.workers.channel import Channel
 from trtnode.serving.workers.worker import WorkerConfig
 
@@ -29,11 +30,11 @@ class WorkerHandle:
 
     Attributes:
         number: Its place among the workers.
+        pid: Its number in the system.
         channel: To it.
-        notes: What an operator should mend though it can work.
-        failure: Why it never will; None while it may.
-        joined: Whether it takes part: its port is open, and changes are for it as well.
-        end: How it ended, a word for metrics and a sentence for the log; None while it runs.
+        joined: Whether it takes part: its ports are open, and changes are for it as well.
+        settled: Done when it can answer; fails if it never will.
+        ended: How it ended: a word for metrics, and a sentence for the log.
     """
 
     def __init__(
@@ -52,76 +53,53 @@ class WorkerHandle:
             on_change: Is called when its state changes. It must not block.
         """
         self.number = worker_config.number
-        self.notes: Sequence[str] = []
-        self.failure: ServingError | None = None
         self.joined = False
-        self.end: tuple[str, str] | None = None
+        self.settled: Future[None] = Future()
+        self.ended: Future[tuple[str, str]] = Future()
         self._reasons: Sequence[str] = ["it is starting"]
         self._on_change = on_change
-        self._settled = threading.Event()
-        self._ended = threading.Event()
         self._process, connection = start_interpreter(CHILD, files=[lock_file])
-        self.channel = Channel(connection, {"beat": self._take_beat, "report": self._take_report}, calls)
+        self.pid = self._process.pid
+        self.channel = Channel(connection, {"beat": self._take_beat, **calls})
         with contextlib.suppress(OSError):  # it is gone already, which the thread will find
             connection.send(worker_config)
         threading.Thread(target=self._follow, name=f"worker-{self.number}", daemon=True).start()
 
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
-
-    def wait_settled(self) -> bool:
-        """Wait until it can answer, or never will; return whether it can."""
-        self._settled.wait()
-        return self.end is None and self.failure is None
-
-    def wait_ended(self) -> tuple[str, str]:
-        """Wait until the process has ended, and return how."""
-        self._ended.wait()
-        assert self.end is not None
-        return self.end
-
     def not_ready(self) -> Sequence[str]:
         """Return why it can't answer, one line a reason; nothing if it can."""
-        if self.end is not None:
-            return [f"it {self.end[1]}"]
+        if self.ended.done():
+            return [f"it {self.ended.result()[1]}"]
         return self._reasons or ([] if self.joined else ["it doesn't take requests yet"])
-
-    def finish(self) -> None:
-        """End the process, in order if it has joined."""
-        if self.joined:
-            self.channel.tell("end")
-            self._ended.wait(END_S)
-        self.kill()
 
     def kill(self) -> None:
         """End the process at once."""
         self._process.kill()
+        self._process.wait()
 
     def _follow(self) -> None:
         closed = self.channel.follow(START_S, SILENCE_S)
         if closed:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
-        self._process.kill()
-        code = self._process.wait()
-        self.end = ("died", _how(code)) if closed else ("silent", f"gave no sign of life for {SILENCE_S:g} s")
+        self.kill()
         self.joined = False
-        self._settled.set()
-        self._ended.set()
+        code = self._process.returncode
+        self.ended.set_result(
+            ("died", _how(code)) if closed else ("silent", f"gave no sign of life for {SILENCE_S:g} s")
+        )
+        if not self.settled.done():
+            self.settled.set_exception(WorkerGoneError("the worker process ended before it could answer"))
         self._on_change()
 
-    def _take_beat(self, notes: Sequence[str]) -> None:
-        self.notes = notes
-
-    def _take_report(self, reasons: Sequence[str], loads: bool, failure: ServingError | None) -> None:
-        self._reasons = reasons
-        if not self._settled.is_set():
-            self.failure = failure
-            if failure is not None or not (reasons or loads):
-                self._settled.set()
-        self._on_change()
+    def _take_beat(self, reasons: Sequence[str], loads: bool, failure: ServingError | None) -> None:
+        if not self.settled.done():
+            if failure is not None:
+                self.settled.set_exception(failure)
+            elif not (reasons or loads):
+                self.settled.set_result(None)
+        if reasons != self._reasons:
+            self._reasons = reasons
+            self._on_change()
 
 
 def _how(code: int) -> str:

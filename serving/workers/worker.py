@@ -1,26 +1,24 @@
-"""A worker process: models and the shared gRPC port, led by the supervisor at the other end of a socket pair.
+"""A worker process: models behind the shared ports, led by the supervisor at the other end of a socket pair.
 
 A file lock decides which worker builds. Workers load models with engines one at a time, at start, at reload and on
 watched changes; the others find the engines in the cache. Every worker inherits the locked file and the system frees
-the lock, so it can't outlive its holder. Workers that start together open the port at once, because probes need an
-answer. A replacement opens it once its models are loaded and it has replayed the clients' changes.
+the lock, so it can't outlive its holder. Workers that start together open the ports at once, because probes need an
+answer. A replacement opens them once its models are loaded and it has replayed the clients' changes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import fcntl
+import functools
 import logging
 import os
-import pathlib
 import signal
 import threading
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
-
-import prometheus_client
 
 from trtnode.engines.process_memory import keep_free_memory
 from trtnode.partitioner.model.garbage import freeze
@@ -29,6 +27,7 @@ from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.grpc.server import GrpcServer
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.models.servable import Loader, State
+from trtnode.serving.pages.status_page import server_facts
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.schema.model import ModelConfig
@@ -42,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 BEAT_S = 1.0
 """The interval of heartbeats."""
-NOT_ALL_READY = "not all workers are ready"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +49,13 @@ class WorkerConfig:
 
     Attributes:
         number: Its place among the workers, from 0.
-        config: What to serve, with the port that all workers share.
+        config: What to serve, with the ports that all workers share.
         log_level: The lowest level that is logged.
-        sockets: The folder for the socket on which it gets HTTP requests.
     """
 
     number: int
     config: ServableConfig
     log_level: int
-    sockets: pathlib.Path
 
 
 def main(descriptor: int, lock_file: int) -> None:
@@ -90,47 +86,55 @@ class Worker:
 
     def __init__(self, worker_config: WorkerConfig, connection: Connection, lock_file: int) -> None:
         config = worker_config.config
-        self._host = ModelHost(config, in_turn(engine_loader(config), lock_file), self._broadcast, worker_config.number)
-        self._host.service.not_ready_reason = NOT_ALL_READY
-        self._grpc = GrpcServer(config.server, self._host)
-        self._host.show_ready = self._grpc.show_ready
-        app = HttpApp(config, self._host, self._grpc.notes)
-        self._http = HttpServer(config.server, lambda: app, behind=socket_of(worker_config.sockets, os.getpid()))
-        self._drained = False
-        self._reporting = threading.Lock()
-        self._channel = Channel(
+        loader = in_turn(engine_loader(config), lock_file)
+        self._host = host = ModelHost(config, loader, self._broadcast, worker_config.number)
+        host.service.not_ready_reasons = ["not all workers are ready"]
+        self._grpc = GrpcServer(config.server, host)
+        host.show_ready = self._grpc.show_ready
+        app = functools.partial(
+            HttpApp,
+            config,
+            host,
+            notes=lambda: [*self._grpc.notes(), *self._http.notes()],
+            metrics=lambda accept: self._channel.ask("metrics", accept).result(),
+            facts=lambda grant: self._channel.ask("status", grant).result(),
+        )
+        self._http: HttpServer = HttpServer(config.server, app, shares_port=True)
+        self._changed = threading.Event()
+        self._channel: Channel = Channel(
             connection,
-            notices={"server_ready": self._show_ready, "end": _end},
-            calls={
+            {
+                "server_not_ready": self._show_readiness,
                 "open": self._open,
                 "apply": self._apply,
-                "collect": self._collect,
-                "drain": self._drain,
-                "close": self._close,
+                "collect": lambda: list(host.metrics.registry.collect()),
+                "facts": functools.partial(server_facts, host.service),
+                "stop": self._stop,
             },
         )
 
     def run(self) -> None:
         """Work until the supervisor is gone."""
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
         freeze()  # modules stay: looking for garbage among them would hold up requests
-        self._host.load(self._report)
+        self._host.load(self._models_changed)
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
         self._channel.follow()
 
     def _beat(self) -> None:
+        """Tell the state of the models: each second, and when it changes."""
+        service, loads = self._host.service, True
         while True:
-            self._channel.tell("beat", self._grpc.notes())
-            time.sleep(BEAT_S)
+            self._channel.tell("beat", service.models_not_ready(), loads, self._host.failure())
+            if self._changed.wait(BEAT_S):
+                self._changed.clear()
+                loads = any(servable.state is State.LOADING for servable in service.index(ready=False))
 
-    def _report(self) -> None:
-        service = self._host.service
-        with self._reporting:  # so that an older state doesn't come after a newer one
-            loads = any(servable.state is State.LOADING for servable in service.index(ready=False))
-            self._channel.tell("report", service.models_not_ready(), loads, self._host.failure())
+    def _models_changed(self) -> None:
+        self._changed.set()
         self._host.update_readiness()
 
-    def _show_ready(self, ready: bool) -> None:
-        self._host.service.not_ready_reason = "" if ready else NOT_ALL_READY
+    def _show_readiness(self, reasons: Sequence[str]) -> None:
+        self._host.service.not_ready_reasons = reasons
         self._host.update_readiness()
 
     def _broadcast(self, rpc: str, request: Any) -> Any:
@@ -147,17 +151,13 @@ class Worker:
         content: bytes = response.SerializeToString()
         return content
 
-    def _collect(self) -> Sequence[prometheus_client.Metric]:
-        return list(self._host.metrics.registry.collect())
-
-    def _drain(self, grace_s: float) -> bool:
-        self._drained = self._host.drain(grace_s)
-        return self._drained
-
-    def _close(self, timeout_s: float) -> None:
-        self._grpc.stop(timeout_s)
+    def _stop(self, grace_s: float) -> bool:
+        deadline = time.monotonic() + grace_s
+        drained = self._host.drain(grace_s)
+        self._grpc.stop(max(0.0, deadline - time.monotonic()))
         self._http.stop()
-        self._host.close(self._drained)
+        self._host.close(drained)
+        return drained
 
 
 def in_turn(load: Loader, lock_file: int) -> Loader:
@@ -180,12 +180,3 @@ def in_turn(load: Loader, lock_file: int) -> Loader:
             fcntl.lockf(lock_file, fcntl.LOCK_UN)
 
     return load_in_turn
-
-
-def socket_of(folder: pathlib.Path, pid: int) -> pathlib.Path:
-    """Return the socket on which a worker process gets HTTP requests."""
-    return folder / str(pid)
-
-
-def _end() -> None:
-    os._exit(0)

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
+import rich.table
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from trtnode.engines.backends.build_options import BuildOptions
@@ -21,17 +22,9 @@ from trtnode.engines.runtime.reference_nodes import count_operators
 from trtnode.engines.sparse.survey import LayerSparsity
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.report import NativeNode, Report
-from trtnode.partitioner.cut.segments import Segment
-from trtnode.partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from trtnode.partitioner.graph.view import expected_bytes
-from trtnode.partitioner.passes.rewrites.apply import Rewritten
 from trtnode.partitioner.wording import counted
-
-MOST_SEGMENTS = 25
-"""Segments to print."""
-
-MOST_SPLITS = 10
-"""Splits to print; a graph cut to pieces has hundreds."""
+from trtnode.serving.pages.explain_tables import Cell, Table, tables_of
 
 MOST_OPERATORS = 4
 """Operators of one cause to name."""
@@ -39,11 +32,16 @@ MOST_OPERATORS = 4
 MOST_CAUSES = 3
 """Sentences that differ only in names and numbers are printed as one cause, unless there are as few as this."""
 
-LONGEST_PATH = 8
-"""Nodes of a path to print whole."""
-
-LEAST_SAVED_MS = 0.01
-"""An estimate can't tell a smaller saving from none, unless segments disappear."""
+HEADINGS = {
+    "segments": "Segments",
+    "rewrites": "Rewritten",
+    "zeros": "Zeros in weights",
+    "splits": "Segments that a path keeps apart",
+    "groups": "Nodes that belong together, in more than one segment",
+    "operators": "What if the engine took an operator",
+    "frozen": "What if initializers were constants (--freeze-initializers)",
+}
+"""The headings of the tables, by name."""
 
 BUILT = "Segments are as compile has built and checked them here, with the same options."
 NOT_BUILT = (
@@ -110,8 +108,8 @@ def _reuse(plan: Mapping[str, Any]) -> str:
     return f"{_bytes(plan['total_bytes'])}, {_bytes(alive)} with reuse"
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print a verdict, then the details."""
+def print_report(report: Report, console: Console, sparse: Sequence[LayerSparsity] = ()) -> None:
+    """Print a verdict, then the details; ``sparse`` has the layers with many zeros."""
     for line in verdict_of(report):
         console.print(line, markup=False)
     console.print()
@@ -120,8 +118,6 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"Labelled by {report.labelled_by}", markup=False)
     if report.compiled_before is not None:
         console.print(BUILT if report.compiled_before else NOT_BUILT, markup=False)
-    if report.rewrites:
-        console.print(f"Rewritten: {'; '.join(map(_rewritten, report.rewrites))}.", markup=False)
     referred = [node.op_type for node in report.native if node.code == ReasonCode.NO_KERNEL]
     if referred:
         console.print(
@@ -131,50 +127,27 @@ def print_report(report: Report, console: Console) -> None:
         )
     if report.memory is not None:
         console.print(memory_line(report.memory), markup=False)
-    if report.segments:
-        console.print(_segments(report.segments[:MOST_SEGMENTS]))
-    _print_rest(console, len(report.segments) - MOST_SEGMENTS)
     _print_native(report.native, console)
-    for split in report.splits[:MOST_SPLITS]:
-        console.print(f"{split.between[0]} | {split.between[1]}: kept apart by {_path(split.witness)}", markup=False)
-    _print_rest(console, len(report.splits) - MOST_SPLITS)
-    for group in report.split_groups:
-        console.print(f"A {group.kind} is in more than one segment: {_path(group.nodes)}", markup=False)
-    changes = [one for one in report.what_if if _changes(one, len(report.segments))]
-    if changes:
-        console.print(_what_if(changes, len(report.segments)))
-    if report.what_if_frozen:
-        console.print(_frozen(report.what_if_frozen, len(report.segments)), markup=False)
+    for name, table in tables_of(report.as_json(), sparse).items():
+        _print_table(HEADINGS[name], table, console)
 
 
-def _rewritten(one: Rewritten) -> str:
-    gains = sorted({round(one.gain.alone, 2), round(one.gain.in_context, 2)} - {1.0})
-    faster = f" ({' to '.join(f'{gain:g}' for gain in gains)} x there)" if gains else ""
-    return f"{one.rule} in {counted(len(one.nodes), 'place')}{', in engines alone' if one.inside else ''}{faster}"
+def _print_table(heading: str, table: Table, console: Console) -> None:
+    """Print the rows that a page shows at first. Long names are broken, not cut."""
+    columns = (Column(one.label, overflow="fold", justify="right" if one.number else "left") for one in table.columns)
+    drawn = rich.table.Table(*columns, title=heading, title_justify="left")
+    for row in (*table.shown, *filter(None, [table.sums])):
+        drawn.add_row(*(escape(_text(cell)) for cell in row))
+    console.print(drawn)
+    if table.folded:
+        console.print(f"... and {len(table.folded)} more; --json has all of them.")
 
 
-def _print_rest(console: Console, number: int) -> None:
-    if number > 0:
-        console.print(f"... and {number} more; --json has all of them.")
-
-
-def _folded(*headers: str, title: str) -> Table:
-    """Return a table that breaks long names instead of cutting them."""
-    return Table(*(Column(header, overflow="fold") for header in headers), title=title, title_justify="left")
-
-
-def _segments(segments: Sequence[Segment]) -> Table:
-    table = _folded("segment", "nodes", "from", "to", "reads", "writes", title="Segments")
-    for segment in segments:
-        table.add_row(
-            segment.name,
-            str(len(segment.nodes)),
-            escape(segment.nodes[0].name),
-            escape(segment.nodes[-1].name),
-            counted(len(segment.inputs), "tensor"),
-            counted(len(segment.outputs), "tensor"),
-        )
-    return table
+def _text(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    kind, *values = cell
+    return " > ".join(values[1:]) if kind == "path" else ", ".join(values)
 
 
 def _print_native(native: Iterable[NativeNode], console: Console) -> None:
@@ -203,45 +176,6 @@ def _causes(native: Iterable[NativeNode]) -> Iterator[list[NativeNode]]:
 def _listed(operators: Sequence[str]) -> str:
     others = f" and {len(operators) - MOST_OPERATORS} more" if len(operators) > MOST_OPERATORS else ""
     return ", ".join(operators[:MOST_OPERATORS]) + others
-
-
-def _changes(one: WhatIf, segments: int) -> bool:
-    return one.saved_ms >= LEAST_SAVED_MS or (one.saved_ms > 0 and one.segments < segments)
-
-
-def _what_if(changes: Sequence[WhatIf], segments: int) -> Table:
-    table = _folded("if the engine took", "nodes", "segments", "estimated saving", title="What if")
-    for one in changes:
-        table.add_row(one.op_type, str(one.nodes), f"{one.segments} instead of {segments}", f"{one.saved_ms:.3f} ms")
-    return table
-
-
-def sparse_layers(layers: Sequence[LayerSparsity]) -> Table:
-    """Return a table of layers with many zeros: values stored in blocks, and the expected gain of leaving zeros out."""
-    table = _folded("layer", "zeros", "stored by 1, 4, 8", "2:4", "gain", title="Zeros in weights")
-    for layer in layers:
-        stored = ", ".join(f"{share:.0%}" for share in layer.stored.values())
-        two = "yes" if layer.two_of_four else "no"
-        table.add_row(f"{layer.op_type} {layer.node}", f"{layer.zeros:.0%}", stored, two, f"{layer.gain:.1f} x")
-    return table
-
-
-def _frozen(frozen: FrozenWhatIf, segments: int) -> str:
-    one = frozen.initializers == 1
-    changed = "this initializer were a constant" if one else "these initializers were constants"
-    reads = "reads" if frozen.nodes == 1 else "read"
-    return (
-        f"{counted(frozen.nodes, 'node')} {reads} {counted(frozen.initializers, 'initializer')} that a request may "
-        f"replace. If {changed} (--freeze-initializers): {counted(frozen.segments, 'segment')} instead of {segments}, "
-        f"estimated saving {frozen.saved_ms:.3f} ms."
-    )
-
-
-def _path(nodes: Sequence[str]) -> str:
-    """The ends of a path, and how much is between them."""
-    if len(nodes) <= LONGEST_PATH:
-        return " > ".join(nodes)
-    return f"{nodes[0]} > {nodes[1]} > ... {len(nodes) - 4} more ... > {nodes[-2]} > {nodes[-1]}"
 
 
 def _sizes(report: Report) -> str:

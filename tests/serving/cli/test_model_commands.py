@@ -39,7 +39,7 @@ def test_explain_tells_segments_reasons_and_splits(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert code == 0
     assert "USER_EXCLUDED" in printed
-    assert "kept apart by norm1 > relu1 > conv2" in printed
+    assert "norm1 > relu1 > conv2" in printed
 
 
 def test_explain_says_what_only_a_compilation_can_tell(
@@ -92,18 +92,18 @@ def test_explain_tells_many_causes_that_differ_in_names_alone_as_one(
     assert line.startswith("UNKNOWN_SHAPE: 5 nodes (Abs, Neg), such as ")
 
 
-def test_explain_prints_the_first_25_segments_and_counts_the_others(
+def test_explain_prints_the_first_30_segments_and_counts_the_others(
     capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
-    body = " ".join(f"v{i + 1} = {'Neg' if i % 2 else 'Relu'}(v{i})" for i in range(55))
-    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[3] v0) => (float[3] v55) {{ {body} }}'
+    body = " ".join(f"v{i + 1} = {'Neg' if i % 2 else 'Relu'}(v{i})" for i in range(65))
+    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[3] v0) => (float[3] v65) {{ {body} }}'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "chain.onnx")
 
     main(["explain", str(tmp_path / "chain.onnx"), "--native-ops", "Neg"])
 
     printed = capsys.readouterr().out
-    assert "segment_24 " in printed
-    assert "segment_25 " not in printed.split("... and 3 more; --json has all of them.")[0]
+    assert "segment_29 " in printed
+    assert "segment_30 " not in printed.split("... and 3 more; --json has all of them.")[0]
 
 
 def test_explain_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFake
 from tests.serving.rest.conftest import call, fake_request, refusal
-from trtnode.serving.rest import bounded_protocol, connection_table
+from trtnode.serving.rest import bounded_protocol, connection_table, server
 from trtnode.serving.rest.bounded_protocol import PIPELINED
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
@@ -257,7 +257,7 @@ def test_a_connection_serves_on_once_an_unwanted_body_has_ended(shared: Running)
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
     start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(bounded_protocol, "READER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(server, "READER_TIMEOUT_S", 0.5)
     running = start_fake("", "limits: {max_requests: 64}")
     body, headers = fake_request(4_000_000)
     lines = {"Content-Length": len(body), "Connection": "close", **headers}

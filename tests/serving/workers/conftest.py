@@ -35,12 +35,13 @@ class Group:
         *,
         server: str = "",
         port: int = 0,
+        http_port: int = 0,
         cache: pathlib.Path = pathlib.Path("cache"),
     ) -> None:
         self._log = folder / "log"
         self._clients: list[triton.InferenceServerClient] = []
         (folder / "servable.yaml").write_text(
-            f"server: {{grpc: {{port: {port}, workers: 2}}, http: {{port: 0}}, {server}}}\n"
+            f"server: {{grpc: {{port: {port}, workers: 2}}, http: {{port: {http_port}}}, {server}}}\n"
             f"cache: {{dir: {cache}}}\nmodels:\n{models}"
         )
         command = [sys.executable, "-m", "trtnode", "serve", "--config", str(folder / "servable.yaml")]

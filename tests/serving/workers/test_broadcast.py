@@ -28,7 +28,7 @@ from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.workers.broadcast import Broadcaster, Changes
-from trtnode.serving.workers.merged_rpcs import combine_index, combine_statistics
+from trtnode.serving.workers.merged_answers import combine_index, combine_statistics
 
 LOAD = RepositoryModelLoadRequest(model_name="m").SerializeToString()
 
@@ -37,7 +37,7 @@ class Played:
     """A worker that answers what a test says, and its own channel."""
 
     def __init__(self, number: int, answer: bytes | ServingError = b"", joined: bool = True) -> None:
-        self.number = number
+        self.number = self.pid = number
         self.joined = joined
         self.channel = self
         self.answer = answer

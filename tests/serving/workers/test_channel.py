@@ -16,11 +16,11 @@ Connect = Callable[..., tuple[Channel, Channel]]
 
 @pytest.fixture
 def connect() -> Connect:
-    """Return two ends that follow each other; the second answers ``calls`` and takes ``notices``."""
+    """Return two ends that follow each other; the second has ``calls``."""
 
-    def connect_ends(calls: dict | None = None, notices: dict | None = None) -> tuple[Channel, Channel]:
+    def connect_ends(calls: dict) -> tuple[Channel, Channel]:
         near, far = Pipe()
-        ends = Channel(near, {}, {}), Channel(far, notices or {}, calls or {})
+        ends = Channel(near, {}), Channel(far, calls)
         for end in ends:
             threading.Thread(target=end.follow, daemon=True).start()
         return ends
@@ -69,7 +69,7 @@ def test_an_unexpected_error_is_logged_and_told_as_such(connect: Connect, caplog
 
 def test_notices_come_in_order(connect: Connect) -> None:
     told: list[int] = []
-    near, _ = connect({"look": lambda: list(told)}, {"note": told.append})
+    near, _ = connect({"look": lambda: list(told), "note": told.append})
 
     for number in range(100):
         near.tell("note", number)
@@ -79,7 +79,7 @@ def test_notices_come_in_order(connect: Connect) -> None:
 
 def test_questions_fail_when_the_other_end_is_gone() -> None:
     near, far = Pipe()
-    channel = Channel(near, {}, {})
+    channel = Channel(near, {})
     before = channel.ask("anything")
     far.close()
 
@@ -94,14 +94,14 @@ def test_questions_fail_when_the_other_end_is_gone() -> None:
 def test_silence_is_noticed() -> None:
     near, _far = Pipe()
 
-    assert not Channel(near, {}, {}).follow(first_s=0.01)
+    assert not Channel(near, {}).follow(first_s=0.01)
 
 
 def test_what_was_said_first_does_not_excuse_later_silence() -> None:
     near, far = Pipe()
     heard: list[str] = []
-    Channel(far, {}, {}).tell("beat", "once")
+    Channel(far, {}).tell("beat", "once")
 
-    assert not Channel(near, {"beat": heard.append}, {}).follow(first_s=30, silence_s=0.01)
+    assert not Channel(near, {"beat": heard.append}).follow(first_s=30, silence_s=0.01)
 
     assert heard == ["once"]

@@ -68,12 +68,12 @@ def spin(client: triton.InferenceServerClient, iterations: int) -> float:
 
 def test_the_server_is_not_ready_before_its_workers(launch: Launch, models: pathlib.Path) -> None:
     group = launch(entry(models))
-    group.wait_for("Worker 1 is process")
+    group.wait_for("HTTP on")
 
     code, text = group.http("/readyz")
 
     assert code == 503
-    assert set(text.splitlines()) <= {
+    assert set(text.splitlines()) <= {"not all workers are ready"} | {
         f"worker {number}: {reason}"
         for number in (0, 1)
         for reason in ("it is starting", "model 'm' is loading", "it doesn't take requests yet")
@@ -86,7 +86,6 @@ def test_a_killed_worker_is_replaced_while_the_other_goes_on(launch: Launch, mod
     killed, kept = group.pids[0], group.pids[1]
     clients = group.connect_to_all()
     assert [infer(client) for client in clients] == [2] * CONNECTIONS
-    assert [group.http("/v2/models/m")[0] for _ in range(2)] == [200, 200]  # both workers are connected for REST too
     counted = group.metric('nv_inference_request_success{model="m",version="1"}')
 
     os.kill(killed, signal.SIGKILL)

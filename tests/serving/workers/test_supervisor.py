@@ -1,4 +1,4 @@
-"""``workers: N``: processes that share the gRPC port, and the supervisor that keeps them. All of them are real."""
+"""``workers: N``: processes that share both ports, and the supervisor that keeps them. All of them are real."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_rest_reaches_every_worker(running: Group) -> None:
     assert statistics["inference_count"] == 4
     assert [one["state"] for one in index] == ["READY", "READY"]
     for number in running.pids:
-        assert f"[worker='{number}']" in running.log
+        assert re.search(rf"HTTP on {running.http_address} .*\[worker='{number}'\]", running.log)
 
 
 def test_the_status_page_is_about_all_workers(running: Group) -> None:
@@ -68,7 +68,7 @@ def test_the_status_page_is_about_all_workers(running: Group) -> None:
     assert "openvino" in running.http("/models/digits/versions/1/explain")[1]
 
 
-def test_what_rest_refuses_reads_the_same_behind_the_supervisor(running: Group) -> None:
+def test_what_rest_refuses_reads_as_with_one_process(running: Group) -> None:
     assert running.http("/v2/models/none") == (
         404,
         '{"error": "there is no model \'none\'; this server has digits, m"}',
@@ -111,13 +111,16 @@ def test_a_change_that_no_worker_can_make_is_refused_in_one_sentence(running: Gr
     assert status_of(lambda: client.update_log_settings({"log_info": False})) == "PERMISSION_DENIED"
 
 
-def test_a_second_server_does_not_get_the_port(running: Group, launch: Launch, models: pathlib.Path) -> None:
-    port = int(running.address.rsplit(":", 1)[1])
+@pytest.mark.parametrize(("section", "option"), [("grpc", "--port"), ("http", "--http-port")])
+def test_a_second_server_does_not_get_a_port(
+    running: Group, launch: Launch, models: pathlib.Path, section: str, option: str
+) -> None:
+    address, setting = (running.address, "port") if section == "grpc" else (running.http_address, "http_port")
 
-    second = launch(entry(models), port=port)
+    second = launch(entry(models), **{setting: int(address.rpartition(":")[2])})
 
     assert second.process.wait(READY_S) == 2
     assert second.log == (
-        f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
-        "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
+        f"trtnode: can't listen on {address} (Address already in use); "
+        f"change server.{section}.port ({option}) or server.{section}.host (--host), or stop what uses the port.\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trtnode.serving.workers.merged_status import merge_status
+from trtnode.serving.workers.merged_answers import merge_status
 
 
 def told(*, state: str = "READY", reason: str = "", **counts: Any) -> dict[str, Any]:
