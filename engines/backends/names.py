@@ -28,7 +28,6 @@ RewriteName: TypeAlias = Literal[
     "layer-norm",
     "layer-norm-operator",
     "layer-norm-unscaled",
-    "tanh",
     "reshapes",
 ]
 
@@ -62,7 +61,7 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
-REMOVED_REWRITES = ("gelu-tanh", "group-norm", "mish", "rms-norm")
+REMOVED_REWRITES = ("gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
 """Rules of earlier versions. They may still be left out."""
 
 ALL_REWRITES = "all"

@@ -150,7 +150,7 @@ def print_report(report: Report, console: Console) -> None:
 def _rewritten(one: Rewritten) -> str:
     gains = sorted({round(one.gain.alone, 2), round(one.gain.in_context, 2)} - {1.0})
     faster = f" ({' to '.join(f'{gain:g}' for gain in gains)} x there)" if gains else ""
-    return f"{one.rule} in {counted(len(one.nodes), 'place')}{', in engines alone' if one.inside else ''}{faster}"
+    return f"{one.rule} in {counted(len(one.nodes), 'place')}{faster}"
 
 
 def _print_rest(console: Console, number: int) -> None:

@@ -77,7 +77,6 @@ def activation(draw: st.DrawFn) -> str:
         f"{gate} m = Mul(x, c) y = Div(m, six)",
         f"{gate} m = Mul(c, sixth) y = Mul(m, x)",
         f"{gate} y = Div(c, six)",
-        "m = Concat<axis = 0>(x, x, x, x, x, x, x, x) y = Tanh(m)",
     )
     return draw(st.sampled_from(forms))
 
@@ -124,7 +123,7 @@ def constant_if(draw: st.DrawFn) -> str:
 
 
 FAMILIES: dict[str, tuple[Callable[[st.DrawFn], str], int, set[str]]] = {
-    "activation": (activation, 20, {"hard-swish", "hard-sigmoid-operator", "tanh"}),
+    "activation": (activation, 20, {"hard-swish", "hard-sigmoid-operator"}),
     "batch-norm": (batch_norm, 18, {"batch-norm"}),
     "branches": (branches, 18, {"branches"}),
     "constant-if": (constant_if, 18, {"constant-if"}),
