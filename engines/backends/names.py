@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias, get_args
 logger = logging.getLogger(__name__)
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
-EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 
@@ -31,22 +30,20 @@ RewriteName: TypeAlias = Literal[
     "reshapes",
 ]
 
-AUTO: Literal["auto"] = "auto"
+AUTO = "auto"
 """Asks for the best engine here, or for the fastest precision inside the accuracy budget."""
 
-NATIVE: Literal["native"] = "native"
+NATIVE = "native"
 """Asks for no engine at all."""
 
-SPARSE: Literal["sparse"] = "sparse"
+SPARSE = "sparse"
 """Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
 
 PRUNED_BLOCKS = (1, 4, 8)
 """Successive output channels that are pruned together: the blocks that the kernels of ``sparse`` have."""
 
 LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
-"""Engine libraries in the order in which ``auto`` tries them, the best first."""
-
-ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
+"""Engines of this package, which a user may run without a signature. Those of others need one."""
 
 PRECISION_NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
 

@@ -12,7 +12,7 @@ from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, cur
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend, GuardsIndices
+from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
 from trtnode.engines.build.context import NOBODY, CompileContext
 from trtnode.engines.build.whole_model import WholeModels
@@ -89,8 +89,7 @@ class BuildOrder:
         return transform(extracted, segment, self.setting, self.backend)
 
     def _index_options(self) -> dict[str, str]:
-        backend, segment = self.backend, self.segment
-        return backend.index_options(segment.nodes, segment.inputs) if isinstance(backend, GuardsIndices) else {}
+        return self.backend.index_options(self.segment.nodes, self.segment.inputs)
 
     def options_for(self, transformed: Transformed) -> BuildOptions:
         """Return the options with the precision that the library computes the transformed model's floats in."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+import offered_engines
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.precision.options import AccuracyBudget, Calibration, PrecisionRule
@@ -147,3 +148,17 @@ def test_values_beyond_any_use_are_one_sentence(
 
     assert sentence in str(refusal.value)
     assert len(str(refusal.value)) < 500
+
+
+def test_an_engine_of_another_package_is_named_like_any_other_and_never_allowed_unsigned(
+    write: Callable[[str | bytes], pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = offered_engines.install(monkeypatch, tmp_path, "slow_engine", "slow")
+
+    model = load_config(write(MODEL + "  engine: slow\n"), {}).models[0]
+    with pytest.raises(ConfigError, match="allow_unsigned"):
+        load_config(write(MODEL + "trust: {allow_unsigned: [slow]}\n"), {})
+    offered_engines.forget_engines()
+
+    assert model.options.engine == "slow"
+    assert not imported.exists()
