@@ -19,7 +19,6 @@ TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"
 
 RewriteName: TypeAlias = Literal[
     "constant-if",
-    "common-subexpressions",
     "branches",
     "batch-norm",
     "hard-swish",
@@ -58,7 +57,7 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
-REMOVED_REWRITES = ("gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
+REMOVED_REWRITES = ("common-subexpressions", "gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
 """Rules of earlier versions. They may still be left out."""
 
 ALL_REWRITES = "all"

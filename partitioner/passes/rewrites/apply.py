@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import onnx_ir as ir
 
@@ -83,7 +83,6 @@ def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
 
 def _apply(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
     done = []
-    settling: Sequence[Callable[[ir.Model], None]] = ()
     held = _op_types(model.graph)
     for rule in wishes.rules():
         names = []
@@ -92,10 +91,9 @@ def _apply(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
             place.apply()
         if names:
             held = _op_types(model.graph)
-            settling = SETTLING if rule.adds else settling
             logger.debug("%s: %d places", rule.name, len(names))
             done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[wishes.engine]))
-    for settle in settling:
+    for settle in SETTLING if done else ():
         settle(model)
     return tuple(done)
 

@@ -16,7 +16,6 @@ import onnx_ir as ir
 from trtnode.partitioner.passes.rewrites.activations import find_hard_sigmoid, find_hard_swish
 from trtnode.partitioner.passes.rewrites.batch_norm import find_batch_norm
 from trtnode.partitioner.passes.rewrites.branches import find_branches
-from trtnode.partitioner.passes.rewrites.common_subexpressions import find_equal_nodes
 from trtnode.partitioner.passes.rewrites.constant_branches import find_constant_branches
 from trtnode.partitioner.passes.rewrites.norms import (
     find_layer_norm,
@@ -52,7 +51,6 @@ class Rule:
         gains: By engine. One without a gain doesn't get the rule.
         needs: Sets of operators, one of which must be in a graph that has places.
         opens: True if it lets engines take or compute more: of use without a gain, but not where nothing runs in them.
-        adds: False if it only takes nodes away that others make needless, so that types and constants stay as they are.
     """
 
     name: str
@@ -60,7 +58,6 @@ class Rule:
     gains: Mapping[str, Gain]
     needs: tuple[frozenset[str], ...]
     opens: bool = False
-    adds: bool = True
 
     def fits(self, op_types: Set[str]) -> bool:
         """Return whether a graph of these operators may have places."""
@@ -105,14 +102,6 @@ RULES: tuple[Rule, ...] = (
         gains=EVERYWHERE,
         needs=_ops("If"),
         opens=True,
-    ),
-    Rule(
-        name="common-subexpressions",
-        find=find_equal_nodes,
-        gains={NATIVE: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
-        needs=_ops(""),
-        opens=True,
-        adds=False,
     ),
     Rule(
         name="branches",

@@ -109,11 +109,6 @@ def reshapes(draw: st.DrawFn) -> str:
     return " ".join([*nodes, f"y = Neg(v{len(nodes) - 1})"])
 
 
-def equal_nodes(draw: st.DrawFn) -> str:
-    one, other = (f"Conv<{padding(draw)} strides = {pairs(draw, 1, 2)}>(x, w)" for _ in range(2))
-    return f"a = {one} b = {one} c = {other} d = Sub(a, b) e = GlobalMaxPool(c) f = Sub(e, d) y = Neg(f)"
-
-
 def constant_if(draw: st.DrawFn) -> str:
     first, second = draw(st.permutations(("Relu", "Abs")))
     return (
@@ -127,7 +122,6 @@ FAMILIES: dict[str, tuple[Callable[[st.DrawFn], str], int, set[str]]] = {
     "batch-norm": (batch_norm, 18, {"batch-norm"}),
     "branches": (branches, 18, {"branches"}),
     "constant-if": (constant_if, 18, {"constant-if"}),
-    "equal-nodes": (equal_nodes, 18, {"common-subexpressions"}),
     "norm": (norm, 18, {"layer-norm", "layer-norm-operator", "layer-norm-unscaled"}),
     "reshapes": (reshapes, 11, {"reshapes"}),
 }

@@ -84,14 +84,6 @@ PLACES = [
         id="branch-of-a-constant-if",
     ),
     pytest.param(
-        "common-subexpressions",
-        "tensorrt",
-        "a = Relu(x) b = Relu(x) c = Neg(a) d = Neg(b) y = Add(c, d)",
-        18,
-        ["Relu", "Neg", "Add"],
-        id="equal-nodes",
-    ),
-    pytest.param(
         "batch-norm",
         "native",
         "c = Conv(x, w) a = AveragePool <kernel_shape = [2, 2]> (c) y = BatchNormalization(a, s8, b8, m8, v8)",
@@ -224,9 +216,6 @@ KEPT = [
     pytest.param("a = Relu(x) b = Conv(x, w) c = Conv(a, w) y = Add(b, c)", "native", id="branches-of-two-values"),
     pytest.param(
         "b = Conv <strides = [2, 2]> (x, w) c = Conv <strides = [2, 2]> (x, w3) y = Relu(b)", "native", id="no-sum"
-    ),
-    pytest.param(
-        "a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b)", "tensorrt", id="random-numbers-are-not-equal"
     ),
 ]
 
