@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.engines.backends.names import ALL_REWRITES, REWRITE_NAMES, SPARSE, left_out, rewrite_problem
+from trtnode.engines.backends.names import ALL_REWRITES, LIBRARY_NAMES, REWRITE_NAMES, SPARSE, left_out, rewrite_problem
 from trtnode.engines.backends.plugins import engine_problem
 from trtnode.engines.backends.shape_range import Profile, profiles_of
 from trtnode.engines.precision.options import PrecisionOptions
@@ -47,7 +47,8 @@ class ChoiceOptions:
     engine: Annotated[
         str,
         Option(
-            "The engine of the nodes that it supports; auto takes the best one here, native builds none.",
+            f"The engine of the nodes that it supports: {', '.join(LIBRARY_NAMES)}, or another installed one; auto "
+            "takes the best one here, native builds none.",
             metavar="NAME",
             check=engine_problem,
         ),
