@@ -6,7 +6,6 @@ backend on it. ``ReferenceSession`` is the last resort for nodes that nothing el
 
 from __future__ import annotations
 
-import functools
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -59,10 +58,7 @@ class ReferenceBackend(Backend):
             BuildError: The reference refuses it.
         """
         proto = onnx.load(model)
-        try:
-            ReferenceEvaluator(proto)
-        except Exception as error:
-            raise BuildError(str(error)) from error
+        ReferenceSession(proto)
         return proto.SerializeToString(deterministic=True)
 
     def load(
@@ -81,8 +77,8 @@ class ReferenceBackend(Backend):
             EngineRejectedError: The bytes are no model.
         """
         try:
-            evaluate = functools.partial(_evaluate, ReferenceEvaluator(read_self_contained(engine)))
-            return ReferenceEngine(evaluate, envelope.inputs, envelope.outputs)
+            session = ReferenceSession(read_self_contained(engine))
+            return ReferenceEngine(session.run, envelope.inputs, envelope.outputs)
         except Exception as error:
             raise EngineRejectedError("onnx.reference", str(error)) from error
 
@@ -114,7 +110,12 @@ class ReferenceSession:
             ExecutionError: The reference failed.
             MemoryError: It asked for more memory than this process may use.
         """
-        return _evaluate(self._evaluator, feeds, outputs)
+        try:
+            return list(self._evaluator.run(outputs, dict(feeds)))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise ExecutionError(f"onnx.reference: {error}") from error
 
 
 class ReferenceEngine(Engine):
@@ -147,14 +148,3 @@ class ReferenceEngine(Engine):
     def fork(self) -> ReferenceEngine:
         """Return another engine of the same evaluator, which keeps no state between runs."""
         return ReferenceEngine(self._evaluator, self.inputs, self.outputs)
-
-
-def _evaluate(
-    evaluator: ReferenceEvaluator, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
-) -> list[Any]:
-    try:
-        return list(evaluator.run(outputs, dict(feeds)))
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise ExecutionError(f"onnx.reference: {error}") from error
