@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trtnode.bench.environment import describe_environment, describe_load
-from trtnode.engines.backends.names import ENGINE_NAMES
+from trtnode.engines.backends.plugins import engine_names
 
 ROUNDS = 9
 READY_LIMIT, MISSING_LIMIT_S = 1.5, 0.5
@@ -81,7 +81,7 @@ def _read_arguments() -> argparse.Namespace:
         prog="python -m benchmarks.start_up", description="Measures the start of a server."
     )
     parser.add_argument("model", nargs="?", type=pathlib.Path, default=DIGITS, help="default: the example network")
-    parser.add_argument("--engine", choices=ENGINE_NAMES, help="of the server; default: auto, its own choice")
+    parser.add_argument("--engine", choices=engine_names(), help="of the server; default: auto, its own choice")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"default: {ROUNDS}")
     arguments = parser.parse_args()
     if not arguments.model.is_file():

@@ -6,20 +6,11 @@ import errno
 import pathlib
 from collections.abc import Sequence
 
-
-class EngineError(Exception):
-    """Base of every error of this package. Its text is complete and meant for the user."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Cross to another process without calling ``__init__``, which takes facts instead of the finished text."""
-        return _revive, (type(self), self.args, self.__dict__)
+from trtnode.partitioner.errors import ProjectError
 
 
-def _revive(kind: type[EngineError], args: tuple[object, ...], fields: dict[str, object]) -> EngineError:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(fields)
-    return error
+class EngineError(ProjectError):
+    """Base of every error of this package."""
 
 
 class UnknownBackendError(EngineError):

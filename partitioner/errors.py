@@ -1,24 +1,29 @@
-"""Errors between a model file and its segments."""
+"""The base of all errors of this program, and those between a model file and its segments."""
 
 from __future__ import annotations
 
+import copyreg
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 
-class PartitionError(Exception):
-    """Base of every error of this package. Its text is complete and meant for the user."""
+class ProjectError(Exception):
+    """Base of every error of this program. Its text is complete and meant for the user.
 
-    def __reduce__(self) -> tuple[object, ...]:
+    Attributes:
+        exit_code: What the process exits with when the error ends it.
+    """
+
+    exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
         """Cross to another process without calling ``__init__``, which takes facts instead of the finished text."""
-        return _revive, (type(self), self.args, self.__dict__)
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
-def _revive(kind: type[PartitionError], args: tuple[object, ...], fields: dict[str, object]) -> PartitionError:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(fields)
-    return error
+class PartitionError(ProjectError):
+    """Base of every error of this package."""
 
 
 class ModelFileError(PartitionError):

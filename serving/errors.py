@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import copyreg
 import os
 import pathlib
 import socket
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from trtnode.partitioner.errors import ProjectError
 
 
-class ServingError(Exception):
-    """Base of every error of this package. Its text is complete and meant for the user.
-
-    Attributes:
-        exit_code: What the process exits with when the error ends it.
-    """
-
-    exit_code = 1
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how the error is made again in another process: from its text, not from the facts in it."""
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+class ServingError(ProjectError):
+    """Base of every error of this package."""
 
 
 class Problem(NamedTuple):

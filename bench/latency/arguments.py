@@ -6,7 +6,8 @@ import argparse
 import pathlib
 
 from trtnode.engines.artifact.cache_folder import default_cache_folder
-from trtnode.engines.backends.names import ASKED_PRECISIONS, ENGINE_NAMES
+from trtnode.engines.backends.names import ASKED_PRECISIONS
+from trtnode.engines.backends.plugins import engine_names
 from trtnode.serving.cli.arguments import add_nan_option
 from trtnode.serving.cli.command import Command, lazy, positive
 from trtnode.serving.cli.compile_flags import add_compile_options
@@ -60,7 +61,7 @@ def _configure_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to measure")
-    group.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="default: auto")
+    group.add_argument("--engine", choices=engine_names(), default="auto", help="default: auto")
     group.add_argument("--precision", type=_precisions, default=["fp32"], metavar="A,B", help="default: fp32")
     group.add_argument("--tune", action="store_true", help="compile as `trtnode compile --tune`; default: without")
     add_nan_option(group, "native")

@@ -10,7 +10,7 @@ import numpy as np
 
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.names import LIBRARY_NAMES
+from trtnode.engines.backends.plugins import engine_names
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import EngineError
@@ -41,7 +41,7 @@ def open_provider(model: pathlib.Path, threads: int | None) -> RunModel:
 
 def open_compiled(model: pathlib.Path, threads: int | None) -> RunModel:
     """Load a compiled model. It is trusted, because this run compiled it in its own folder."""
-    return load_executable(model, threads=threads, trust=Trust.of([], LIBRARY_NAMES)).run
+    return load_executable(model, threads=threads, trust=Trust.of([], engine_names())).run
 
 
 def open_openvino(model: pathlib.Path, threads: int | None) -> RunModel:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import jinja2
 
-from trtnode.bench.latency_report.charts import (
-    BAR_HEIGHT,
-    BARS_WIDTH,
-    PANEL_HEIGHT,
-    PANEL_WIDTH,
-    draw_bars,
-    draw_panels,
-)
-from trtnode.bench.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means
+from trtnode.bench.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means, group_rows
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("trtnode.bench.latency_report"),
@@ -24,7 +16,7 @@ _TEMPLATES = jinja2.Environment(
 
 
 def render_page(result: LatencyResult) -> str:
-    """Render a result as a web page: ratios with their intervals, latency distributions, and every figure.
+    """Render a result as a web page: ratios with their intervals, and every figure.
 
     Names come from files, so they are not trusted: the page's policy forbids scripts and requests.
 
@@ -42,10 +34,6 @@ def render_page(result: LatencyResult) -> str:
         compiled_with=compiled_with(result),
         means=geometric_means(result.rows),
         networks={row.network for row in result.rows},
-        bars=draw_bars(result.rows),
-        panels=draw_panels(result.rows),
-        bar_height=BAR_HEIGHT,
-        bars_width=BARS_WIDTH,
-        panel_width=PANEL_WIDTH,
-        panel_height=PANEL_HEIGHT,
+        groups=group_rows(result.rows),
+        highest=max((row.ratio for row in result.rows), default=1.0),
     )

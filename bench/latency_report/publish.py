@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from trtnode.bench.errors import BenchmarkError, MarkerError, ResultFileError
-from trtnode.bench.latency_report.charts import group_rows
 from trtnode.bench.latency_report.results import (
     NATIVE,
     LatencyResult,
     LatencyRow,
     compiled_with,
     geometric_means,
+    group_rows,
     interval_text,
     read_result,
 )

@@ -176,6 +176,18 @@ def geometric_means(rows: Iterable[LatencyRow]) -> dict[tuple[str, str, int], fl
     return {group: statistics.geometric_mean(values) for group, values in ratios.items()}
 
 
+def group_rows(rows: Iterable[LatencyRow]) -> list[tuple[str, list[LatencyRow]]]:
+    """Return groups of rows that were measured in turns, with a title, in the order of measurement."""
+    groups: dict[tuple[str, int, str], list[LatencyRow]] = {}
+    for row in rows:
+        groups.setdefault((row.network, row.batch, row.via), []).append(row)
+    return [(_title(*key), group) for key, group in groups.items()]
+
+
+def _title(network: str, batch: int, via: str) -> str:
+    return network + (f", batch {batch}" if batch > 1 else "") + (f", {via}" if via != "process" else "")
+
+
 def read_result(path: pathlib.Path) -> LatencyResult:
     """Read the JSON of ``Result.as_json``, ignoring unknown fields.
 

@@ -11,7 +11,6 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from trtnode.bench.latency_report.charts import group_rows
 from trtnode.bench.latency_report.regression import RunComparison
 from trtnode.bench.latency_report.results import (
     NATIVE,
@@ -20,6 +19,7 @@ from trtnode.bench.latency_report.results import (
     LayerRow,
     compiled_with,
     geometric_means,
+    group_rows,
     interval_text,
 )
 

@@ -11,6 +11,7 @@ from trtnode.engines.artifact.cache import builder_version
 from trtnode.engines.artifact.envelope import current_platform
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.cpu_features import processor_name, usable_flags
+from trtnode.engines.backends.plugins import foreign
 from trtnode.engines.backends.protocols import Backend
 
 PACKAGES = (
@@ -42,6 +43,7 @@ def machine_parts() -> dict[str, str]:
         "devices": str(sorted(path.name for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))),
         "gpus": str(sorted(map(_gpu_name, pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information")))),
         "releases": str([_release(name) for name in PACKAGES]),
+        "plugins": str([(name, point.dist and point.dist.version) for name, point in foreign().items()]),
         "builder": builder_version(),
     }
 

@@ -14,8 +14,6 @@ INT8_FLAGS = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"
 
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
-WIDE_FLAG = "avx512f"
-
 SIGNS_OF_X86 = frozenset({"fpu", "sse2"})
 
 VECTOR_FLAGS = ("avx", "amx", "sse4", "ssse", "fma", "f16c", "asimd", "bf16", "i8mm", "sve", "sme", "fphp")
@@ -32,9 +30,6 @@ LEFT_BY_LIMIT: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("AVX512_CORE_BF16", "AVX512_CORE_FP16"), VNNI_512 | {"avx512_bf16"}),
 }
 """Instruction sets of ``INT8_FLAGS`` and ``BF16_FLAGS`` that oneDNN uses at most, by value of its variable."""
-
-NARROW_LIMITS = frozenset(LEFT_BY_LIMIT) - {limit for limit in LEFT_BY_LIMIT if limit.startswith("AVX512")}
-"""Values of the variable that leave vectors of 512 bits unused."""
 
 
 def leaves_bfloat16() -> bool:
@@ -77,12 +72,6 @@ def _entries(cpuinfo: pathlib.Path) -> list[tuple[str, str]]:
     except OSError:
         return []
     return [(key.strip(), text.strip()) for key, _, text in (line.partition(":") for line in lines)]
-
-
-def has_wide_vectors(cpuinfo: pathlib.Path = CPUINFO) -> bool:
-    """Return whether vectors of this processor have 512 bits and oneDNN may use them; false if unknown."""
-    narrow = os.environ.get(LIMIT_VARIABLE, "").upper() in NARROW_LIMITS
-    return not narrow and WIDE_FLAG in (processor_flags(cpuinfo) or ())
 
 
 def has_short_sums(flags: frozenset[str] | None) -> bool:

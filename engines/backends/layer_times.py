@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
-
-from trtnode.engines.backends.protocols import Engine
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +24,6 @@ class LayerTime:
     precision: str
     kernel: str
     us: float
-
-
-@runtime_checkable
-class ProfiledEngine(Engine, Protocol):
-    """An engine that was loaded with the ``profiling_options`` of its backend. It runs slower than others."""
-
-    def layer_times(self) -> Sequence[LayerTime]:
-        """Return the layers of the last run in order, without those that the library has joined to others."""
-        ...
 
 
 PRECISIONS = {"bfloat16": "bf16", "f16": "fp16", "f32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16"}

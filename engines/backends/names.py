@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias, get_args
 logger = logging.getLogger(__name__)
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
-EngineName: TypeAlias = Literal["auto", LibraryName, "native"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 
@@ -20,7 +19,6 @@ TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"
 
 RewriteName: TypeAlias = Literal[
     "constant-if",
-    "common-subexpressions",
     "branches",
     "batch-norm",
     "hard-swish",
@@ -28,26 +26,23 @@ RewriteName: TypeAlias = Literal[
     "layer-norm",
     "layer-norm-operator",
     "layer-norm-unscaled",
-    "tanh",
     "reshapes",
 ]
 
-AUTO: Literal["auto"] = "auto"
+AUTO = "auto"
 """Asks for the best engine here, or for the fastest precision inside the accuracy budget."""
 
-NATIVE: Literal["native"] = "native"
+NATIVE = "native"
 """Asks for no engine at all."""
 
-SPARSE: Literal["sparse"] = "sparse"
+SPARSE = "sparse"
 """Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
 
 PRUNED_BLOCKS = (1, 4, 8)
 """Successive output channels that are pruned together: the blocks that the kernels of ``sparse`` have."""
 
 LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
-"""Engine libraries in the order in which ``auto`` tries them, the best first."""
-
-ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
+"""Engines of this package, which a user may run without a signature. Those of others need one."""
 
 PRECISION_NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
 
@@ -62,7 +57,7 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
-REMOVED_REWRITES = ("gelu-tanh", "group-norm", "mish", "rms-norm")
+REMOVED_REWRITES = ("common-subexpressions", "gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
 """Rules of earlier versions. They may still be left out."""
 
 ALL_REWRITES = "all"

@@ -6,7 +6,6 @@ backend on it. ``ReferenceSession`` is the last resort for nodes that nothing el
 
 from __future__ import annotations
 
-import functools
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Buffer, Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import Backend, Buffer, Engine, Origin, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.cut.options import Allowance
@@ -28,16 +27,10 @@ Evaluator = Callable[[Mapping[str, np.ndarray]], Sequence[Any]]
 """Computes a model's outputs, in its order, from arrays by input name. Several threads may call it."""
 
 
-class ReferenceBackend:
+class ReferenceBackend(Backend):
     """Runs segments with the onnx package's own reference implementation."""
 
     name = "reference"
-    trusted_ops: frozenset[str] = frozenset()
-    needs_shapes = False
-    on_cpu = True
-    reads_links = False
-    build_options: frozenset[str] = frozenset()
-    profiling_options: Mapping[str, str] = {}
 
     def version(self) -> str:
         """Return the version of the onnx package."""
@@ -47,47 +40,16 @@ class ReferenceBackend:
         """Return the device of Python, which runs anywhere."""
         return Device(features="python", name="python")
 
-    def target_device(self, options: BuildOptions) -> Device:
-        """Return the device of this machine."""
-        return self.device()
-
-    def fingerprint(self, options: BuildOptions) -> str:
-        """Return the version and the device."""
-        return f"{self.version()} {self.device().features}"
-
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Accept nearly every operator; random ones have no single right answer."""
         if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
         return SUPPORTED
 
-    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
-        """Accept every node: Python has all types."""
-        return SUPPORTED
-
-    def unavailable_reason(self) -> str | None:
-        """Return None: the reference comes with onnx."""
-        return None
-
-    def cannot_run_reason(self, options: BuildOptions) -> str | None:
-        """Return None: it runs wherever it builds."""
-        return None
-
-    def check_options(self, options: BuildOptions) -> None:
-        """Accept all: there are none."""
-
     def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
         """Return the types of models, none of which is faster than another."""
         half = frozenset({"fp16"})
         return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=half, boundary_precisions=half)
-
-    def check_support(self, model: pathlib.Path) -> Verdict:
-        """Accept every node that ``label`` accepts."""
-        return SUPPORTED
-
-    def build_properties(self, options: BuildOptions) -> dict[str, str]:
-        """Return nothing: the reference has no settings."""
-        return {}
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
         """Check that the reference loads the model, and return the model itself.
@@ -96,10 +58,7 @@ class ReferenceBackend:
             BuildError: The reference refuses it.
         """
         proto = onnx.load(model)
-        try:
-            ReferenceEvaluator(proto)
-        except Exception as error:
-            raise BuildError(str(error)) from error
+        ReferenceSession(proto)
         return proto.SerializeToString(deterministic=True)
 
     def load(
@@ -118,8 +77,8 @@ class ReferenceBackend:
             EngineRejectedError: The bytes are no model.
         """
         try:
-            evaluate = functools.partial(_evaluate, ReferenceEvaluator(read_self_contained(engine)))
-            return ReferenceEngine(evaluate, envelope.inputs, envelope.outputs)
+            session = ReferenceSession(read_self_contained(engine))
+            return ReferenceEngine(session.run, envelope.inputs, envelope.outputs)
         except Exception as error:
             raise EngineRejectedError("onnx.reference", str(error)) from error
 
@@ -151,10 +110,15 @@ class ReferenceSession:
             ExecutionError: The reference failed.
             MemoryError: It asked for more memory than this process may use.
         """
-        return _evaluate(self._evaluator, feeds, outputs)
+        try:
+            return list(self._evaluator.run(outputs, dict(feeds)))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise ExecutionError(f"onnx.reference: {error}") from error
 
 
-class ReferenceEngine:
+class ReferenceEngine(Engine):
     """A model that a function evaluates on NumPy arrays."""
 
     def __init__(self, evaluator: Evaluator, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
@@ -184,14 +148,3 @@ class ReferenceEngine:
     def fork(self) -> ReferenceEngine:
         """Return another engine of the same evaluator, which keeps no state between runs."""
         return ReferenceEngine(self._evaluator, self.inputs, self.outputs)
-
-
-def _evaluate(
-    evaluator: ReferenceEvaluator, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
-) -> list[Any]:
-    try:
-        return list(evaluator.run(outputs, dict(feeds)))
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise ExecutionError(f"onnx.reference: {error}") from error

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
-from collections.abc import Callable
-from typing import Any, TypeVar
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.names import AUTO, ENGINE_NAMES, LIBRARY_NAMES, NATIVE
+from trtnode.engines.backends.names import AUTO, NATIVE
+from trtnode.engines.backends.plugins import engine_names, find_library, libraries_by_place
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.errors import BackendMissingError, UnknownBackendError
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-BACKENDS: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("trtnode.engines.onnxruntime.backend:OnnxRuntimeBackend",),
-    "openvino": ("trtnode.engines.openvino.backend:OpenVinoBackend",),
-    "reference": ("trtnode.engines.backends.reference:ReferenceBackend",),
-    "sparse": ("trtnode.engines.sparse.backend:SparseBackend",),
-    "tensorrt": ("trtnode.engines.tensorrt.backend:TensorRtBackend", "trtnode.engines.tensorrt.library:TENSORRT"),
-    "tensorrt-rtx": (
-        "trtnode.engines.tensorrt.backend:TensorRtBackend",
-        "trtnode.engines.tensorrt.library:TENSORRT_RTX",
-    ),
-}
-"""The class of each backend, by name, and what it is made with; each as module and attribute."""
-
-ON_GPU = frozenset({"tensorrt", "tensorrt-rtx"})
-"""Backends whose engines run on NVIDIA GPUs alone."""
 
 
 def resolve_engine(name: str, options: BuildOptions | None = None) -> str:
@@ -45,9 +30,9 @@ def resolve_engine(name: str, options: BuildOptions | None = None) -> str:
         UnknownBackendError: The name is no backend's.
     """
     if name == AUTO:
-        return next(name for name in LIBRARY_NAMES if _runs_here(name, options))
-    if name != NATIVE and name not in BACKENDS:
-        raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
+        return next(_engines_here(options), NATIVE)
+    if name != NATIVE and find_library(name) is None:
+        raise UnknownBackendError(name, ", ".join(engine_names()))
     return name
 
 
@@ -63,28 +48,31 @@ def with_next_engine(asked: str, run: Callable[[str], R], options: BuildOptions 
         UnknownBackendError: The name is no backend's.
         BackendMissingError: The backend does not start, and there is no other to take its place.
     """
-    engine = resolve_engine(asked, options)
+    engines = _engines_here(options) if asked == AUTO else iter([resolve_engine(asked)])
+    engine = next(engines, NATIVE)
     while True:
         try:
             return run(engine)
         except BackendMissingError as problem:
-            other = _next_engine(asked, engine, options)
+            other = next(engines, None)
             if other is None:
                 raise
             logger.warning("%s Until then, %s is used.", problem, other)
             engine = other
 
 
-def _next_engine(asked: str, engine: str, options: BuildOptions | None) -> str | None:
-    later = LIBRARY_NAMES[LIBRARY_NAMES.index(engine) + 1 :] if asked == AUTO else ()
-    return next((name for name in later if _runs_here(name, options)), None)
-
-
-def _runs_here(name: str, options: BuildOptions | None) -> bool:
-    if name in ON_GPU and _imported("trtnode.engines.cuda.devices:find_gpu")() is None:
-        return False  # without importing the backend, which takes longer than the others
-    backend = get_backend(name)
-    return backend.cannot_run_reason(options or BuildOptions()) is None and backend.unavailable_reason() is None
+def _engines_here(options: BuildOptions | None) -> Iterator[str]:
+    """Yield the engines of ``auto`` that run here, the best first."""
+    for name, library in libraries_by_place().items():
+        if library.needs_gpu and pkgutil.resolve_name("trtnode.engines.cuda.devices:find_gpu")() is None:
+            continue  # without importing the backend, which takes longer than the others
+        try:
+            backend = get_backend(name)
+        except BackendMissingError as problem:
+            logger.warning("%s", problem)
+            continue
+        if backend.cannot_run_reason(options or BuildOptions()) is None and backend.unavailable_reason() is None:
+            yield name
 
 
 def only_builds_reason(engine: str, options: BuildOptions) -> str | None:
@@ -105,11 +93,15 @@ def get_backend(name: str) -> Backend:
 
     Raises:
         UnknownBackendError: The name is no backend's.
+        BackendMissingError: Its code can't be imported.
     """
-    if name not in BACKENDS:
-        raise UnknownBackendError(name, ", ".join(ENGINE_NAMES))
-    make, *arguments = map(_imported, BACKENDS[name])
-    backend: Backend = make(*arguments)
+    library = find_library(name)
+    if library is None:
+        raise UnknownBackendError(name, ", ".join(engine_names()))
+    try:
+        backend: Backend = pkgutil.resolve_name(library.backend)()
+    except Exception as error:  # whatever importing a module can raise
+        raise BackendMissingError(f"Engine {name} can't be imported ({type(error).__name__}: {error}).") from error
     return backend
 
 
@@ -130,8 +122,3 @@ def check_build_options(engine: str, options: BuildOptions) -> None:
     idle = [name for name in options.tensorrt.chosen() if name not in taken]
     if idle:
         logger.warning("Engine %s lacks these options, so they have no effect: %s", engine, ", ".join(idle))
-
-
-def _imported(place: str) -> Any:
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
-from trtnode.engines.backends.cpu_features import has_wide_vectors
-from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.registry import get_backend, only_builds_reason
 from trtnode.engines.build import jobs
@@ -21,9 +19,8 @@ from trtnode.engines.inputs.shape_profiles import sampled, sampled_at_points
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.onnxruntime.type_inference import shapes_by
 from trtnode.partitioner.compiled.trtnode import embed_engines
-from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
-from trtnode.partitioner.passes.rewrites.apply import Rewritten, Wishes, rewrites_inside
+from trtnode.partitioner.passes.rewrites.apply import Wishes
 from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 NOBODY = "nobody"
@@ -84,17 +81,7 @@ class CompileContext:
 
     def wishes_for(self, engine: str) -> Wishes:
         """Return the equal rewrites that the model gets where an engine runs most of it."""
-        options = self.options
-        exact = engine == NATIVE or options.is_float32
-        return Wishes(engine=engine, without=options.rewrites_left_out, exact=exact, wide=has_wide_vectors())
-
-    def rewrites_inside(self, partition: Partition) -> tuple[Rewritten, ...]:
-        """Return the rewrites that engines alone get."""
-        if self.engine == NATIVE:
-            return ()
-        graph = partition.graph
-        segments = ((node.op for node in segment.nodes) for segment in partition.segments)
-        return rewrites_inside(graph.model.graph, graph.op_types, segments, self.wishes)
+        return Wishes(engine=engine, without=self.options.rewrites_left_out)
 
     def complete_natively(self, graph: Graph) -> Graph:
         """Complete the types and shapes of a graph: as ONNX Runtime infers them, and then as runs show them."""

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Engine, ModelReader, ModelReading
+from trtnode.engines.backends.protocols import Engine, ModelReading
 from trtnode.engines.backends.reference import ReferenceSession
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference, find_excess
@@ -125,10 +125,7 @@ def read_model(backend: str, model: pathlib.Path) -> ModelReading:
     Raises:
         BuildError: The library can't read models of many nodes.
     """
-    reader = get_backend(backend)
-    if not isinstance(reader, ModelReader):
-        raise BuildError(f"{backend} reads no model as a whole.")
-    return reader.read_model(model)
+    return get_backend(backend).read_model(model)
 
 
 def check_segments(
@@ -297,29 +294,16 @@ def check_compiled(
     inputs: Sequence[TensorSpec],
     given: pathlib.Path | None,
     uses: InputUses = NOTHING_KNOWN,
+    *,
+    engines: bool = True,
 ) -> str | None:
-    """Load a compiled file in plain ONNX Runtime and with its engines, run both, and compare with its source.
+    """Load a compiled file in plain ONNX Runtime, and with its engines if it is to, run, and compare with its source.
 
     Returns:
         None if all agree, else a sentence.
     """
     answers = _steady_answers(source, inputs, given, uses)
-    return _problem_of_plain(compiled, answers) or _problem_of_engines(compiled, answers)
-
-
-def check_without_engines(
-    compiled: pathlib.Path,
-    source: pathlib.Path,
-    inputs: Sequence[TensorSpec],
-    given: pathlib.Path | None,
-    uses: InputUses = NOTHING_KNOWN,
-) -> str | None:
-    """Load a compiled file in plain ONNX Runtime alone, run it, and compare with its source.
-
-    Returns:
-        None if both agree, else a sentence.
-    """
-    return _problem_of_plain(compiled, _steady_answers(source, inputs, given, uses))
+    return _problem_of_plain(compiled, answers) or (_problem_of_engines(compiled, answers) if engines else None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

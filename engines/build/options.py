@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.engines.backends.names import ALL_REWRITES, ENGINE_NAMES, REWRITE_NAMES, SPARSE, left_out, rewrite_problem
+from trtnode.engines.backends.names import ALL_REWRITES, LIBRARY_NAMES, REWRITE_NAMES, SPARSE, left_out, rewrite_problem
+from trtnode.engines.backends.plugins import engine_problem
 from trtnode.engines.backends.shape_range import Profile, profiles_of
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.partitioner.cut.options import PartitionOptions
@@ -46,8 +47,10 @@ class ChoiceOptions:
     engine: Annotated[
         str,
         Option(
-            "The engine of the nodes that it supports; auto takes the best one here, native builds none.",
-            choices=ENGINE_NAMES,
+            f"The engine of the nodes that it supports: {', '.join(LIBRARY_NAMES)}, or another installed one; auto "
+            "takes the best one here, native builds none.",
+            metavar="NAME",
+            check=engine_problem,
         ),
     ] = "auto"
     measure: Annotated[

@@ -7,14 +7,12 @@ import functools
 import json
 import pathlib
 
-import onnx_ir as ir
-
 from trtnode.engines.artifact.cache import builder_version, engine_key
 from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend, GuardsIndices
+from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
 from trtnode.engines.build.context import NOBODY, CompileContext
 from trtnode.engines.build.whole_model import WholeModels
@@ -26,7 +24,6 @@ from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, specs
-from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_segment, rules_inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +40,6 @@ class BuildOrder:
             engine stays the same.
         keeps_weights: True if the engine holds its weights although engines without weights were asked for.
         checked_by: ``native`` or ``reference``, by what the engine is compared with; ``nobody`` where none can run.
-        wishes: The equal rewrites of the compilation. Those for engines alone are done in the engine's own model.
     """
 
     graph: Graph
@@ -54,7 +50,6 @@ class BuildOrder:
     segment_sha256: str
     keeps_weights: bool
     checked_by: str
-    wishes: Wishes
 
     @property
     def key(self) -> str:
@@ -64,7 +59,7 @@ class BuildOrder:
         return engine_key(
             segment=self.segment_sha256,
             shapes=repr([(s.name, s.dtype, s.shape) for s in bindings]),
-            options=json.dumps([self.options.precision, properties, *self._rewrites()], sort_keys=True),
+            options=json.dumps([self.options.precision, properties], sort_keys=True),
             profiles=json.dumps([profile_as_json(profile) for profile in self.options.profiles], sort_keys=True),
             precision=self.setting.key,
             judge=self.checked_by,  # the parts' names are hashed as well: a new name would miss every cached engine
@@ -91,19 +86,10 @@ class BuildOrder:
             outputs=segment.outputs,
             weights_outside=self.is_float32 and self.backend.reads_links,
         )
-        if self._rewrites():
-            model = ir.from_proto(extracted)
-            rewrite_segment(model, self.wishes)
-            extracted = ir.to_proto(model)
         return transform(extracted, segment, self.setting, self.backend)
 
-    def _rewrites(self) -> list[str]:
-        """Return the rules that the engine's own model gets if it has places for them. Only float32 engines get any."""
-        return rules_inside({node.op_type for node in self.segment.nodes}, self.wishes) if self.is_float32 else []
-
     def _index_options(self) -> dict[str, str]:
-        backend, segment = self.backend, self.segment
-        return backend.index_options(segment.nodes, segment.inputs) if isinstance(backend, GuardsIndices) else {}
+        return self.backend.index_options(self.segment.nodes, self.segment.inputs)
 
     def options_for(self, transformed: Transformed) -> BuildOptions:
         """Return the options with the precision that the library computes the transformed model's floats in."""
@@ -173,7 +159,6 @@ class BuildOrders:
             segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
             keeps_weights=keeps_weights,
             checked_by=context.checked_by,
-            wishes=context.wishes,
         )
 
     def _profiles(self, graph: Graph, segment: Segment) -> tuple[Profile, ...]:

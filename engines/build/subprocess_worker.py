@@ -23,8 +23,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from trtnode.engines.backends.progress import Progress, listening, report
 from trtnode.engines.build.interpreter import start_interpreter
-from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
-from trtnode.partitioner.errors import PartitionError
+from trtnode.engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.partitioner.errors import ProjectError
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,7 @@ class SubprocessWorker:
             WorkerError: The child crashed, or was killed because it took too long or was cancelled.
             OutOfMemoryError: An allocation of the function failed.
             KeyboardInterrupt: Ctrl-C ended the child.
-            EngineError: The function raised it, or a subclass.
-            PartitionError: Likewise.
+            ProjectError: The function raised it, or a subclass.
         """
         with self._lock:
             if self._cancelled:
@@ -113,7 +112,7 @@ class SubprocessWorker:
         if succeeded:
             answer: R = result
             return answer
-        if isinstance(result, EngineError | PartitionError):
+        if isinstance(result, ProjectError):
             raise result
         raise WorkerError(f"{function.__name__} failed: {result}")
 
@@ -223,7 +222,7 @@ def _answer_calls(connection: Connection, send: Callable[[object], None]) -> Non
             return
         try:
             answer: tuple[bool, Any] = (True, function(*args, **kwargs))
-        except (EngineError, PartitionError) as error:
+        except ProjectError as error:
             answer = (False, error)
         except MemoryError:
             answer = (False, OutOfMemoryError())

@@ -18,7 +18,7 @@ from trtnode.engines.artifact.cache import EngineCache, engine_key
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import build_environment
-from trtnode.engines.backends.protocols import Backend, ModelReader, ModelReading
+from trtnode.engines.backends.protocols import Backend, ModelReading
 from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import EngineError
@@ -107,7 +107,7 @@ class WholeModels:
             What the library said, as far as it answered. Where a question crashes it, nothing more is asked.
         """
         result = Reading(graph=graph)
-        for _ in range(QUESTIONS if isinstance(self._backend, ModelReader) else 0):
+        for _ in range(QUESTIONS if self._backend.reads_models else 0):
             nodes = _askable(result, table, options)
             answer = self._ask(result.graph, nodes) if values_read(nodes) else None
             if answer is None:

@@ -206,7 +206,7 @@ class Compilation:
         path, inputs = context.folder / "compiled.onnx", context.sampled_inputs(partition.graph)
         compiled.save(path)
         if source.runs_natively:
-            check = jobs.check_without_engines if context.unchecked else jobs.check_compiled
-            uses = uses_of(partition.graph)
-            return context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given, uses)
+            uses, run = uses_of(partition.graph), not context.unchecked
+            call, check = context.worker.call, jobs.check_compiled
+            return call(check, TIMEOUT_S, path, source.path, inputs, given, uses, engines=run)
         return context.worker.call(jobs.check_engines_alone, TIMEOUT_S, path, inputs, given)

@@ -66,7 +66,6 @@ def embed(
         report,
         precision=precision,
         unchecked=context.unchecked,
-        rewrites=(*report.rewrites, *context.rewrites_inside(built.partition)),
         memory=plan_memory(partition, engine_bytes=engine_bytes),
     )
     model = built.embed()

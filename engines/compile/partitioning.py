@@ -102,11 +102,9 @@ def _partition_for(
         partition = dataclasses.replace(partition, graph=with_best_shapes(partition.graph, options.shapes[0]))
     _report_step(2)
     report = partition.report(model=source.name, engine=engine)
-    inside = context.rewrites_inside(partition)
     _report_step(3)
     return partition, dataclasses.replace(
         report,
-        rewrites=(*report.rewrites, *inside),
         labelled_by=labelled_by,
         what_if_frozen=what_if_frozen,
         compiled_before=compiled_before,

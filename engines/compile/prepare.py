@@ -18,7 +18,6 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.backends.cpu_features import has_wide_vectors
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.build.options import CompileOptions
@@ -217,7 +216,7 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
         reference=options.reference,
         no_optimize=options.no_optimize,
     )
-    wishes = Wishes(engine=NATIVE, without=options.rewrites_left_out, wide=has_wide_vectors())
+    wishes = Wishes(engine=NATIVE, without=options.rewrites_left_out)
     try:
         if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
             return None

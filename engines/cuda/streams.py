@@ -6,12 +6,13 @@ hops between threads for each request, as much as everything else together.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import queue
 import threading
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -70,8 +71,7 @@ class GpuStage(Protocol):
         ...
 
 
-@runtime_checkable
-class GpuEngine(Engine, Protocol):
+class GpuEngine(Engine):
     """An engine that computes in a GPU's memory.
 
     Attributes:
@@ -82,9 +82,9 @@ class GpuEngine(Engine, Protocol):
     streams: StreamPool
     narrowed: Mapping[str, np.dtype]
 
+    @abc.abstractmethod
     def on_stream(self, stream: ExecutionStream, inputs: Sequence[str], outputs: Sequence[str]) -> GpuStage:
         """Return a stage of this engine, with the model's names for its inputs and outputs."""
-        ...
 
 
 class ExecutionStream:

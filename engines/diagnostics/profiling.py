@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
-from trtnode.engines.backends.layer_times import LayerTime, ProfiledEngine
+from trtnode.engines.backends.layer_times import LayerTime
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.onnxruntime.layer_times import time_nodes
@@ -109,13 +109,13 @@ def _run_engine(
         graph, stage.nodes[0], folder, RunOptions(threads=threads, shares_cores=True), profiled=True
     )
     library = f"{envelope.backend} {envelope.backend_version}"
-    if not isinstance(engine, ProfiledEngine):
-        raise ExecutionError(f"{stage.name}: {library} tells no times of layers. Leave out --layers.")
     engine.bind([input_buffer(values, spec) for spec in engine.inputs], None)
     runs: list[list[LayerTime]] = []
     for _ in range(RUNS):
         results = [np.array(value) for value in engine.run()]
         runs.append(list(engine.layer_times()))
+    if not any(runs):
+        raise ExecutionError(f"{stage.name}: {library} tells no times of layers. Leave out --layers.")
     return library, dict(zip((spec.name for spec in specs(stage.outputs)), results, strict=True)), runs
 
 

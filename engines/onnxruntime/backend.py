@@ -9,10 +9,9 @@ from __future__ import annotations
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.protocols import Origin
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
-from trtnode.engines.errors import EngineError, EngineRejectedError
+from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model.external_data import read_self_contained
 
 
@@ -44,7 +43,7 @@ class OnnxRuntimeBackend(ReferenceBackend):
             model = read_self_contained(engine)
             # Optimized, some recurrent float16 models crash ONNX Runtime 1.31.
             session = NativeSession(model, threads=threads, optimize=False, name="a rewritten segment")
-        except (EngineError, PartitionError) as error:
+        except Exception as error:  # damaged bytes raise protobuf's own error
             raise EngineRejectedError("ONNX Runtime", str(error)) from error
         outputs = [spec.name for spec in envelope.outputs]
         return ReferenceEngine(lambda feeds: session.run(feeds, outputs), envelope.inputs, envelope.outputs)

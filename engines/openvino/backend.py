@@ -16,7 +16,7 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import INDICES, Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.cpu_features import has_short_sums, kernels_chosen_by, leaves_bfloat16, usable_flags
-from trtnode.engines.backends.protocols import Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import Backend, Origin, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError
 from trtnode.engines.openvino import labels
 from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
@@ -42,7 +42,7 @@ CAPABILITIES = {"FP16": "fp16", "BF16": "bf16", "INT8": "int8"}
 """OpenVINO's names for precisions that the processor computes."""
 
 
-class OpenVinoBackend:
+class OpenVinoBackend(Backend):
     """Builds engines with OpenVINO's CPU plugin."""
 
     name = "openvino"

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.backends.layer_times import LayerTime, precision_name
-from trtnode.engines.backends.protocols import Buffer
+from trtnode.engines.backends.protocols import Buffer, Engine
 from trtnode.engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
 from trtnode.engines.openvino.indices import Bound
 from trtnode.engines.openvino.library import ov, ov_c
@@ -34,7 +34,7 @@ HEADINGS = (
 """Beginnings of lines in OpenVINO's messages that name places in its source."""
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(Engine):
     """One inference request of a compiled model."""
 
     def __init__(

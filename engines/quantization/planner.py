@@ -42,7 +42,6 @@ class QuantizationPlan:
         quantized: Names of the nodes that read eight bits, in topological order.
         kept: Reason why others stay float, by name; only nodes that the scheme would quantize.
         readers: Inputs that read a quantized activation: nodes and indices.
-        results: Values that every reader gets quantized.
         weights: Constants to quantize.
         ranges: Range of each value to quantize.
     """
@@ -50,7 +49,6 @@ class QuantizationPlan:
     quantized: list[str]
     kept: dict[str, str]
     readers: list[tuple[ir.Node, int]]
-    results: list[ir.Value]
     weights: list[Weight]
     ranges: dict[ir.Value, tuple[float, float]]
 
@@ -82,7 +80,7 @@ class _Planner:
         self._table = table
         self._scheme = scheme
         self._keep = keep
-        self._plan = QuantizationPlan([], {}, [], [], [], {})
+        self._plan = QuantizationPlan([], {}, [], [], {})
         self._made: set[ir.Value] = set()
         """Results of quantized nodes, behind their activation function."""
 
@@ -123,10 +121,7 @@ class _Planner:
         if self._names[node] in self._keep:
             return "it was asked to stay float"
         problems = (self._input_problem(node, index) for index in indices)
-        problem = next((p for p in problems if p), None)
-        if problem is None and node.op_type in self._scheme.quantized_results:
-            problem = self._range_problem(_behind_activation(node))
-        return problem
+        return next((p for p in problems if p), None)
 
     def _input_problem(self, node: ir.Node, index: int) -> str | None:
         value = node.inputs[index]
@@ -160,11 +155,7 @@ class _Planner:
             else:
                 plan.readers.append((node, index))
                 plan.ranges[value] = self._table.ranges[value.name or ""]
-        result = _behind_activation(node)
-        self._made.add(result)
-        if node.op_type in self._scheme.quantized_results:
-            plan.results.append(result)
-            plan.ranges[result] = self._table.ranges[result.name or ""]
+        self._made.add(_behind_activation(node))
 
 
 def _behind_activation(node: ir.Node) -> ir.Value:

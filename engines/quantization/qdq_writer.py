@@ -25,9 +25,6 @@ from trtnode.partitioner.model.values import is_constant
 
 logger = logging.getLogger(__name__)
 
-INT32_LIMIT = 2**31 - 2**8
-"""The largest quantized bias, less what float32 may round."""
-
 
 def scheme_for(backend: str, precision: str = INT8.name) -> QuantizationScheme:
     """Return a backend's scheme for this machine: smaller weights where its processor would overflow."""
@@ -96,12 +93,10 @@ class _Scale:
 
     Attributes:
         inputs: The values that hold step and zero point.
-        step: float32, of no or of one dimension.
         axis: Of the steps; None if there is one for the tensor.
     """
 
     inputs: tuple[ir.Value, ir.Value]
-    step: np.ndarray
     axis: int | None = None
 
     @property
@@ -122,14 +117,11 @@ class _Writer:
         self._scheme = scheme
         self._means = means
         self._errors: dict[tuple[ir.Value, int], np.ndarray] = {}
-        self._scales: dict[tuple[ir.Value, int | None], _Scale] = {}
         self._new = new_names(graph)
         self._dequantized: dict[tuple[ir.Value, int | None], ir.Value] = {}
 
     def write(self) -> None:
         inputs = {(node, index): node.inputs[index] for node, index in self._plan.readers}
-        for value in self._plan.results:
-            inputs.update({(use.node, use.idx): value for use in value.uses()})
         for (node, index), activation in inputs.items():
             assert activation is not None
             node.replace_input_with(index, self._behind_pair(activation))
@@ -140,16 +132,11 @@ class _Writer:
             activation = inputs.get((weight.node, 0))
             if activation is not None:
                 self._correct_bias(weight, activation, source)
-                if self._scheme.integer_bias:
-                    self._quantize_bias(weight.node, activation, self._scales[source, weight.axis])
-        for value in self._plan.results:
-            if value.is_graph_output():
-                self._give_out(value)
 
     def _behind_pair(self, value: ir.Value) -> ir.Value:
         """An activation behind QuantizeLinear and DequantizeLinear, which all its readers share."""
         if (value, None) not in self._dequantized:
-            scale = self._scales[value, None] = self._activation_scale(value)
+            scale = self._activation_scale(value)
             quantized = self._add("QuantizeLinear", value, value.name, scale)
             self._dequantized[value, None] = self._add("DequantizeLinear", quantized, value.name, scale)
         return self._dequantized[value, None]
@@ -172,7 +159,7 @@ class _Writer:
             values = _numbers(source)
             short, most = self._scheme.short_sums, numbers.largest
             step = weight_step(values, axis, short_sums=short, grouped=weight.grouped, most=most)
-            scale = self._scales[source, axis] = self._scale(source, step, np.zeros(step.shape, numbers.dtype), axis)
+            scale = self._scale(source, step, np.zeros(step.shape, numbers.dtype), axis)
             steps = _along(step, axis, values.ndim)
             stored = numbers.rounded(values / steps)
             if axis is not None:
@@ -192,25 +179,13 @@ class _Writer:
             name = f"{node.outputs[0].name}_corrected_bias"
             node.replace_input_with(2, add_constant(self._graph, name, corrected.astype(np.float32)))
 
-    def _quantize_bias(self, node: ir.Node, activation: ir.Value, weight: _Scale) -> None:
-        """Store a bias as int32, in steps of activation times weight, as integer kernels add it up."""
-        bias = _constant_bias(node)
-        if bias is None:
-            return
-        values, step = _numbers(bias), self._scales[activation, None].step * weight.step
-        if values.shape != step.shape or np.any(np.abs(values) > INT32_LIMIT * step):
-            return
-        scale = self._scale(bias, step, np.zeros(step.shape, np.int32), axis=0)
-        constant = add_constant(self._graph, f"{scale.inputs[0].name}_int32", np.rint(values / step).astype(np.int32))
-        node.replace_input_with(2, self._add("DequantizeLinear", constant, constant.name, scale))
-
     def _scale(self, value: ir.Value, step: np.ndarray, zero_point: np.ndarray, axis: int | None = None) -> _Scale:
         kind = self._scheme.numbers.name
         inputs = (
             add_constant(self._graph, f"{value.name}_{kind}_step", step),
             add_constant(self._graph, f"{value.name}_{kind}_zero_point", zero_point),
         )
-        return _Scale(inputs, step, axis)
+        return _Scale(inputs, axis)
 
     def _add(self, op_type: str, value: ir.Value, name: str | None, scale: _Scale) -> ir.Value:
         dtype = scale.inputs[1].dtype if op_type == "QuantizeLinear" else ir.DataType.FLOAT
@@ -219,15 +194,6 @@ class _Writer:
         named = self._new(f"{name}/{op_type}")
         self._graph.append(ir.node(op_type, [value, *scale.inputs], scale.attributes, name=named, outputs=[result]))
         return result
-
-    def _give_out(self, value: ir.Value) -> None:
-        """Make the dequantized form of a value the output of the graph, under the value's name."""
-        name, dequantized = value.name, self._behind_pair(value)
-        value.name = self._new(f"{name}_float")
-        dequantized.name = name
-        for index, output in enumerate(self._graph.outputs):
-            if output is value:
-                self._graph.outputs[index] = dequantized
 
 
 def _numbers(value: ir.Value) -> np.ndarray:

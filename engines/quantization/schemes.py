@@ -53,9 +53,7 @@ class QuantizationScheme:
         signed: True if activations are int8 around zero; else they are uint8 with a zero point.
         weighted: Operators whose inputs are quantized, constant ones for each output channel.
         followers: Operators whose inputs are quantized too where all of them come from quantized nodes.
-        quantized_results: Operators whose results are quantized for all readers, not only for quantized ones.
         residual_only: True if an Add is quantized only on the input that is not computed with it in one kernel.
-        integer_bias: True if biases are int32.
         on_processor: True if the library computes on the processor, not on an accelerator.
         short_sums: True if the processor adds two products at a time in 16 bits, with saturation.
         numbers: The numbers of weights, and of activations where these are signed.
@@ -65,9 +63,7 @@ class QuantizationScheme:
     signed: bool = False
     weighted: frozenset[str] = frozenset(WEIGHT_AXES)
     followers: frozenset[str] = frozenset()
-    quantized_results: frozenset[str] = frozenset()
     residual_only: bool = False
-    integer_bias: bool = False
     on_processor: bool = True
     short_sums: bool = False
     numbers: QuantizedType = INT8
@@ -89,13 +85,5 @@ SCHEMES: Mapping[str, QuantizationScheme] = {
     # Never signed: OpenVINO 2026.4 computes a Concat of int8 with unequal scales wrong. Never AveragePool: it pads
     # uint8 with 0 instead of the zero point.
     "openvino": QuantizationScheme(name="openvino", followers=frozenset({"Add", "Concat"}) | MOVING),
-    # A kernel for integers replaces a node only where all its inputs and its result are quantized.
-    "onnxruntime": QuantizationScheme(
-        name="onnxruntime",
-        weighted=frozenset({"Conv", "Gemm", "MatMul"}),
-        followers=frozenset({"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul"}) | MOVING,
-        quantized_results=frozenset({"Add", "AveragePool", "Concat", "Conv", "GlobalAveragePool", "Mul"}) | MOVING,
-        integer_bias=True,
-    ),
 }
 """The scheme of each target, by name of the backend."""

@@ -53,7 +53,7 @@ def with_casts(engine: Engine, stage: PlanStage, boundary_types: Types) -> Engin
     return CastingEngine(engine, inputs, outputs)
 
 
-class CastingEngine:
+class CastingEngine(Engine):
     """An engine between buffers of other element types than its own.
 
     Attributes:

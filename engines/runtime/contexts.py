@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trtnode.engines.backends.protocols import Engine, InPlaceReader
+from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import EMPTY_TENSOR, LastResortError, OutOfRangeError
 from trtnode.engines.inputs.signature import is_defined
@@ -54,7 +54,7 @@ def _saves_copies(plan: LoadedPlan) -> bool:
     """Return whether the plan is one engine that can read large inputs where they lie."""
     engines = [plan.engines.get(stage.name) for stage in plan.stages]
     sizes = (math.prod(s.static_shape or ()) * s.dtype.itemsize for s in plan.inputs if s.dtype is not None)
-    return len(engines) == 1 and isinstance(engines[0], InPlaceReader) and sum(sizes) >= IN_PLACE_BYTES
+    return len(engines) == 1 and engines[0] is not None and engines[0].reads_in_place and sum(sizes) >= IN_PLACE_BYTES
 
 
 KEPT_SLOTS = 4
@@ -180,7 +180,7 @@ class DynamicContext:
         names = (s.name for s in specs(stage.inputs))
         inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
-        if isinstance(engine, InPlaceReader):
+        if engine.reads_in_place:
             return _in_place_step(engine, inputs, outputs)
         staging, equal = self._staging, equal_places(specs(stage.inputs))
 
@@ -243,7 +243,7 @@ def _unequal(one: str, axis: int, other: str, its_axis: int) -> OutOfRangeError:
 
 
 def _in_place_step(
-    engine: InPlaceReader, inputs: Sequence[tuple[str, np.dtype]], outputs: Sequence[str]
+    engine: Engine, inputs: Sequence[tuple[str, np.dtype]], outputs: Sequence[str]
 ) -> Callable[[dict[str, Any]], None]:
     def step(values: dict[str, Any]) -> None:
         arrays = [np.asarray(_filled(n, as_array(_plain(values[n]))), dtype, order="C") for n, dtype in inputs]

@@ -13,7 +13,8 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
-from trtnode.engines.backends.protocols import Backend, Engine, GuardsIndices, Origin
+from trtnode.engines.backends.plugins import foreign, own
+from trtnode.engines.backends.protocols import Backend, Engine, Origin
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineRejectedError
 from trtnode.engines.precision.boundary_types import may_hold
@@ -48,6 +49,8 @@ def open_engine(
     envelope = Envelope.from_json(content.envelope, node.name)
     _check_bindings(node, envelope)
     if run.trust is not None:
+        if envelope.backend not in own() and envelope.backend in foreign():
+            run.trust.check(envelope, node.name)  # before anything of another package is imported
         _check_nodes(graph, node, envelope)
     _check_clamps(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
@@ -77,7 +80,7 @@ def load_engine(
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, isn't trusted, or can't be given its
             weights.
-        UnknownBackendError: The envelope names no backend that is built in.
+        UnknownBackendError: The envelope names no engine that is installed.
     """
     backend = get_backend(envelope.backend)
     version = _version_here(backend, envelope)
@@ -147,7 +150,7 @@ def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:
 def _check_clamps(graph: Graph, node: Node, envelope: Envelope) -> None:
     """Refuse an engine that was built when indices of a request weren't clamped."""
     backend, function = get_backend(envelope.backend), graph.model.functions.get(node.op.op_identifier())
-    if INDICES in envelope.options or function is None or not isinstance(backend, GuardsIndices):
+    if INDICES in envelope.options or function is None:
         return
     if held := backend.clamped_ops.intersection(op.op_type for op in function.all_nodes()):
         raise EngineRejectedError(

@@ -16,7 +16,7 @@ from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.cpu_features import processor_name
-from trtnode.engines.backends.protocols import Backend, CompilesKernels, Engine
+from trtnode.engines.backends.protocols import Backend, Engine
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.partitioner.errors import PartitionError
@@ -66,7 +66,7 @@ class KnownEngines:
 
     def give_kernels(self, envelope: Envelope, engine: Engine) -> None:
         """Give an engine the kernels that were compiled for it here, before it runs."""
-        if self._cache is None or not isinstance(engine, CompilesKernels):
+        if self._cache is None or not engine.compiles_kernels:
             return
         kernels = self._cache.get_kernels(_key("kernels", envelope))
         if kernels and not engine.take_kernels(kernels):
@@ -74,7 +74,7 @@ class KnownEngines:
 
     def keep_kernels(self, envelope: Envelope, engine: Engine) -> None:
         """Keep the kernels that an engine has compiled."""
-        if self._cache is None or not isinstance(engine, CompilesKernels):
+        if self._cache is None or not engine.compiles_kernels:
             return
         kernels, key = engine.kernels(), _key("kernels", envelope)
         if kernels and kernels != self._cache.get_kernels(key):

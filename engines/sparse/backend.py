@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import onnx
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import Backend, Origin
 from trtnode.engines.errors import BuildError, EngineError, EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
@@ -23,19 +23,14 @@ from trtnode.partitioner.model.external_data import read_self_contained
 from trtnode.partitioner.model.values import is_random, subgraphs
 
 
-class SparseBackend:
+class SparseBackend(Backend):
     """Builds engines for segments with sparse layers, and takes the nodes around them along.
 
     Engine bytes are the segment's ONNX model, with packed weights. They are data, and hold for every processor.
     """
 
     name = "sparse"
-    trusted_ops: frozenset[str] = frozenset()
-    needs_shapes = False
     on_cpu = False
-    reads_links = False
-    build_options: frozenset[str] = frozenset()
-    profiling_options: Mapping[str, str] = {}
 
     def version(self) -> str:
         """Return the versions of the operators and of ONNX Runtime."""
@@ -59,40 +54,9 @@ class SparseBackend:
             return SUPPORTED
         return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"Tensor {other.name!r} is of a type that shares no memory.")
 
-    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
-        """Accept every node: engines run on this processor alone."""
-        return SUPPORTED
-
-    def target_device(self, options: BuildOptions) -> Device:
-        """Return the device of this machine."""
-        return self.device()
-
-    def fingerprint(self, options: BuildOptions) -> str:
-        """Return the version and the instruction set."""
-        return f"{self.version()} {self.device().features}"
-
-    def cannot_run_reason(self, options: BuildOptions) -> str | None:
-        """Return None: it runs wherever it builds."""
-        return None
-
-    def check_options(self, options: BuildOptions) -> None:
-        """Accept all: those of other libraries have no effect."""
-
     def unavailable_reason(self) -> str | None:
         """Return why the kernels are missing; None if they are here."""
         return missing_reason()
-
-    def check_support(self, model: pathlib.Path) -> Verdict:
-        """Accept what ``label`` accepts: ONNX Runtime has run the model."""
-        return SUPPORTED
-
-    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
-        """Return float32, the only type of the kernels."""
-        return PrecisionSupport(effective={"fp32": "fp32"})
-
-    def build_properties(self, options: BuildOptions) -> dict[str, str]:
-        """Return nothing: there are no settings."""
-        return {}
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
         """Pack the weights of layers that gain from it.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trtnode.engines.backends.protocols import Buffer
+from trtnode.engines.backends.protocols import Buffer, Engine
 from trtnode.engines.onnxruntime.session import BoundSession, NativeSession
 from trtnode.partitioner.graph.view import TensorSpec
 
 
-class SparseEngine:
+class SparseEngine(Engine):
     """Runs of a session on buffers. Engines that were forked share the session."""
+
+    reads_in_place = True
 
     def __init__(self, session: NativeSession, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
         self.inputs = inputs

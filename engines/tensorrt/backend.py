@@ -10,7 +10,7 @@ from typing import Any
 
 from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.engines.backends.protocols import ModelReading, Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import Backend, ModelReading, Origin, PrecisionSupport
 from trtnode.engines.cuda.context import has_driver, open_device
 from trtnode.engines.cuda.devices import find_gpu
 from trtnode.engines.cuda.streams import STREAMS, StreamPool
@@ -18,7 +18,7 @@ from trtnode.engines.errors import BackendMissingError
 from trtnode.engines.tensorrt.builder import build_engine, properties
 from trtnode.engines.tensorrt.engine import TensorRtEngine
 from trtnode.engines.tensorrt.labelling import labels, parser
-from trtnode.engines.tensorrt.library import Installation, TensorRtLibrary, target_of
+from trtnode.engines.tensorrt.library import TENSORRT, TENSORRT_RTX, Installation, TensorRtLibrary, target_of
 from trtnode.engines.tensorrt.loaded_engine import PROFILED, deserialize
 from trtnode.engines.tensorrt.targets import check_types, lacking_precisions
 from trtnode.engines.tensorrt.whole_model import read_model
@@ -33,13 +33,12 @@ CUDA_INSTALL = "pip install 'trtnode[cuda]'"
 NO_PYCUDA = f"is installed, but pycuda is not, or it finds no CUDA driver. Install it: {CUDA_INSTALL}"
 
 
-class TensorRtBackend:
+class TensorRtBackend(Backend):
     """Labels, builds and loads with one library, which ``trtnode.engines.tensorrt.library`` describes."""
 
-    trusted_ops: frozenset[str] = frozenset()
     needs_shapes = True
     on_cpu = False
-    reads_links = False
+    reads_models = True
     profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # a graph reports no layers
 
     def __init__(self, library: TensorRtLibrary) -> None:
@@ -106,14 +105,6 @@ class TensorRtBackend:
         asked = options.tensorrt.targets
         features = ",".join(self._library.covered(asked)) if asked else PORTABLE
         return Device(features=features, name=f"GPUs of {self._library.title}")
-
-    def fingerprint(self, options: BuildOptions) -> str:
-        """Return the version and the GPUs that these options build for.
-
-        Raises:
-            BackendMissingError: The library is not installed, or has no GPU to build for.
-        """
-        return f"{self.version()} {self.target_device(options).features}"
 
     def label(self, node: Node, allow: Collection[Allowance] = ()) -> Verdict:
         """Label a node by the tables; see ``trtnode.engines.tensorrt.labelling.labels``."""
@@ -222,3 +213,7 @@ class TensorRtBackend:
         if self._installation.module is None:
             raise BackendMissingError(self._library.not_installed)
         return self._installation.module
+
+
+tensorrt = functools.partial(TensorRtBackend, TENSORRT)
+tensorrt_rtx = functools.partial(TensorRtBackend, TENSORRT_RTX)

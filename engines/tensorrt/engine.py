@@ -9,14 +9,16 @@ import numpy as np
 from trtnode.engines.backends.layer_times import LayerTime
 from trtnode.engines.backends.protocols import Buffer
 from trtnode.engines.cuda.programs import GpuPrograms, open_alone
-from trtnode.engines.cuda.streams import ExecutionStream, GpuStage, StreamPool
+from trtnode.engines.cuda.streams import ExecutionStream, GpuEngine, GpuStage, StreamPool
 from trtnode.engines.tensorrt.loaded_engine import LoadedEngine
 from trtnode.engines.tensorrt.stage import TensorRtStage
 from trtnode.partitioner.graph.view import TensorSpec
 
 
-class TensorRtEngine:
+class TensorRtEngine(GpuEngine):
     """A deserialized engine, for stages on streams, and for runs on the host's memory."""
+
+    compiles_kernels = True
 
     def __init__(
         self, loaded: LoadedEngine, streams: StreamPool, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]

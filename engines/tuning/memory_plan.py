@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.runtime.buffers import ALIGNMENT, Lifetime, plan_offsets
+from trtnode.engines.runtime.buffers import ALIGNMENT
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.report import levels_of
 from trtnode.partitioner.cut.segments import NATIVE, places_of
@@ -24,9 +24,6 @@ from trtnode.partitioner.graph.view import Graph, expected_bytes
 
 PATTERN_BELOW = 2**20
 """Bytes alive at a time below which ONNX Runtime's memory pattern is worth its memory."""
-
-MOST_TENSORS = 1000
-"""Most tensors whose places are planned: the time grows with the square of their number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,39 +49,25 @@ class Spans:
         np.subtract.at(changes, self.last + 2, self.sizes)
         return int(np.cumsum(changes).max())
 
-    def lifetimes(self) -> dict[str, Lifetime]:
-        """Return each tensor's lifetime by its number."""
-        spans = zip(self.sizes.tolist(), self.first.tolist(), self.last.tolist(), strict=True)
-        byte = np.dtype(np.uint8)
-        return {str(i): Lifetime(dtype=byte, shape=(s,), first=f, last=n) for i, (s, f, n) in enumerate(spans)}
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ArenaPlan:
+class ReusePlan:
     """Memory of some tensors.
 
     Attributes:
         tensors: Number of tensors.
         total_bytes: Each in memory of its own.
         peak_bytes: Most that is alive at a time.
-        arena_bytes: One block in which tensors that are never alive together share memory; None beyond MOST_TENSORS.
     """
 
     tensors: int
     total_bytes: int
     peak_bytes: int
-    arena_bytes: int | None
 
     @classmethod
-    def of(cls, spans: Spans) -> ArenaPlan:
+    def of(cls, spans: Spans) -> ReusePlan:
         """Plan tensors that are alive from one position to another."""
-        few = len(spans.sizes) <= MOST_TENSORS
-        return cls(
-            tensors=len(spans.sizes),
-            total_bytes=sum(spans.sizes.tolist()),
-            peak_bytes=spans.peak_bytes(),
-            arena_bytes=plan_offsets(spans.lifetimes())[1] if few else None,
-        )
+        return cls(tensors=len(spans.sizes), total_bytes=sum(spans.sizes.tolist()), peak_bytes=spans.peak_bytes())
 
 
 def plan_memory(partition: Partition, *, engine_bytes: int | None = None) -> dict[str, Any]:
@@ -109,8 +92,8 @@ def plan_memory(partition: Partition, *, engine_bytes: int | None = None) -> dic
     return {
         "weight_bytes": sum(map(_weight_bytes, graph.model.graph.initializers.values())),
         "engine_bytes": engine_bytes,
-        "boundary": dataclasses.asdict(ArenaPlan.of(_spans(graph, stages, crosses))),
-        "native": dataclasses.asdict(ArenaPlan.of(_spans(graph, order, native))),
+        "boundary": dataclasses.asdict(ReusePlan.of(_spans(graph, stages, crosses))),
+        "native": dataclasses.asdict(ReusePlan.of(_spans(graph, order, native))),
         "memory_pattern": gains_from_pattern(graph),
     }
 

@@ -56,8 +56,8 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
     try:
         write_model(embed_engines(graph, (), {}), path)
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)
-        check, given = jobs.check_without_engines, context.options.check_inputs
-        problem = context.worker.call(check, TIMEOUT_S, path, source.path, inputs, given, uses)
+        given, call = context.options.check_inputs, context.worker.call
+        problem = call(jobs.check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=False)
     except (EngineError, PartitionError) as error:
         problem = str(error)
     if problem is not None:

@@ -27,6 +27,8 @@ LARGE_TENSOR_BYTES = 256 << 10
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _GRAPH = onnx.ModelProto.GRAPH_FIELD_NUMBER
+_BEFORE_GRAPH = [field.name for field in onnx.ModelProto.DESCRIPTOR.fields if field.number < _GRAPH]
+_BEHIND_GRAPH = [field.name for field in onnx.ModelProto.DESCRIPTOR.fields if field.number > _GRAPH]
 _INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
 _RAW_DATA = onnx.TensorProto.RAW_DATA_FIELD_NUMBER
 
@@ -113,7 +115,9 @@ def serialized(model: onnx.ModelProto) -> list[bytes | memoryview]:
         pieces += _field(onnx.GraphProto.NODE_FIELD_NUMBER, _node(node))
     for tensor in model.graph.initializer:
         pieces += _field(_INITIALIZER, _tensor(tensor))
-    return [_bytes_of(_without(model, "graph")), *_field(_GRAPH, pieces)]
+    # OpenVINO takes a file for none of ONNX where operator sets stand before the graph.
+    before, behind = _without(model, "graph", *_BEHIND_GRAPH), _without(model, "graph", *_BEFORE_GRAPH)
+    return [_bytes_of(before), *_field(_GRAPH, pieces), _bytes_of(behind)]
 
 
 def _node(node: onnx.NodeProto) -> list[bytes | memoryview]:

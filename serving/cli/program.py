@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from trtnode.engines.sparse.library import instructions, missing_reason
+from trtnode.partitioner.errors import ProjectError
 from trtnode.serving.cli.command import Command, add_common_options
 from trtnode.serving.cli.compile_flags import RENAMED_FLAGS
 from trtnode.serving.errors import CommandLoadError
@@ -21,11 +22,6 @@ from trtnode.serving.telemetry.logs import StderrHandler, TextFormatter
 
 GROUP = "trtnode.commands"
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
-_ERROR_BASES = (
-    ("trtnode.partitioner.errors", "PartitionError"),
-    ("trtnode.engines.errors", "EngineError"),
-    ("trtnode.serving.errors", "ServingError"),
-)
 
 LIBRARIES = (
     "onnxruntime",
@@ -205,14 +201,9 @@ def _report(error: Exception, *, debug: bool) -> int:
     """Print an error and return its exit code."""
     if debug:
         logging.getLogger(__name__).error("%s", error, exc_info=error)
-    elif isinstance(error, _project_errors()):
+    elif isinstance(error, ProjectError):
         sys.stderr.write(f"trtnode: {error}\n")
     else:
         name = type(error).__name__
         sys.stderr.write(f"trtnode: unexpected {name}: {error}. Run again with --debug for its traceback.\n")
     return int(getattr(error, "exit_code", FAILED))
-
-
-def _project_errors() -> tuple[type[Exception], ...]:
-    """The base of each package's errors. One that isn't imported yet has raised none, and need not be now."""
-    return tuple(getattr(sys.modules[module], name) for module, name in _ERROR_BASES if module in sys.modules)

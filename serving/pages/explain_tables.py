@@ -201,7 +201,7 @@ def rewrite_table(rewrites: Sequence[dict[str, Any]]) -> Table:
     """Return a row for each equal rewrite: its nodes, and how many times as fast they are, alone and in context."""
     rows = [
         (
-            one["rule"] + (", in engines alone" if one["inside"] else ""),
+            one["rule"],
             str(len(one["nodes"])),
             *(f"{one['gain'][where]:g}" for where in ("alone", "in_context")),
         )

@@ -71,7 +71,9 @@ def _annotation(hint: Any, option: Option) -> Any:
         return CalibrationSource
     if option.choices:
         hint = typing.Literal[option.choices]
-    return hint if hint in (str, bool) else Annotated[hint, pydantic.BeforeValidator(functools.partial(_check, option))]
+    if hint is bool or (hint is str and option.check is None):
+        return hint
+    return Annotated[hint, pydantic.BeforeValidator(functools.partial(_check, option))]
 
 
 def _check(option: Option, value: object) -> object:

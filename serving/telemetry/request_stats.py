@@ -163,8 +163,8 @@ def _memory_by_kind(facts: Mapping[str, Any]) -> dict[str, int]:
             "weights": plan["weight_bytes"],
             "engines": plan["engine_bytes"] or 0,
             "boundary": boundary["total_bytes"],
-            "boundary_reused": boundary["arena_bytes"] or boundary["peak_bytes"],
-            "native_arena": native["arena_bytes"] or native["peak_bytes"],
+            "boundary_reused": boundary["peak_bytes"],
+            "native_arena": native["peak_bytes"],
         }
     return sizes
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,13 +12,13 @@ import pytest
 
 from comparison import AssertSame, RunPlainly, assert_same, run_plainly
 from faulty_backends import UnreliableBackend
+from offered_engines import forget_engines, offer
 from precision import precision_options
 from simulated_tensorrt import Faults, Simulation, make_tensorrt
 from stand_in_workers import InProcessWorker
 from streams import Machine
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.backends import registry
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
@@ -64,14 +62,10 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type[Any]], 
     """Registers a backend by its name, for workers that run in this process."""
 
     def add(backend: type[Any]) -> None:
-        module = types.ModuleType(f"backend_of_a_test_{len(registry.BACKENDS)}")
-        module.__dict__["Backend"] = backend
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(registry.BACKENDS, backend.name, (f"{module.__name__}:Backend",))
-        registry.get_backend.cache_clear()
+        offer(monkeypatch, backend.name, backend)
 
     yield add
-    registry.get_backend.cache_clear()
+    forget_engines()
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """Activations in cheaper forms.
 
-Proofs. With s(x) = 1 / (1 + exp(-x)):
+Proofs:
 
-- ``tanh``: tanh(x) = 2·s(2x) - 1. The error is that of float32 at 1, so small results lose digits.
 - ``hard-swish``: x·clip(x + 3, 0, 6) / 6 = x·clip(x/6 + 1/2, 0, 1) is the definition of HardSwish, and
   clip(x/6 + 1/2, 0, 1) that of HardSigmoid with alpha = 1/6 and beta = 1/2 (operator specifications).
 - ``hard-sigmoid-operator``: so is clip(x + 3, 0, 6) / 6 alone, the gate of a whole channel.
@@ -14,14 +13,10 @@ import math
 
 import onnx_ir as ir
 
-from trtnode.partitioner.model.values import ONNX_DOMAINS
 from trtnode.partitioner.passes.rewrites.patterns import Any, Constant, Found, Number, call, find, is_float32, number_in
 from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 X = Any("x")
-
-LEAST_ELEMENTS = 4096
-"""Fewer take a Tanh a few microseconds, which two more layers cost too."""
 
 FIRST_HARD_SWISH = 14
 
@@ -42,24 +37,6 @@ HARD_SWISH = tuple(
         call("Mul", X, call("Mul", clipped, Number(1 / 6))),
     )
 )
-
-
-def find_tanh(op: ir.Node) -> Place | None:
-    """Find any Tanh but that of few elements, and that of Mish, which engines know as a whole."""
-    x = op.inputs[0] if op.op_type == "Tanh" and op.domain in ONNX_DOMAINS else None
-    producer = None if x is None else x.producer()
-    if x is None or not is_float32(x) or (producer is not None and producer.op_type == "Softplus"):
-        return None
-    if x.shape is not None and x.shape.is_static() and math.prod(x.shape.numpy()) < LEAST_ELEMENTS:
-        return None
-
-    def apply() -> None:
-        writer = Writer((op,), "tanh")
-        two = writer.number(2.0)
-        gate = writer.call("Sigmoid", writer.call("Mul", x, two))
-        writer.finish(writer.call("Sub", writer.call("Mul", gate, two), writer.number(1.0)))
-
-    return Place((op,), apply)
 
 
 def find_hard_swish(op: ir.Node) -> Place | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection
 
 import onnx_ir as ir
 
@@ -27,13 +27,11 @@ class Rewritten:
         rule: Its name.
         nodes: Name of the node at each place whose result stays.
         gain: Of these nodes, where they run.
-        inside: True if engines alone hold the new nodes, and native execution the old ones.
     """
 
     rule: str
     nodes: tuple[str, ...]
     gain: Gain
-    inside: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +41,14 @@ class Wishes:
     Attributes:
         engine: The engine that most nodes will run in; ``native`` for none.
         without: Names of rules that the user leaves out.
-        exact: True if all nodes compute in float32.
-        wide: True if the processor has 512-bit vectors, on which some gains differ.
     """
 
     engine: str
     without: Collection[str] = ()
-    exact: bool = True
-    wide: bool = False
 
     def rules(self) -> list[Rule]:
-        """Return the rules about which nothing but their gain decides."""
-        left = (rule for rule in RULES if rule.name not in self.without and (rule.in_float16 or self.exact))
-        return [rule.on(wide=self.wide) for rule in left]
+        """Return the rules that pay in the engine or natively, and lose in neither."""
+        return [rule for rule in RULES if rule.name not in self.without and rule.helps(self.engine)]
 
 
 def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
@@ -66,37 +59,9 @@ def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
     Returns:
         The places, also kept with the graph: ``rewrites_of``.
     """
-    rules = _rules(wishes)
-    done = () if held_defaults(model.graph) else _apply(model, rules, wishes.engine)
+    done = () if held_defaults(model.graph) else _apply(model, wishes)
     model.graph.meta[REWRITES] = done
     return done
-
-
-def rewrite_segment(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
-    """Rewrite the model of a segment, in place, by the rules that pay in its engine alone."""
-    return _apply(model, _rules_inside(wishes), wishes.engine)
-
-
-def rewrites_inside(
-    graph: ir.Graph, op_types: Set[str], segments: Iterable[Iterable[ir.Node]], wishes: Wishes
-) -> tuple[Rewritten, ...]:
-    """Return what ``rewrite_segment`` will do to the segments of a graph, which isn't changed.
-
-    Args:
-        graph: Cleaned and cut.
-        op_types: Its operators.
-        segments: Their nodes.
-        wishes: The rewrites of the segments.
-    """
-    rules = [rule for rule in _rules_inside(wishes) if rule.fits(op_types)]
-    inside = [set(segment) for segment in segments] if rules else []
-    found = []
-    for rule in rules:
-        places = [p for p in rule.find(graph) if any(all(op in s for op in p.nodes) for s in inside)]
-        if places:
-            nodes = tuple(place.name for place in places)
-            found.append(Rewritten(rule=rule.name, nodes=nodes, gain=rule.gains[wishes.engine], inside=True))
-    return tuple(found)
 
 
 def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
@@ -108,42 +73,27 @@ def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
 def may_rewrite(model: ir.Model, wishes: Wishes) -> bool:
     """Return whether a model, cleaned or not, has the operators of a rule that pays for it."""
     held = {op.op_type for op in model.graph.all_nodes()} | {op.op_type for f in model.functions.values() for op in f}
-    return any(rule.fits(held) for rule in _rules(wishes))
+    return any(rule.fits(held) for rule in wishes.rules())
 
 
 def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
     """Return whether a cleaned graph has a place of a rule that pays for it; the graph isn't changed."""
-    return any(next(rule.find(graph), None) is not None for rule in _rules(wishes))
+    return any(next(rule.find(graph), None) is not None for rule in wishes.rules())
 
 
-def rules_inside(op_types: Set[str], wishes: Wishes) -> list[str]:
-    """Return the names of the rules that ``rewrite_segment`` may apply to a segment of these operators."""
-    return [rule.name for rule in _rules_inside(wishes) if rule.fits(op_types)]
-
-
-def _rules(wishes: Wishes) -> list[Rule]:
-    return [rule for rule in wishes.rules() if rule.helps(wishes.engine)]
-
-
-def _rules_inside(wishes: Wishes) -> list[Rule]:
-    return [rule for rule in wishes.rules() if rule.helps_inside(wishes.engine)]
-
-
-def _apply(model: ir.Model, rules: Sequence[Rule], engine: str) -> tuple[Rewritten, ...]:
+def _apply(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
     done = []
-    settling: Sequence[Callable[[ir.Model], None]] = ()
     held = _op_types(model.graph)
-    for rule in rules:
+    for rule in wishes.rules():
         names = []
         for place in rule.find(model.graph) if rule.fits(held) else ():
             names.append(place.name)
             place.apply()
         if names:
             held = _op_types(model.graph)
-            settling = SETTLING if rule.adds else settling
             logger.debug("%s: %d places", rule.name, len(names))
-            done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[engine]))
-    for settle in settling:
+            done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[wishes.engine]))
+    for settle in SETTLING if done else ():
         settle(model)
     return tuple(done)
 

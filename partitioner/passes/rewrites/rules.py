@@ -2,9 +2,8 @@
 
 A gain is the time of the old nodes over that of the new ones, measured on a CPU with AVX2: of the nodes alone, and
 between two convolutions or products of matrices. 1 is no difference. Where an engine has no gain, the rule isn't
-applied for it: it loses there, or nobody has measured it. On a CPU with AVX-512 some gains differ, and a few rules
-lose: engines have wider kernels there for what the rules compute otherwise. Graphics processors weren't there to
-measure: their gains of 1 stand where the new form computes no more, and is safe in float16.
+applied for it: it loses there, or nobody has measured it. On a CPU with AVX-512 the same rules pay. Graphics processors
+weren't there to measure: their gains of 1 stand where the new form computes no more, and is safe in float16.
 """
 
 from __future__ import annotations
@@ -14,14 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Set
 
 import onnx_ir as ir
 
-from trtnode.partitioner.passes.rewrites.activations import (
-    find_hard_sigmoid,
-    find_hard_swish,
-    find_tanh,
-)
+from trtnode.partitioner.passes.rewrites.activations import find_hard_sigmoid, find_hard_swish
 from trtnode.partitioner.passes.rewrites.batch_norm import find_batch_norm
 from trtnode.partitioner.passes.rewrites.branches import find_branches
-from trtnode.partitioner.passes.rewrites.common_subexpressions import find_equal_nodes
 from trtnode.partitioner.passes.rewrites.constant_branches import find_constant_branches
 from trtnode.partitioner.passes.rewrites.norms import (
     find_layer_norm,
@@ -55,29 +49,19 @@ class Rule:
         name: For users.
         find: Yields places of a sorted graph, each to be applied before the next one is asked for.
         gains: By engine. One without a gain doesn't get the rule.
-        wide: Gains by engine that differ on a processor with 512-bit vectors.
         needs: Sets of operators, one of which must be in a graph that has places.
-        in_float16: True if no inner result passes float16's range where the old ones didn't.
         opens: True if it lets engines take or compute more: of use without a gain, but not where nothing runs in them.
-        adds: False if it only takes nodes away that others make needless, so that types and constants stay as they are.
     """
 
     name: str
     find: Callable[[ir.Graph], Iterator[Place]]
     gains: Mapping[str, Gain]
     needs: tuple[frozenset[str], ...]
-    wide: Mapping[str, Gain] = dataclasses.field(default_factory=dict)
-    in_float16: bool = True
     opens: bool = False
-    adds: bool = True
 
     def fits(self, op_types: Set[str]) -> bool:
         """Return whether a graph of these operators may have places."""
         return any(needed <= op_types for needed in self.needs)
-
-    def on(self, *, wide: bool) -> Rule:
-        """Return the rule with its gains on a processor that has 512-bit vectors, or has none."""
-        return dataclasses.replace(self, gains={**self.gains, **self.wide}) if wide and self.wide else self
 
     def pays(self, engine: str) -> bool:
         """Return whether the rule makes nodes faster in an engine."""
@@ -90,10 +74,6 @@ class Rule:
         """
         pays = self.pays(engine) or self.pays(NATIVE) or (self.opens and engine != NATIVE)
         return pays and {engine, NATIVE} <= self.gains.keys()
-
-    def helps_inside(self, engine: str) -> bool:
-        """Return whether the rule is for segments alone: it pays in the engine, and would lose natively."""
-        return self.pays(engine) and NATIVE not in self.gains
 
 
 def _each(find: Callable[[ir.Node], Place | None]) -> Callable[[ir.Graph], Iterator[Place]]:
@@ -124,18 +104,9 @@ RULES: tuple[Rule, ...] = (
         opens=True,
     ),
     Rule(
-        name="common-subexpressions",
-        find=find_equal_nodes,
-        gains={NATIVE: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
-        needs=_ops(""),
-        opens=True,
-        adds=False,
-    ),
-    Rule(
         name="branches",
         find=_each(find_branches),
         gains={NATIVE: Gain(3.9, 1.15), OPENVINO: Gain(4.2, 1.17), TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
-        wide={NATIVE: Gain(3.85, 1.19), OPENVINO: Gain(4.15, 1.19)},
         needs=_ops("Conv Add", "Conv Sum"),
     ),
     Rule(
@@ -148,7 +119,6 @@ RULES: tuple[Rule, ...] = (
         name="hard-swish",
         find=_each(find_hard_swish),
         gains={NATIVE: Gain(1.55, 1.33)},
-        wide={NATIVE: Gain(1.9, 1.06)},
         needs=_ops("Clip Mul Add"),
     ),
     Rule(
@@ -161,7 +131,6 @@ RULES: tuple[Rule, ...] = (
         name="layer-norm",
         find=_each(find_layer_norm),
         gains={NATIVE: Gain(2.0, 1.0), OPENVINO: EQUAL, TENSORRT: EQUAL, TENSORRT_RTX: EQUAL},
-        wide={NATIVE: Gain(1.8, 1.01)},
         needs=_ops("ReduceMean Sqrt"),
     ),
     Rule(
@@ -176,14 +145,6 @@ RULES: tuple[Rule, ...] = (
         find=_each(find_unscaled_layer_norm),
         gains={NATIVE: Gain(2.0, 1.08)},
         needs=_ops("ReduceMean Sqrt Div", "ReduceMean Sqrt Reciprocal"),
-    ),
-    Rule(
-        name="tanh",
-        find=_each(find_tanh),
-        gains={OPENVINO: Gain(2.55, 1.6)},
-        wide={OPENVINO: EQUAL},
-        needs=_ops("Tanh"),
-        in_float16=False,
     ),
     Rule(
         name="reshapes",

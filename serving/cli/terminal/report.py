@@ -104,8 +104,7 @@ def memory_line(memory: Mapping[str, Any]) -> str:
 
 def _reuse(plan: Mapping[str, Any]) -> str:
     """The bytes of tensors without reuse of memory, and with it."""
-    alive = plan["arena_bytes"] or plan["peak_bytes"]
-    return f"{_bytes(plan['total_bytes'])}, {_bytes(alive)} with reuse"
+    return f"{_bytes(plan['total_bytes'])}, {_bytes(plan['peak_bytes'])} with reuse"
 
 
 def print_report(report: Report, console: Console, sparse: Sequence[LayerSparsity] = ()) -> None:

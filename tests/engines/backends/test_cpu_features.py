@@ -9,7 +9,6 @@ import pytest
 from trtnode.engines.backends.cpu_features import (
     LIMIT_VARIABLE,
     has_short_sums,
-    has_wide_vectors,
     kernels_chosen_by,
     precision_warnings,
     processor_flags,
@@ -43,31 +42,6 @@ def test_instruction_sets_decide_about_weights_and_warnings(
 
     assert has_short_sums(flags) == reduced
     assert {p for p in ("fp32", "fp16", "bf16", "int8") if precision_warnings(p, flags)} == warned
-
-
-@pytest.mark.parametrize(
-    ("cpuinfo", "wide"),
-    [
-        pytest.param(NEW, True, id="avx512"),
-        pytest.param("flags\t\t: fpu sse2 avx2\n", False, id="avx2"),
-        pytest.param(ARM, False, id="arm"),
-        pytest.param("", False, id="unknown"),
-    ],
-)
-def test_vectors_are_wide_with_avx512(cpuinfo: str, wide: bool, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "cpuinfo").write_text(cpuinfo)
-
-    assert has_wide_vectors(tmp_path / "cpuinfo") == wide
-
-
-@pytest.mark.parametrize(("limit", "wide"), [("AVX2", False), ("avx2_vnni", False), ("AVX512_CORE", True)])
-def test_vectors_that_onednn_may_not_use_are_not_wide(
-    limit: str, wide: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpuinfo").write_text(NEW)
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-
-    assert has_wide_vectors(tmp_path / "cpuinfo") == wide
 
 
 def test_the_warning_about_int8_says_that_weights_get_seven_bits(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from trtnode.engines.artifact.envelope import Envelope, current_platform
-from trtnode.engines.backends.names import ENGINE_NAMES
+from trtnode.engines.backends.plugins import engine_names
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.partitioner.graph.view import TensorSpec
@@ -66,4 +66,4 @@ def test_what_onnx_runtime_refuses_is_no_engine(envelope: Envelope) -> None:
 
 
 def test_no_user_can_choose_it() -> None:
-    assert "onnxruntime" not in ENGINE_NAMES
+    assert "onnxruntime" not in engine_names()

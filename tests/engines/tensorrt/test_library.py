@@ -1,8 +1,9 @@
-"""A library with TensorRT's API is a value: another one is a second value and a line of the registry."""
+"""A library with TensorRT's API is a value: another one is a second value and an entry point."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from offered_engines import offer
 from simulated_tensorrt import Simulation
-from trtnode.engines.backends import registry
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.registry import build_options_of, get_backend
 from trtnode.engines.cuda.devices import Gpu
-from trtnode.engines.tensorrt import library
+from trtnode.engines.tensorrt.backend import TensorRtBackend
 from trtnode.engines.tensorrt.library import TENSORRT, Installation
 
 GPU = Gpu(name="a", compute_capability="9.0")
@@ -37,12 +38,7 @@ def second(simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch)
     simulate(version="11.1.0.1")
     module: types.ModuleType = sys.modules["tensorrt"]
     monkeypatch.setitem(sys.modules, SECOND.module, module)
-    monkeypatch.setattr(library, "SECOND", SECOND, raising=False)
-    monkeypatch.setitem(
-        registry.BACKENDS,
-        "second",
-        ("trtnode.engines.tensorrt.backend:TensorRtBackend", "trtnode.engines.tensorrt.library:SECOND"),
-    )
+    offer(monkeypatch, "second", functools.partial(TensorRtBackend, SECOND))
     return module
 
 

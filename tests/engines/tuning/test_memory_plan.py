@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.runtime.buffers import Lifetime
-from trtnode.engines.tuning.memory_plan import ArenaPlan, Spans, keeps_memory_pattern
+from trtnode.engines.tuning.memory_plan import ReusePlan, Spans, keeps_memory_pattern
 from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
@@ -33,7 +33,7 @@ def plan_of(source: pathlib.Path, engine: str, *native_ops: str) -> dict:
 def test_tensors_of_a_chain_need_memory_for_two_at_a_time(workshop: Workshop) -> None:
     memory = plan_of(workshop.write(chain(256)), "native")
 
-    assert memory["native"] == {"tensors": 4, "total_bytes": 4 * KB, "peak_bytes": 2 * KB, "arena_bytes": 2 * KB}
+    assert memory["native"] == {"tensors": 4, "total_bytes": 4 * KB, "peak_bytes": 2 * KB}
     assert memory["boundary"]["tensors"] == 0
     assert memory["engine_bytes"] is None
 
@@ -42,8 +42,8 @@ def test_boundary_tensors_are_told_apart_from_native_ones(workshop: Workshop) ->
     memory = plan_of(workshop.write(chain(256)), "openvino", "Relu", "Exp")
 
     assert memory["boundary"]["tensors"] == 4
-    assert memory["boundary"]["arena_bytes"] < memory["boundary"]["total_bytes"]
-    assert memory["native"] == {"tensors": 1, "total_bytes": KB, "peak_bytes": KB, "arena_bytes": KB}
+    assert memory["boundary"]["peak_bytes"] < memory["boundary"]["total_bytes"]
+    assert memory["native"] == {"tensors": 1, "total_bytes": KB, "peak_bytes": KB}
 
 
 def test_weights_count(workshop: Workshop) -> None:
@@ -74,9 +74,8 @@ def test_reuse_takes_at_least_what_is_alive_and_at_most_everything(spans: list[t
     columns = [(one.size_bytes, one.first, one.last) for one in lifetimes]
     sizes, first, last = np.array(columns, dtype=np.int64).reshape(-1, 3).T
 
-    plan = ArenaPlan.of(Spans(sizes=sizes, first=first, last=last))
+    plan = ReusePlan.of(Spans(sizes=sizes, first=first, last=last))
 
     alive = [sum(one.size_bytes for one in lifetimes if one.first <= at <= one.last) for at in range(-1, 31)]
     assert plan.peak_bytes == max(alive)
-    assert plan.arena_bytes is not None
-    assert plan.peak_bytes <= plan.arena_bytes <= plan.total_bytes
+    assert plan.peak_bytes <= plan.total_bytes

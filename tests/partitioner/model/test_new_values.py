@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from model_texts import parse
 from trtnode.partitioner.model.new_values import NewNames, add_constant, new_names
-from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_segment
+from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
 
 
 def test_a_name_that_is_free_is_taken_as_it_is_wanted() -> None:
@@ -33,10 +33,11 @@ def test_names_inside_of_branches_are_taken_too() -> None:
 def test_a_model_that_has_the_names_of_a_rewrite_is_rewritten_all_the_same() -> None:
     """As one that this program wrote before."""
     model = parse(
-        '<ir_version: 8, opset_import: ["": 20]> g (float[9000] x, float[2] z) => (float[9000] y) { y = Tanh(x) }'
+        '<ir_version: 8, opset_import: ["": 20]> g (float[1,1,2,2] x, float[2] z) => (float[1,1,2,2] y)'
+        " <float[1,1,1,1] w = {2}> { a = Conv(x, w) y = Add(a, x) }"
     )
-    model.graph.input[1].name = "y/tanh_constant"
+    model.graph.input[1].name = "y/merged_constant"
     work = ir.from_proto(model)
 
-    assert [one.rule for one in rewrite_segment(work, Wishes(engine="openvino"))] == ["tanh"]
-    assert "y/tanh_constant_2" in work.graph.initializers
+    assert [one.rule for one in rewrite_model(work, Wishes(engine="native"))] == ["branches"]
+    assert "y/merged_constant_2" in work.graph.initializers

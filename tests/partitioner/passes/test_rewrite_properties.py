@@ -77,7 +77,6 @@ def activation(draw: st.DrawFn) -> str:
         f"{gate} m = Mul(x, c) y = Div(m, six)",
         f"{gate} m = Mul(c, sixth) y = Mul(m, x)",
         f"{gate} y = Div(c, six)",
-        "m = Concat<axis = 0>(x, x, x, x, x, x, x, x) y = Tanh(m)",
     )
     return draw(st.sampled_from(forms))
 
@@ -110,11 +109,6 @@ def reshapes(draw: st.DrawFn) -> str:
     return " ".join([*nodes, f"y = Neg(v{len(nodes) - 1})"])
 
 
-def equal_nodes(draw: st.DrawFn) -> str:
-    one, other = (f"Conv<{padding(draw)} strides = {pairs(draw, 1, 2)}>(x, w)" for _ in range(2))
-    return f"a = {one} b = {one} c = {other} d = Sub(a, b) e = GlobalMaxPool(c) f = Sub(e, d) y = Neg(f)"
-
-
 def constant_if(draw: st.DrawFn) -> str:
     first, second = draw(st.permutations(("Relu", "Abs")))
     return (
@@ -124,11 +118,10 @@ def constant_if(draw: st.DrawFn) -> str:
 
 
 FAMILIES: dict[str, tuple[Callable[[st.DrawFn], str], int, set[str]]] = {
-    "activation": (activation, 20, {"hard-swish", "hard-sigmoid-operator", "tanh"}),
+    "activation": (activation, 20, {"hard-swish", "hard-sigmoid-operator"}),
     "batch-norm": (batch_norm, 18, {"batch-norm"}),
     "branches": (branches, 18, {"branches"}),
     "constant-if": (constant_if, 18, {"constant-if"}),
-    "equal-nodes": (equal_nodes, 18, {"common-subexpressions"}),
     "norm": (norm, 18, {"layer-norm", "layer-norm-operator", "layer-norm-unscaled"}),
     "reshapes": (reshapes, 11, {"reshapes"}),
 }

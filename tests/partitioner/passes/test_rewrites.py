@@ -41,14 +41,6 @@ PLACES = [
         id="hard-sigmoid-by-clip",
     ),
     pytest.param(
-        "tanh",
-        "openvino",
-        "m = Concat <axis = 0> (x, x, x, x, x) y = Tanh(m)",
-        18,
-        ["Concat", "Mul", "Sigmoid", "Mul", "Sub"],
-        id="tanh",
-    ),
-    pytest.param(
         "layer-norm",
         "native",
         f"{CENTRED} q = Mul(d, d) v = ReduceMean(q, last) e = Add(v, epsilon) s = Sqrt(e) r = Reciprocal(s) "
@@ -90,14 +82,6 @@ PLACES = [
         18,
         ["Relu", "Neg", "Identity"],
         id="branch-of-a-constant-if",
-    ),
-    pytest.param(
-        "common-subexpressions",
-        "tensorrt",
-        "a = Relu(x) b = Relu(x) c = Neg(a) d = Neg(b) y = Add(c, d)",
-        18,
-        ["Relu", "Neg", "Add"],
-        id="equal-nodes",
     ),
     pytest.param(
         "batch-norm",
@@ -165,7 +149,7 @@ def test_a_place_is_rewritten_and_computes_the_same(
     assert rules == [rule]
     assert op_types(result) == expected
     assert passes_checker(result)
-    assert_same(result, source, x, bound=1.0 if rule == "tanh" else 0.0)
+    assert_same(result, source, x)
 
 
 @pytest.mark.parametrize(("rule", "engine", "nodes", "opset", "expected"), PLACES)
@@ -187,8 +171,6 @@ KEPT = [
         id="siblings",
     ),
     pytest.param("s = Sigmoid(x) y = Mul(x, s)", "openvino", id="silu"),
-    pytest.param("m = Concat <axis = 0> (x, x, x, x, x) y = Tanh(m)", "native", id="tanh-in-onnxruntime"),
-    pytest.param("y = Tanh(x)", "openvino", id="tanh-of-few-elements"),
     pytest.param(HARD_SWISH, "openvino", id="hard-swish-in-openvino"),
     pytest.param(
         "m = ReduceMean(x, channel) d = Sub(x, m) q = Pow(d, two) v = ReduceMean(q, channel) e = Add(v, epsilon) "
@@ -230,16 +212,10 @@ KEPT = [
         id="transpose-that-moves",
     ),
     pytest.param(HARD_SWISH, "tensorrt", id="hard-swish-in-tensorrt"),
-    pytest.param(
-        "m = Concat <axis = 0> (x, x, x, x, x) s = Softplus(m) t = Tanh(s) y = Mul(m, t)", "openvino", id="tanh-of-mish"
-    ),
     pytest.param(f"{HARD_SWISH.replace('y =', 'z =')} y = Add(z, c)", "native", id="inner-result-read-elsewhere"),
     pytest.param("a = Relu(x) b = Conv(x, w) c = Conv(a, w) y = Add(b, c)", "native", id="branches-of-two-values"),
     pytest.param(
         "b = Conv <strides = [2, 2]> (x, w) c = Conv <strides = [2, 2]> (x, w3) y = Relu(b)", "native", id="no-sum"
-    ),
-    pytest.param(
-        "a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b)", "tensorrt", id="random-numbers-are-not-equal"
     ),
 ]
 
@@ -254,36 +230,10 @@ def test_what_loses_or_differs_stays(nodes: str, engine: str) -> None:
     assert op_types(result) == [node.op_type for node in clean(source).nodes]
 
 
-def test_what_pays_only_with_narrow_vectors_stays_on_processors_with_wide_ones() -> None:
-    source = model_of("m = Concat <axis = 0> (x, x, x, x, x) y = Tanh(m)")
-
-    narrow, wide = (rewritten(source, "openvino", wide=wide)[1] for wide in (False, True))
-
-    assert (narrow, wide) == (["tanh"], [])
-
-
-def test_gains_are_those_of_the_processor() -> None:
-    graphs = [clean(model_of(HARD_SWISH)).model for _ in range(2)]
-
-    for graph, wide in zip(graphs, (False, True), strict=True):
-        rewrite_model(graph, Wishes(engine="native", wide=wide))
-
-    narrow, wide = (rewrites_of(graph.graph)[0].gain for graph in graphs)
-    assert narrow != wide
-
-
 def test_an_inner_result_that_leaves_the_graph_keeps_its_nodes() -> None:
     source = model_of(HARD_SWISH, outputs=", float[?,?,?,?] m")
 
     _, rules = rewritten(source, "native")
-
-    assert rules == []
-
-
-def test_what_leaves_the_range_of_float16_stays_where_anything_computes_in_it() -> None:
-    source = model_of("m = Concat <axis = 0> (x, x, x, x, x) y = Tanh(m)")
-
-    _, rules = rewritten(source, "openvino", exact=False)
 
     assert rules == []
 
@@ -326,7 +276,7 @@ def test_a_rewritten_graph_says_where() -> None:
     rewrite_model(graph, Wishes(engine="native"))
 
     (one,) = rewrites_of(graph.graph)
-    assert (one.rule, len(one.nodes), one.inside) == ("hard-swish", 1, False)
+    assert (one.rule, len(one.nodes)) == ("hard-swish", 1)
     assert one.gain.alone > 1
     assert not would_rewrite(graph.graph, Wishes(engine="native"))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+import offered_engines
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.precision.options import AccuracyBudget, Calibration, PrecisionRule
@@ -18,15 +19,15 @@ MODEL = "models:\n- name: a\n  path: m.onnx\n"
 
 
 def test_rewrites_are_left_out_by_name(write: Callable[[str | bytes], pathlib.Path]) -> None:
-    path = write(MODEL + "  no_optimize: [tanh]\n")
+    path = write(MODEL + "  no_optimize: [branches]\n")
 
-    assert load_config(path, {}).models[0].options.no_optimize == ("tanh",)
+    assert load_config(path, {}).models[0].options.no_optimize == ("branches",)
 
 
 def test_an_unknown_rewrite_is_refused_with_those_that_there_are(write: Callable[[str | bytes], pathlib.Path]) -> None:
     path = write(MODEL + "  no_optimize: [mishh]\n")
 
-    with pytest.raises(ConfigError, match=r"no_optimize\[0\]: is no rewrite; there are constant-if, .*, tanh"):
+    with pytest.raises(ConfigError, match=r"no_optimize\[0\]: is no rewrite; there are constant-if, .*, reshapes"):
         load_config(path, {})
 
 
@@ -111,13 +112,13 @@ def test_keys_of_earlier_versions_are_followed_and_told(
 ) -> None:
     path = write(
         MODEL
-        + "  optimize: {mish: false, tanh: false, branches: true}\n"
+        + "  optimize: {mish: false, reshapes: false, branches: true}\n"
         + "  tensorrt: {build_timeout_s: 7, sparse: true}\n  approximate: true\n"
     )
 
     options = load_config(path, {}).models[0].options
 
-    assert (options.no_optimize, options.build_timeout_s, options.tensorrt.sparse) == (("tanh",), 7, True)
+    assert (options.no_optimize, options.build_timeout_s, options.tensorrt.sparse) == (("reshapes",), 7, True)
     assert caplog.messages == [
         "Model a: the key optimize is called no_optimize now",
         "Model a: the key tensorrt.build_timeout_s is called build_timeout_s now",
@@ -147,3 +148,17 @@ def test_values_beyond_any_use_are_one_sentence(
 
     assert sentence in str(refusal.value)
     assert len(str(refusal.value)) < 500
+
+
+def test_an_engine_of_another_package_is_named_like_any_other_and_never_allowed_unsigned(
+    write: Callable[[str | bytes], pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = offered_engines.install(monkeypatch, tmp_path, "slow_engine", "slow")
+
+    model = load_config(write(MODEL + "  engine: slow\n"), {}).models[0]
+    with pytest.raises(ConfigError, match="allow_unsigned"):
+        load_config(write(MODEL + "trust: {allow_unsigned: [slow]}\n"), {})
+    offered_engines.forget_engines()
+
+    assert model.options.engine == "slow"
+    assert not imported.exists()

@@ -57,6 +57,8 @@ def other_value(one: Declared) -> tuple[Any, list[str]]:
         return ({"x": ShapeRange(min=(1,), opt=(2,), max=(3,))},), [flag, "x:1,2,3"]
     if one.name == "precision_rules":
         return (PrecisionRule(op="Relu", precision="fp16"),), [flag, "op=Relu:fp16"]
+    if one.name == "engine":
+        return "openvino", [flag, "openvino"]
     if choices := one.option.choices or choices_of(element):
         text = next(choice for choice in choices if choice != one.default)
         return (text if kind is element else (text,)), [flag, text]
@@ -152,7 +154,7 @@ def test_every_number_of_servable_yaml_has_a_maximum() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"engine": "tensort"}, "engine: should be one of auto, tensorrt, "),
+        ({"engine": "tensort"}, "engine: should be one of auto, openvino, "),
         ({"precision": "fp12"}, "precision: should be one of fp32, "),
         ({"native_ops": "Relu"}, "native_ops: should be a list, not 'Relu'."),
         ({"max_segments": 0}, "max_segments: should be a whole number from 1 up to 1000000000, not 0."),

@@ -121,8 +121,8 @@ def test_relative_paths_start_at_the_folder_of_the_file(
         ),
         pytest.param(
             MODEL + "  engine: cuda",
-            "servable.yaml:4: models[0].engine: should be 'auto', 'tensorrt', 'tensorrt-rtx', 'openvino', "
-            "'sparse' or 'native', not \"cuda\"",
+            "servable.yaml:4: models[0].engine: should be one of auto, openvino, sparse, tensorrt, "
+            'tensorrt-rtx, native, not "cuda"',
             id="no-such-engine",
         ),
         pytest.param(
