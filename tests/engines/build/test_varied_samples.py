@@ -52,6 +52,16 @@ def test_the_usual_samples_alone_would_not_show_it(
     assert refused(workshop, FAULTS[fault]) == set()
 
 
+def test_another_neighbour_of_resize_is_refused_at_a_width_that_shows_it(
+    workshop: Workshop, without_mending: None
+) -> None:
+    graph = """g (float[1,1,1,20] x) => (float[1,1,1,6] y) <int64[4] s = {1, 1, 1, 6}> {
+        y = Resize<mode = "nearest", nearest_mode = "round_prefer_ceil",
+        coordinate_transformation_mode = "half_pixel">(x, "", "", s) }"""
+
+    assert refused(workshop, graph) == {ReasonCode.INACCURATE}
+
+
 POOLED = """g (float[n,1,h,w] x) => (float[n,1,?,?] y) <float[1,1,1,1] k = {2}, float[1] o = {1}, float[1] m = {3}> {
     c = Conv(x, k) p = AveragePool<auto_pad = "SAME_UPPER", kernel_shape = [2, 2], strides = [2, 2],
     count_include_pad = 1>(c) y = BatchNormalization(p, o, o, m, o) }"""
