@@ -180,7 +180,7 @@ def test_model_that_onnxruntime_refuses_is_an_error(workshop: Workshop) -> None:
 
 
 def test_unknown_engine_is_an_error_that_lists_the_known_ones(workshop: Workshop, source: pathlib.Path) -> None:
-    known = "auto, tensorrt, tensorrt-rtx, openvino, sparse, native"
+    known = "auto, openvino, sparse, tensorrt, tensorrt-rtx, native"
 
     with pytest.raises(UnknownBackendError, match=rf"no engine 'abacus'\. Use one of: {known}"):
         workshop.compile(source, engine="abacus")
@@ -211,8 +211,8 @@ def pause(name):
         time.sleep(100)
 
 class Slow(SubprocessWorker):
-    def call(self, function, *args):
-        result = super().call(function, *args)
+    def call(self, function, *args, **kwargs):
+        result = super().call(function, *args, **kwargs)
         pause(function.__name__)
         return result
 

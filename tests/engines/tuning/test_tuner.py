@@ -14,6 +14,7 @@ from clock import FEEDS, Clock, Tune, table
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.partitioning import partition_model
@@ -188,7 +189,7 @@ def test_close_candidates_are_measured_again(tune: Tune, in_process: InProcessWo
 
 
 def test_cut_that_changes_is_measured_once_more_and_no_further(
-    source: pathlib.Path, in_process: InProcessWorker, tmp_path: pathlib.Path
+    source: pathlib.Path, in_process: InProcessWorker
 ) -> None:
     cut_twice, cut_once = (
         partition_model(source, CompileOptions(partition=PartitionOptions(native_ops=ops)))[0]
@@ -202,7 +203,7 @@ def test_cut_that_changes_is_measured_once_more_and_no_further(
         engine="reference",
         cache=None,
         worker=clock,  # type: ignore[arg-type]
-        folder=tmp_path,
+        place=TemporaryFolder(),
     )
     tuner = Tuner(context)
     compiled: CompiledModel = types.SimpleNamespace(save=lambda path: None)
