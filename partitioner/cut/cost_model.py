@@ -97,12 +97,16 @@ def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.nda
 
 
 def _constant_bytes(graph: Graph) -> np.ndarray:
-    """Return the bytes of the constants that each node reads."""
+    """Return the bytes of the constants that each node reads: of a table only as many as it takes out."""
     values = (*graph.tensors, *graph.model.graph.initializers.values())
     held: dict[ir.Value | None, int] = {v: expected_bytes(v) for v in values if v.const_value is not None}
     if not held:
         return np.zeros(len(graph.nodes))
-    return np.array([sum([held[value] for value in node.op.inputs if value in held]) for node in graph.nodes])
+    read = np.array([sum([held[value] for value in node.op.inputs if value in held]) for node in graph.nodes])
+    for node in () if PICKING.isdisjoint(graph.op_types) else graph.nodes:
+        if node.op_type in PICKING:
+            read[node.index] = min(read[node.index], expected_bytes(node.op.outputs[0]))
+    return read
 
 
 def _bytes_moved(graph: Graph) -> np.ndarray:
@@ -153,6 +157,9 @@ def _recurrent(op: ir.Node) -> int:
     steps = math.prod(_sizes(op.inputs[0])[:2])
     return 2 * steps * (_elements(op.inputs[1]) + _elements(op.inputs[2]))
 
+
+PICKING = frozenset({"Gather", "GatherElements", "GatherND"})
+"""Operators that take elements out of a table."""
 
 FLOPS: Mapping[str, Callable[[ir.Node], int]] = {
     "Conv": _convolution,

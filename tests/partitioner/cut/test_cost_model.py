@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pathlib
+
+import numpy as np
+import onnx
 import pytest
 
 from model_texts import clean
 from stub_engine import refusing
-from trtnode.partitioner.cut.cost_model import flops
+from trtnode.partitioner.cut.cost_model import CostModel, flops
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
+from trtnode.partitioner.model.loading import view_model
+from trtnode.partitioner.passes.clean_up import clean_up
 
 COUNTED = {
     "Conv": ("float[1, 8, 6, 6] y", "y = Conv(x, w)", "float[1, 4, 8, 8] x, float[8, 4, 3, 3] w", 2 * 8 * 36 * 4 * 9),
@@ -42,6 +48,17 @@ def test_operations_are_counted_as_defined(output: str, body: str, inputs: str, 
     (node,) = clean(f'<ir_version: 10, opset_import: ["": 17]> g ({inputs}) => ({output}) {{ {body} }}').nodes
 
     assert flops(node) == expected
+
+
+@pytest.mark.parametrize("rows", [64, 1_000_000])
+def test_a_table_costs_what_is_taken_out_of_it(rows: int) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 17]> g (int64[2] i) => (float[2, 4] y) { y = Gather(t, i) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((rows, 4), np.float32), "t"))
+    graph = clean_up(view_model(model, pathlib.Path("model.onnx")))
+
+    assert CostModel(graph).native_s([0]) < 1e-5
 
 
 CHAIN = """<ir_version: 10, opset_import: ["": 17]> g (float[64, 64] x) => (float[64, 64] y) {
