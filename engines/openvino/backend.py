@@ -47,10 +47,7 @@ class OpenVinoBackend(Backend):
 
     name = "openvino"
     trusted_ops = TRUSTED_OPS
-    needs_shapes = False
-    on_cpu = True
     reads_links = True
-    build_options: frozenset[str] = frozenset()
     profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
     clamped_ops = CLAMPED_OPS
 
@@ -71,28 +68,9 @@ class OpenVinoBackend(Backend):
         """Label a node by the tables; see ``trtnode.engines.openvino.labels``."""
         return labels.label(node)
 
-    def check_targets(self, node: Node, options: BuildOptions) -> Verdict:
-        """Accept every node: the processor computes all types that the tables let through."""
-        return SUPPORTED
-
-    def target_device(self, options: BuildOptions) -> Device:
-        """Return the device of this machine."""
-        return self.device()
-
     def fingerprint(self, options: BuildOptions) -> str:
         """Return the release and the instruction sets. OpenVINO takes long to import, and longer to name its own."""
         return f"{importlib.metadata.version('openvino')} {kernels_chosen_by() or self.device().features}"
-
-    def cannot_run_reason(self, options: BuildOptions) -> str | None:
-        """Return None: it runs wherever it builds."""
-        return None
-
-    def check_options(self, options: BuildOptions) -> None:
-        """Accept all: those of other libraries have no effect."""
-
-    def unavailable_reason(self) -> str | None:
-        """Return None: OpenVINO comes with this project and needs no device."""
-        return None
 
     def check_support(self, model: pathlib.Path) -> Verdict:
         """Convert a model and query the CPU plugin for each of its operations."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 import onnx
 import pytest
@@ -13,8 +11,6 @@ from stub_engine import refusing
 from trtnode.partitioner.cut.cost_model import CostModel, flops
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import partition_graph
-from trtnode.partitioner.model.loading import view_model
-from trtnode.partitioner.passes.clean_up import clean_up
 
 COUNTED = {
     "Conv": ("float[1, 8, 6, 6] y", "y = Conv(x, w)", "float[1, 4, 8, 8] x, float[8, 4, 3, 3] w", 2 * 8 * 36 * 4 * 9),
@@ -56,7 +52,7 @@ def test_a_table_costs_what_is_taken_out_of_it(rows: int) -> None:
         '<ir_version: 10, opset_import: ["": 17]> g (int64[2] i) => (float[2, 4] y) { y = Gather(t, i) }'
     )
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((rows, 4), np.float32), "t"))
-    graph = clean_up(view_model(model, pathlib.Path("model.onnx")))
+    graph = clean(model)
 
     assert CostModel(graph).native_s([0]) < 1e-5
 
