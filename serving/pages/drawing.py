@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import math
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -188,45 +188,24 @@ def _vertex(group: Sequence[Node], segment_of: Mapping[str, int], partition: Par
 def _groups(partition: Partition, most: int) -> list[list[Node]]:
     """Return at most so many groups of nodes, in topological order, as fine as that allows.
 
-    A group is a segment or connected native nodes of one level; else a segment or all native nodes of a level; else
-    all nodes of neighbouring levels. Levels never fall along an edge, and what runs in a segment waits for no native
-    node of its level. So no group waits for a later one.
+    A group is a segment or all native nodes of a level; else all nodes of neighbouring levels. Levels never fall along
+    an edge, and what runs in a segment waits for no native node of its level. So no group waits for a later one.
     """
     graph = partition.graph
     segment_of = {node.name: segment.name for segment in partition.segments for node in segment.nodes}
     levels = levels_of(graph, partition.segments)
-    leaders = _native_leaders(graph, levels, segment_of.keys())
     step = math.ceil((max(levels, default=0) + 1) / most)
-    keys: tuple[Callable[[Node], tuple[int, bool, str | int]], ...] = (
-        lambda n: (levels[n.index], n.name not in segment_of, segment_of.get(n.name, leaders[n.index])),
+    keys: tuple[Callable[[Node], tuple[int, bool, str]], ...] = (
         lambda n: (levels[n.index], n.name not in segment_of, segment_of.get(n.name, "")),
         lambda n: (levels[n.index] // step, False, ""),
     )
     for key in keys:
-        groups: dict[tuple[int, bool, str | int], list[Node]] = collections.defaultdict(list)
+        groups: dict[tuple[int, bool, str], list[Node]] = collections.defaultdict(list)
         for node in graph.nodes:
             groups[key(node)].append(node)
         if len(groups) <= most:
             break
     return [groups[key] for key in sorted(groups, key=lambda key: key[:2])]
-
-
-def _native_leaders(graph: Graph, levels: Sequence[int], inside: Set[str]) -> list[int]:
-    """Return for each node one that stands for all native nodes that it is connected with inside its level."""
-    leader = list(range(len(graph.nodes)))
-
-    def find(index: int) -> int:
-        while leader[index] != index:
-            leader[index] = leader[leader[index]]
-            index = leader[index]
-        return index
-
-    native = [node.name not in inside for node in graph.nodes]
-    for index, predecessors in enumerate(graph.topology.predecessors):
-        for other in predecessors:
-            if native[index] and native[other] and levels[other] == levels[index]:
-                leader[find(index)] = find(other)
-    return [find(index) for index in leader]
 
 
 def _edges(
