@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ LONG_BYTES = 128 << 10
 """Messages up to this size can't hold enough fields to cost much, and are parsed without a look at them."""
 MOST_PARTS = 16_384
 """Fields of a longer message, those of its inner messages included. Each may become an object of 250 bytes."""
+PARTS_AT_A_TIME = 512
+"""Fields that are counted until other threads may run."""
 NUMBER_BYTES = 32 << 20
 """Memory of the packed numbers of a message. A byte on the wire may stand for eight."""
 
@@ -62,15 +65,16 @@ def cut_field(message: bytes, number: int) -> tuple[bytes, Sequence[memoryview]]
         number: Of a field that is bytes, and may be repeated.
 
     Returns:
-        The other fields, and the contents of the field, which are views of ``message``. Where that has many fields, or
-        others than strings, bytes and messages, all of it and nothing.
+        The other fields, and the contents of the field, which are views of ``message``. Where that has many fields,
+        large other ones, or others than strings, bytes and messages, all of it and nothing.
     """
     view, position = memoryview(message), 0
     others: list[memoryview] = []
     contents: list[memoryview] = []
     for _ in range(MOST_FIELDS):
         if position == len(message):
-            return b"".join(others), contents
+            is_large = sum(map(len, others)) > LONG_BYTES
+            return (message, ()) if is_large else (b"".join(others), contents)
         tag, begin = _read_varint(message, position)
         size, begin = _read_varint(message, begin)
         end = begin + size
@@ -127,6 +131,8 @@ class _Look:
             self._parts -= 1
             if self._parts < 0:
                 return False
+            if not self._parts % PARTS_AT_A_TIME:
+                time.sleep(0)
             tag, position = _read_varint(self._message, position)
             kind = tag & 7
             if kind == LENGTH_DELIMITED:

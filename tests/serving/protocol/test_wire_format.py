@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.protocol.wire_format import MOST_FIELDS, cut_field, varint
+from trtnode.serving.protocol.wire_format import LONG_BYTES, MOST_FIELDS, cut_field, field_head, varint
 
 RAW = ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
 
@@ -62,6 +62,7 @@ def test_contents_are_views_and_the_rest_has_none_of_them() -> None:
         pytest.param(request_of(b"x") + varint(9 << 3) + b"\1", id="a-number"),
         pytest.param(request_of(b"x") + varint(RAW << 3 | 2) + varint(5) + b"1234", id="cut-off"),
         pytest.param(request_of(b"x") + b"\xff" * 1000, id="a-number-without-an-end"),
+        pytest.param(request_of(b"x") + field_head(99, LONG_BYTES) + bytes(LONG_BYTES), id="much-besides"),
     ],
 )
 def test_a_message_of_another_form_stays_whole(message: bytes) -> None:
