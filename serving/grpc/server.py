@@ -91,7 +91,7 @@ class GrpcServer:
             config.limits.max_requests + HANDLER_THREADS, "infer-handler", host.cores.settle
         )
         # One message at a time, for a few kB may stand for all that one may have.
-        self._unpacking = ThreadPoolExecutor(1, "unpacking", host.cores.settle)
+        self._unpacking = ThreadPoolExecutor(1, "unpacking", host.cores.leave)
         with host.cores.kept():  # gRPC starts threads here, too
             self._server = grpc.server(
                 self._handlers,
