@@ -24,7 +24,7 @@ JUDGES = ("onnxruntime", "reference")
 
 
 class EngineLibrary(NamedTuple):
-    """What is known of an engine before its library is imported.
+    """The facts about an engine that are known before its library is imported.
 
     Attributes:
         backend: ``module:callable``; called without arguments, it returns the ``Backend``.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import pathlib
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,14 +71,23 @@ def release_pages(model: ir.Model) -> None:
         data.madvise(mmap.MADV_DONTNEED)
 
 
+_mapped: weakref.WeakValueDictionary[tuple[int, ...], mmap.mmap] = weakref.WeakValueDictionary()
+"""Mappings that somebody still reads. Each holds a descriptor, and a file may have thousands of tensors."""
+
+
 def map_file(path: pathlib.Path) -> mmap.mmap:
-    """Map a file into memory.
+    """Map a file into memory, once for all who read it.
 
     Raises:
         OSError: It can't be opened, is empty, or is no regular file.
     """
     with open_regular(path) as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        facts = os.fstat(file.fileno())
+        key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+        found = _mapped.get(key)
+        if found is None:
+            found = _mapped[key] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return found
 
 
 def place_outside(tensor: onnx.TensorProto, location: str, offset: int) -> None:

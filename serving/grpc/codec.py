@@ -18,7 +18,7 @@ from trtnode.serving.protocol.wire_format import is_bounded, layout_of
 UNREADABLE: Any = object()
 """Stands for a message that can't be parsed, or whose objects would take too much memory."""
 MOST_BYTES = 4 << 20
-"""What a compressed message may stand for where nothing else says so."""
+"""Bytes that a compressed message may stand for where nothing else says so."""
 
 
 def parser_of(kind: Any, instead: Any = UNREADABLE, most: int = MOST_BYTES) -> Callable[[bytes], Any]:

@@ -63,7 +63,7 @@ class Call(abc.ABC):
 
     @property
     def has_left(self) -> bool:
-        """Whether the client waits no more."""
+        """True once the client waits no more."""
         return self._left
 
     def watch(self) -> None:  # noqa: B027  (most calls notice it anyway)

@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trtnode
+from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.errors import ModelFileError
+from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model import mapped_weights
 from trtnode.partitioner.model.loading import load_model
-from trtnode.partitioner.model.mapped_weights import MappedTensor
+from trtnode.partitioner.model.mapped_weights import MappedTensor, serialized
 
 DTYPES = (np.float32, np.float16, np.int8, np.int64, bool)
 
@@ -79,6 +81,20 @@ def test_a_compiled_file_has_its_weights_and_engines_in_it(tmp_path: pathlib.Pat
 
     np.testing.assert_allclose(onnxruntime.InferenceSession(target).run(None, {"x": x})[0], expected, rtol=1e-4)
     np.testing.assert_allclose(trtnode.load(target).run({"x": x})["y"], expected, rtol=1e-4)
+
+
+def test_a_file_of_many_tensors_takes_one_descriptor(tmp_path: pathlib.Path) -> None:
+    model, path = dense(), tmp_path / "model.onnx"
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.ones(32, np.float32), f"w{n}") for n in range(300))
+    onnx.save(model, path)
+    held = Graph.of(load_model(path))
+    before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+
+    pieces = serialized(embed_engines(held, (), {}, outside=True))
+
+    assert len(list(pathlib.Path("/proc/self/fd").iterdir())) <= before
+    written = onnx.ModelProto.FromString(b"".join(pieces))
+    assert [t.raw_data for t in written.graph.initializer] == [t.raw_data for t in model.graph.initializer]
 
 
 def test_a_file_that_is_cut_short_is_refused(tmp_path: pathlib.Path) -> None:
