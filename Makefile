@@ -113,6 +113,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy scripts/gpu_check
 
 # Before a commit: lint, types, and the tests of what has changed since BASE.
 BASE ?= HEAD

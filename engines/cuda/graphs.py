@@ -103,8 +103,10 @@ class CapturedGraph:
         if not _succeeds(begun := self._driver.cuStreamBeginCapture(handle, mode)):
             self._capture.give_up(begun[0])
             return False
-        enqueued = self._enqueue(handle)
-        ended, self._graph = self._driver.cuStreamEndCapture(handle)  # a failed capture must be ended too
+        try:
+            enqueued = self._enqueue(handle)
+        finally:  # a failed capture must be ended too, else the stream is lost
+            ended, self._graph = self._driver.cuStreamEndCapture(handle)
         if not enqueued or int(ended):
             self._graph = self._graph if not int(ended) else None
             self._capture.give_up(ended if int(ended) else "the engine can't be captured")

@@ -59,7 +59,7 @@ def open_cuda_session(model: onnx.ModelProto, *, stream: int, name: str) -> Any:
     except Exception as error:  # the binding has a class of its own for each status code
         raise ModelLoadError(name, clean_message(error)) from error
     if session.get_providers()[0] != CUDA_PROVIDER:
-        raise ModelLoadError(name, "its CUDA provider can't start here; trtnode[tensorrt] installs what it needs")
+        raise ModelLoadError(name, "its CUDA provider can't start here; onnxruntime-gpu[cuda,cudnn] has what it needs")
     session.disable_fallback()  # it would answer a failure by silently opening the model on the CPU
     return session
 
