@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import INDICES
 from trtnode.engines.backends.protocols import Buffer
 from trtnode.engines.errors import EngineRejectedError, OutOfRangeError
-from trtnode.engines.openvino.library import opset, ov
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node, TensorSpec, subgraph_nodes
 from trtnode.partitioner.model.values import Dimension, dimensions
@@ -217,55 +216,3 @@ def _input(node: Node, place: int) -> ir.Value | None:
 def _is_constant(node: Node) -> bool:
     value = _input(node, TABLE[node.op_type].at)
     return value is not None and value.const_value is not None
-
-
-def clamp_indices(model: ov.Model) -> None:
-    """Put clamps in front of what would address memory by any index, in a model and the bodies of its operators."""
-    for op in model.get_ordered_ops():
-        for body in _bodies(op):
-            clamp_indices(body)
-        if clamp := CLAMPS.get(op.get_type_name()):
-            clamp(op)
-    model.validate_nodes_and_infer_types()
-
-
-def _bodies(op: Any) -> Iterator[Any]:
-    if op.get_type_name() == "If":
-        yield from (op.get_function(0), op.get_function(1))
-    elif hasattr(op, "get_function"):
-        yield op.get_function()
-
-
-def _clamp_gather_nd(op: Any) -> None:
-    indices, first = op.input_value(1), op.get_attributes()["batch_dims"]
-    columns = indices.get_partial_shape()[-1].get_length()
-    _clamp(op, 1, opset.gather(_shape_of(op), np.arange(first, first + columns), np.int64(0)))
-
-
-def _clamp_scatter(op: Any) -> None:
-    _clamp(op, 1, opset.gather(_shape_of(op), op.input_value(3), np.int64(0)))
-
-
-def _clamp_roi_align(op: Any) -> None:
-    _clamp(op, 2, opset.gather(_shape_of(op), np.int64(0), np.int64(0)), negative=False)
-
-
-CLAMPS: Mapping[str, Callable[[Any], None]] = {
-    "GatherND": _clamp_gather_nd,
-    "ROIAlign": _clamp_roi_align,
-    "ScatterElementsUpdate": _clamp_scatter,
-}
-"""Clamps by OpenVINO's own names of operators, those of ``CLAMPED_OPS``."""
-
-
-def _shape_of(op: Any) -> Any:
-    return opset.shape_of(op.input_value(0), "i64")
-
-
-def _clamp(op: Any, place: int, sizes: Any, *, negative: bool = True) -> None:
-    indices = op.input_value(place)
-    sizes = opset.convert(sizes, indices.get_element_type().get_type_name())
-    one = opset.constant(1, indices.get_element_type())
-    low = opset.negative(sizes) if negative else opset.subtract(sizes, sizes)
-    clamped = opset.minimum(opset.maximum(indices, low), opset.subtract(sizes, one))
-    op.input(place).replace_source_output(clamped.output(0))

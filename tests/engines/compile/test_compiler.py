@@ -26,7 +26,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import AlreadyCompiledError, ModelLoadError, UnknownBackendError
-from trtnode.engines.openvino.backend import ov
+from trtnode.engines.openvino.library import ov
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
 from workshop import Workshop

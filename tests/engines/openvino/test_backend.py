@@ -20,8 +20,10 @@ from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
-from trtnode.engines.openvino.backend import WITHOUT_DOT_PRODUCTS, OpenVinoBackend, ov
+from trtnode.engines.openvino.backend import OpenVinoBackend
+from trtnode.engines.openvino.cpu_plugin import WITHOUT_DOT_PRODUCTS
 from trtnode.engines.openvino.engine import OpenVinoEngine
+from trtnode.engines.openvino.library import ov
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop

@@ -1,0 +1,134 @@
+"""OpenVINO's CPU plugin: describes the processor, builds engines and loads them. To import it takes half a second."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trtnode.engines.artifact.envelope import INDICES, Device, Envelope
+from trtnode.engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
+from trtnode.engines.backends.protocols import PrecisionSupport
+from trtnode.engines.errors import BuildError, EngineRejectedError
+from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
+from trtnode.engines.openvino.clamps import clamp_indices
+from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
+from trtnode.engines.openvino.indices import bounds_of
+from trtnode.engines.openvino.library import ov
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+
+DEVICE = "CPU"
+HEADER_BYTES = 512
+WITHOUT_DOT_PRODUCTS = " without 8-bit dot products"
+"""Follows the instruction set in the name of a device."""
+
+CAPABILITIES = {"FP16": "fp16", "BF16": "bf16", "INT8": "int8"}
+"""OpenVINO's names for precisions that the processor computes."""
+
+
+class CpuPlugin:
+    """The part of the backend that needs the library, with the arguments and errors of ``Backend``'s methods."""
+
+    def __init__(self) -> None:
+        self._core = ov.Core()
+
+    def version(self) -> str:
+        """Return the full version of the openvino package."""
+        return str(ov.get_version())
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """The instruction set as OpenVINO names it in each exported engine, and the processor's name.
+
+        The name of AVX2 says nothing about 8-bit dot products, and engines made with them would saturate without.
+        """
+        lacking = WITHOUT_DOT_PRODUCTS if has_short_sums(usable_flags()) else ""
+        name = self._core.get_property(DEVICE, "FULL_DEVICE_NAME")
+        return Device(features=self._instruction_set() + lacking, name=str(name))
+
+    def check_support(self, model: pathlib.Path) -> Verdict:
+        """Convert a model and query the plugin for each of its operations."""
+        try:
+            source = self._core.read_model(str(model))
+            taken = self._core.query_model(source, DEVICE)
+        except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO: {first_line(error)}")
+        refused = [op.get_type_name() for op in source.get_ops() if op.get_friendly_name() not in taken]
+        if not refused:
+            return SUPPORTED
+        return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO's CPU plugin has no {refused[0]}.")
+
+    def precision_support(self, hints: Mapping[str, str]) -> PrecisionSupport:
+        """Ask compiled models: without float16 in hardware, they compute in bfloat16 or float32 instead.
+
+        Args:
+            hints: The property that asks for a precision, by the precision.
+        """
+        if leaves_bfloat16():
+            told, accelerated = dict.fromkeys(hints, "fp32"), frozenset({"int8"})
+        else:
+            told = {precision: self._inference_precision(hint) for precision, hint in hints.items()}
+            capabilities = self._core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+            accelerated = frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES)
+        return PrecisionSupport(
+            effective={**told, "int8": "int8"},
+            accelerated=accelerated,
+            boundary_precisions=frozenset({"fp16"} if told["fp16"] == "fp16" else ()),
+        )
+
+    def build(self, model: pathlib.Path, properties: Mapping[str, str]) -> bytes:
+        """Compile an ONNX file for this processor and export the result."""
+        try:
+            source = self._core.read_model(str(model))
+            compute_bytes_in_32_bits(source)
+            clamp_indices(source)
+            exported = self._core.compile_model(source, DEVICE, dict(properties)).export_model()
+        except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            raise BuildError(first_line(error)) from error
+        engine: bytes = exported.getvalue()  # without a copy
+        return engine
+
+    def load(
+        self, engine: bytes | memoryview, envelope: Envelope, *, threads: int | None, instances: int
+    ) -> OpenVinoEngine:
+        """Import engine bytes."""
+        bounds = bounds_of(envelope.options, envelope.inputs)
+        properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k != INDICES}
+        if threads is not None:
+            cores = len(os.sched_getaffinity(0))
+            streams = max(1, min(instances, cores // threads))
+            properties["INFERENCE_NUM_THREADS"] = threads * streams
+            properties["NUM_STREAMS"] = str(streams)
+            if threads < cores:
+                # OpenVINO pins threads to the first cores, and so would every other process that shares the machine.
+                properties["ENABLE_CPU_PINNING"] = False
+        # The engine aliases the memory that it is imported from, which nobody else may change or let go.
+        blob = np.frombuffer(engine, dtype=np.uint8).copy()
+        try:
+            compiled = self._core.import_model(ov.Tensor(blob, shared_memory=True), DEVICE, properties)
+        except Exception as error:  # a damaged header raises anything, UnicodeDecodeError included
+            raise EngineRejectedError("OpenVINO", first_line(error)) from error
+        check_bindings("inputs", compiled.inputs, envelope.inputs)
+        check_bindings("outputs", compiled.outputs, envelope.outputs)
+        return OpenVinoEngine(compiled, envelope.inputs, envelope.outputs, blob, bounds)
+
+    def _compile_probe(self, **properties: str) -> ov.CompiledModel:
+        parameter = ov.op.Parameter(ov.Type.f32, ov.PartialShape([1]))
+        tiny = ov.Model([parameter.output(0)], [parameter], "probe")
+        return self._core.compile_model(tiny, DEVICE, properties)
+
+    def _inference_precision(self, hint: str) -> str:
+        """Return the precision that a model with a hint computes in, by this program's name."""
+        told = self._compile_probe(INFERENCE_PRECISION_HINT=hint).get_property("INFERENCE_PRECISION_HINT")
+        return {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}[told.get_type_name()]
+
+    def _instruction_set(self) -> str:
+        """Return the ``isa`` field of an exported engine's header, which OpenVINO itself compares at import."""
+        header = bytes(self._compile_probe().export_model().getbuffer()[:HEADER_BYTES])
+        start = header.find(b"isa=")
+        end = min((i for i in (header.find(b"\x00", start), header.find(b";", start)) if i > 0), default=-1)
+        return header[start + 4 : end].rstrip(b"0123456789 ").decode("ascii", "replace") if start >= 0 else "unknown"
