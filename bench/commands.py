@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
 from trtnode.bench.latency.arguments import MODEL, NETWORKS
 from trtnode.bench.load.arguments import SERVER
@@ -21,7 +22,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    code: int = arguments.run(arguments)
+    """Run a sub-command. SIGTERM ends it as Ctrl-C does: it prints what it has measured."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code: int = arguments.run(arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return code
 
 

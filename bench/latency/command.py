@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import pathlib
 from collections.abc import Iterable
 
@@ -26,8 +25,6 @@ from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.errors import NotRunHereError
 from trtnode.serving.cli.compile_flags import given_options
 from trtnode.serving.errors import InvalidOptionError
-
-logger = logging.getLogger(__name__)
 
 WIDTH = 120
 """Columns of the tables where the output is no terminal."""
@@ -61,7 +58,7 @@ def bench_models(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], count: int) -> int:
-    """Measure and report. An interruption reports the complete rounds."""
+    """Measure and report. An interruption reports the complete rounds; figures are in the JSON file as they come."""
     if arguments.layers and "process" not in arguments.via:
         raise InvalidOptionError("--layers", "layers are timed in process; add process to --via, or leave this out")
     engine = resolve_engine(arguments.engine)
@@ -86,7 +83,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
     if not console.is_terminal:
         console = Console(width=WIDTH)
     try:
-        _measure(subjects, count, plan, result)
+        _measure(subjects, count, plan, result, arguments.json)
     finally:
         result.environment["load_average_after"] = describe_load()
         if result.rows or result.complete:
@@ -98,26 +95,35 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
     return 0 if comparison.passes else 1
 
 
-def _measure(subjects: Iterable[LatencySubject], count: int, plan: Plan, result: LatencyResult) -> None:
+def _measure(
+    subjects: Iterable[LatencySubject], count: int, plan: Plan, result: LatencyResult, file: pathlib.Path | None
+) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=count * plan.steps)
 
         def step(what: str) -> None:
             progress.update(task, advance=1, description=what)
-            logger.info("%s", what)
+            if not console.is_terminal:
+                done = progress.tasks[task]
+                console.print(f"[{done.completed:.0f}/{done.total:.0f}] {what}", markup=False, highlight=False)
 
         for subject in subjects:
             Measurement(subject, plan, result, step).run()
+            _save(file, result)
     result.complete = True
+
+
+def _save(file: pathlib.Path | None, result: LatencyResult) -> None:
+    if file:
+        write_atomically(file, result.as_json())
 
 
 def _report(arguments: argparse.Namespace, result: LatencyResult, console: Console) -> None:
     print_result(result, console)
     print_layers(result.layers, console)
-    if arguments.json:
-        write_atomically(arguments.json, result.as_json())
+    _save(arguments.json, result)
     if arguments.html:
         write_atomically(arguments.html, render_page(result).encode())
 

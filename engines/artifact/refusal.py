@@ -12,17 +12,19 @@ class Refusal:
     Attributes:
         code: Of the reason.
         detail: The reason, in the library's words.
-        culprits: Positions in the segment of the nodes to blame, with the reason for each; empty blames all.
+        culprits: Positions in the segment of the nodes to blame, with the reason and its code for each; empty blames
+            all.
         lasting: True if another build of the segment would be refused too. Only such a refusal is kept.
         divisible: True if builds of parts of the segment could tell more.
     """
 
     code: str
     detail: str
-    culprits: tuple[tuple[int, str], ...] = ()
+    culprits: tuple[tuple[int, str, str], ...] = ()
     lasting: bool = True
     divisible: bool = dataclasses.field(default=True, compare=False)
 
-    def reasons(self, nodes: int) -> dict[int, str]:
-        """Return the reason for each node to blame, by position in a segment of so many nodes."""
-        return dict(self.culprits) or dict.fromkeys(range(nodes), self.detail)
+    def reasons(self, nodes: int) -> dict[int, tuple[str, str]]:
+        """Return code and reason for each node to blame, by position in a segment of so many nodes."""
+        found = {position: (code, detail) for position, detail, code in self.culprits}
+        return found or dict.fromkeys(range(nodes), (self.code, self.detail))

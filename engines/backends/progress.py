@@ -12,11 +12,19 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """A phase of some work, and the number of its steps that are done."""
+    """A phase of some work, and the number of its steps that are done.
+
+    Attributes:
+        phase: Its name.
+        done: Steps.
+        total: Steps.
+        limit_s: Seconds that the work may take from now on; None leaves it at the limit that it has.
+    """
 
     phase: str
     done: int
     total: int
+    limit_s: float | None = None
 
 
 Listener = Callable[[Progress], object]

@@ -17,8 +17,9 @@ from trtnode.partitioner.graph.view import Graph
 Trial = Callable[[Segment, float], Refusal | None]
 """Tries a slice within some seconds. Gives None where it is accepted, else the refusal."""
 
-TRIAL_SHARE = 0.25
-"""Share of the time left that one trial may take. A slice that never ends thus leaves time for the others."""
+TRIAL_SHARE, LEAST_TRIAL_S = 0.25, 10.0
+"""Share of the time left that one trial may take, and the seconds that it may take in any case. A slice that never ends
+thus leaves time for the others, and one that has to wait for a busy machine isn't blamed for that."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -48,9 +49,9 @@ def find_culprits(graph: Graph, segment: Segment, refusal: Refusal, trial: Trial
         The refusal, with its culprits. It is lasting if every refusal on the way was.
     """
     search = _Search(graph, segment, trial, budget)
-    culprits = search.blame(0, len(segment.nodes), refusal.detail)
-    lasting = refusal.lasting and search.lasting
-    return dataclasses.replace(refusal, culprits=tuple(sorted(culprits.items())), lasting=lasting)
+    blamed = search.blame(0, len(segment.nodes), refusal)
+    culprits = tuple((position, one.detail, one.code) for position, one in sorted(blamed.items()))
+    return dataclasses.replace(refusal, culprits=culprits, lasting=refusal.lasting and search.lasting)
 
 
 class _Search:
@@ -61,25 +62,25 @@ class _Search:
         self._trial = trial
         self._budget = budget
 
-    def blame(self, start: int, stop: int, words: str) -> dict[int, str]:
+    def blame(self, start: int, stop: int, refusal: Refusal) -> dict[int, Refusal]:
         """Return the culprits in a refused slice: the reason for each, by position in the segment."""
         if stop - start == 1:
-            return {start: words}
+            return {start: refusal}
         if self._budget.is_spent:
             self.lasting = False  # a machine with more time may find more
-            return dict.fromkeys(range(start, stop), _unsearched(words, stop - start))
+            return dict.fromkeys(range(start, stop), _unsearched(refusal, stop - start))
         middle = (start + stop) // 2
         halves = ((start, middle), (middle, stop))
         refusals = [self._try(*half) for half in halves]
         if refusals == [None, None]:
-            return self._end_prefix(start, middle, stop, words)
-        found: dict[int, str] = {}
+            return self._end_prefix(start, middle, stop, refusal)
+        found: dict[int, Refusal] = {}
         for half, refused in zip(halves, refusals, strict=True):
             if refused is not None:
-                found.update(self.blame(*half, refused.detail))
+                found.update(self.blame(*half, refused))
         return found
 
-    def _end_prefix(self, start: int, accepted: int, stop: int, words: str) -> dict[int, str]:
+    def _end_prefix(self, start: int, accepted: int, stop: int, refusal: Refusal) -> dict[int, Refusal]:
         """Return the last node of the shortest refused prefix of a slice whose halves are accepted.
 
         All before it then keep one engine. Those behind it are cut and tried anew.
@@ -87,21 +88,21 @@ class _Search:
         while stop - accepted > 1:
             if self._budget.is_spent:
                 self.lasting = False
-                return dict.fromkeys(range(accepted, stop), _unsearched(words, stop - accepted))
+                return dict.fromkeys(range(accepted, stop), _unsearched(refusal, stop - accepted))
             middle = (accepted + stop) // 2
-            refusal = self._try(start, middle)
-            if refusal is None:
+            refused = self._try(start, middle)
+            if refused is None:
                 accepted = middle
             else:
-                stop, words = middle, refusal.detail
-        return {accepted: _together(words, accepted - start)}
+                stop, refusal = middle, refused
+        return {accepted: _together(refusal, accepted - start)}
 
     def _try(self, start: int, stop: int) -> Refusal | None:
         part = self._slice(start, stop)
         if not part.inputs:
             return None  # it computes from constants alone, and libraries refuse any model without inputs
         began = time.monotonic()
-        refusal = self._trial(part, self._budget.seconds * TRIAL_SHARE)
+        refusal = self._trial(part, max(LEAST_TRIAL_S, self._budget.seconds * TRIAL_SHARE))
         self._budget.trials -= 1
         self._budget.seconds -= time.monotonic() - began
         self.lasting &= refusal is None or refusal.lasting
@@ -113,9 +114,11 @@ class _Search:
         return dataclasses.replace(self._segment, nodes=nodes, inputs=values_read(nodes), outputs=outputs)
 
 
-def _together(words: str, nodes: int) -> str:
-    return f"It is refused together with the {nodes} nodes before it, which are accepted without it: {words}"
+def _together(refusal: Refusal, nodes: int) -> Refusal:
+    words = f"It is refused together with the {nodes} nodes before it, which are accepted without it: {refusal.detail}"
+    return dataclasses.replace(refusal, detail=words)
 
 
-def _unsearched(words: str, nodes: int) -> str:
-    return f"{words} Which of {nodes} nodes is to blame was not searched any further."
+def _unsearched(refusal: Refusal, nodes: int) -> Refusal:
+    words = f"{refusal.detail} Which of {nodes} nodes is to blame was not searched any further."
+    return dataclasses.replace(refusal, detail=words)

@@ -81,7 +81,7 @@ class EngineBuilder:
             return Refusal(
                 code=ReasonCode.DYNAMIC_SHAPE,
                 detail=str(error),
-                culprits=tuple((place, str(error)) for place in behind),
+                culprits=tuple((place, str(error), ReasonCode.DYNAMIC_SHAPE) for place in behind),
                 lasting=False,
                 divisible=False,
             )
@@ -90,7 +90,7 @@ class EngineBuilder:
         if key in self._engines or key in self.refusals:
             return self._engines.get(key) or self.refusals[key]
         cached = self._find(key, order)
-        if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, _ in cached.culprits):
+        if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, *_ in cached.culprits):
             return cached
         if isinstance(cached, CachedEngine):
             return self._take(key, order, cached)

@@ -17,7 +17,7 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.order import BuildOrder
 from trtnode.engines.build.tolerance import accumulates_quantized
-from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError
+from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError, WorkerTimeoutError
 from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.segments import Segment
@@ -48,7 +48,7 @@ class Checker:
         segments: Sequence[Segment],
         engines: Mapping[str, EngineFile],
         *,
-        timeout_s: float = TIMEOUT_S,
+        engine_s: float = jobs.ENGINE_S,
     ) -> dict[str, Refusal]:
         """Run engines once on the values that they would get inside the model.
 
@@ -56,7 +56,7 @@ class Checker:
             graph: The cleaned model.
             segments: Segments to check.
             engines: Their engines, by segment name.
-            timeout_s: The child is stopped after this many seconds.
+            engine_s: Seconds that each engine may take at least. It may take more where native execution is slow.
 
         Returns:
             The refusals, by segment name. Where the child crashes on several segments, each is checked alone, so that
@@ -66,21 +66,20 @@ class Checker:
             InvalidInputError: The model does not run on the given inputs.
         """
         try:
-            return self._check_together(graph, segments, engines, timeout_s)
+            return self._check_together(graph, segments, engines, engine_s)
         except ModelLoadError as error:
             refusal = Refusal(code=ReasonCode.INACCURATE, detail=str(error), lasting=False, divisible=False)
             return {s.name: refusal for s in segments}
         except WorkerError as error:
             if len(segments) == 1:
-                refusal = Refusal(code=ReasonCode.INACCURATE, detail=str(error), lasting=False)
-                return {segments[0].name: refusal}
+                return {segments[0].name: Refusal(code=code_of(error), detail=str(error), lasting=False)}
         refusals: dict[str, Refusal] = {}
         for segment in segments:
-            refusals.update(self.check(graph, [segment], engines, timeout_s=timeout_s))
+            refusals.update(self.check(graph, [segment], engines, engine_s=engine_s))
         return refusals
 
     def _check_together(
-        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], timeout_s: float
+        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], engine_s: float
     ) -> dict[str, Refusal]:
         context, given = self._context, self._context.options.check_inputs
         model = context.folder / "observed.onnx"
@@ -95,7 +94,7 @@ class Checker:
         built = [_described(segment, engines[segment.name]) for segment in segments]
         check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)
-        problems = context.worker.call(check, timeout_s, model, inputs, built, given, uses)
+        problems = context.worker.call(check, TIMEOUT_S, model, inputs, built, given, uses, engine_s)
         return {name: _refusal(problem, lasting=given is None) for name, problem in problems.items()}
 
 
@@ -135,6 +134,11 @@ def _steps(segment: Segment) -> dict[str, float]:
     scales = {n: op.inputs[1] for n, op in producers.items() if op is not None and op.op_type == DEQUANTIZE}
     constants = {n: v.const_value.numpy() for n, v in scales.items() if v is not None and v.const_value is not None}
     return {name: float(constant.min()) for name, constant in constants.items()}
+
+
+def code_of(error: WorkerError) -> ReasonCode:
+    """Return the reason for which a check that did not end takes nodes out of engines."""
+    return ReasonCode.CHECK_TIMED_OUT if isinstance(error, WorkerTimeoutError) else ReasonCode.INACCURATE
 
 
 def _refusal(problem: str, *, lasting: bool) -> Refusal:

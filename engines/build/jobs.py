@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import logging
 import pathlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine, ModelReading
 from trtnode.engines.backends.reference import ReferenceSession
 from trtnode.engines.backends.registry import get_backend
@@ -43,6 +45,12 @@ NOT_COMPARED = "It could not be compared with native execution: "
 """Begins the sentence about an engine that no input could check."""
 
 NOTHING_KNOWN = InputUses()
+
+ENGINE_S, ROOM = 60.0, 20.0
+"""Seconds that an engine may take on all samples at least, and as a multiple of what native execution has taken on
+them: a machine that is busy meanwhile is no fault of the engine."""
+
+CHECKING = "Comparing with native execution"
 
 UNCHECKED = (
     f"{NOT_COMPARED}the model runs on no generated input. Give inputs that it runs on (compile --inputs IN.npz)."
@@ -134,6 +142,7 @@ def check_segments(
     segments: Sequence[BuiltSegment],
     given: pathlib.Path | None,
     uses: InputUses = NOTHING_KNOWN,
+    engine_s: float = ENGINE_S,
 ) -> dict[str, str]:
     """Run each engine on the values that it would get inside the model, and compare with native execution.
 
@@ -143,6 +152,7 @@ def check_segments(
         segments: Engines to check.
         given: The user's own inputs, if any. They come first.
         uses: What the model does with its inputs.
+        engine_s: Seconds that each engine may take at least. It may take more where native execution is slow.
 
     Returns:
         A sentence for each segment that differs, by segment name.
@@ -153,7 +163,7 @@ def check_segments(
     """
     unfused = any(segment.steps is not None for segment in segments)
     other = open_observed(model, unfused=True) if unfused else None
-    return _compare(open_observed(model), inputs, segments, given, uses, other)
+    return _compare(open_observed(model), inputs, segments, given, uses, engine_s, other)
 
 
 def check_by_reference(
@@ -162,6 +172,7 @@ def check_by_reference(
     segments: Sequence[BuiltSegment],
     given: pathlib.Path | None,
     uses: InputUses = NOTHING_KNOWN,
+    engine_s: float = ENGINE_S,
 ) -> dict[str, str]:
     """Check as ``check_segments`` does, with onnx.reference, for a model that native execution refuses.
 
@@ -169,7 +180,7 @@ def check_by_reference(
     of trusted operators are accepted.
     """
     try:
-        problems = _compare(_open_with_reference(model), inputs, segments, given, uses)
+        problems = _compare(_open_with_reference(model), inputs, segments, given, uses, engine_s)
     except BuildError as error:
         logger.info("The reference can't check engines: %s", error)
         problems = {segment.name: UNCHECKED for segment in segments}
@@ -231,8 +242,10 @@ def _compare(
     segments: Sequence[BuiltSegment],
     given: pathlib.Path | None,
     uses: InputUses,
+    engine_s: float,
     other: NativeSession | None = None,
 ) -> dict[str, str]:
+    began = time.monotonic()
     samples = find_samples(session, inputs, given)
     if not samples:
         return {segment.name: UNCHECKED for segment in segments}
@@ -240,7 +253,11 @@ def _compare(
     for varied in varied_samples(session, inputs, _generated(session, inputs, given, samples), uses):
         others = _values(other, varied.feeds) if other else varied.values
         compared.append(_Compared(values=varied.values, others=others, varied=True, scaled=varied.scaled))
-    problems = {segment.name: _check_segment(segment, compared) for segment in segments}
+    limit_s, problems = max(engine_s, ROOM * (time.monotonic() - began)), {}
+    for done, segment in enumerate(segments):
+        report(Progress(CHECKING, done, len(segments), limit_s))
+        problems[segment.name] = _check_segment(segment, compared)
+    report(Progress(CHECKING, len(segments), len(segments)))
     return {name: problem for name, problem in problems.items() if problem}
 
 
@@ -302,8 +319,12 @@ def check_compiled(
     Returns:
         None if all agree, else a sentence.
     """
+    began = time.monotonic()
     answers = _steady_answers(source, inputs, given, uses)
-    return _problem_of_plain(compiled, answers) or (_problem_of_engines(compiled, answers) if engines else None)
+    report(Progress(CHECKING, 0, 1, max(ENGINE_S, ROOM * (time.monotonic() - began))))
+    problem = _problem_of_plain(compiled, answers) or (_problem_of_engines(compiled, answers) if engines else None)
+    report(Progress(CHECKING, 1, 1))
+    return problem
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ class PartitionBuilder:
         built = self._build_part(graph, part, timeout_s)
         if isinstance(built, Refusal):
             return None  # it has no engine that could compute wrong
-        return self._checker.check(graph, [part], {part.name: built}, timeout_s=timeout_s).get(part.name)
+        return self._checker.check(graph, [part], {part.name: built}, engine_s=timeout_s).get(part.name)
 
     def _build_part(self, graph: Graph, part: Segment, timeout_s: float) -> BuiltEngine | Refusal:
         return self._builder.find_or_build(graph, part, timeout_s=min(timeout_s, self._options.build_timeout_s))
@@ -97,4 +97,4 @@ class PartitionBuilder:
 def verdicts(segment: Segment, refusal: Refusal) -> dict[str, Verdict]:
     """Return the reason why each node of a refused segment runs natively, by node name."""
     reasons = refusal.reasons(len(segment.nodes))
-    return {segment.nodes[i].name: Verdict(ReasonCode(refusal.code), detail) for i, detail in reasons.items()}
+    return {segment.nodes[i].name: Verdict(ReasonCode(code), detail) for i, (code, detail) in reasons.items()}

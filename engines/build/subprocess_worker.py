@@ -82,7 +82,7 @@ class SubprocessWorker:
 
         Args:
             function: The function. Its arguments and result are sent as they are.
-            timeout_s: The child is killed after this many seconds.
+            timeout_s: The child is killed after this many seconds, unless its progress sets another limit.
             *args: Arguments of the function.
             **kwargs: Arguments of the function.
 
@@ -122,6 +122,8 @@ class SubprocessWorker:
         while connection.poll(max(0.0, deadline - time.monotonic())):
             message = connection.recv()
             if isinstance(message, Progress):
+                if message.limit_s is not None:
+                    timeout_s, deadline = message.limit_s, time.monotonic() + message.limit_s
                 report(message)
             elif isinstance(message, Logged):
                 logging.getLogger(message.name).log(message.level, "%s", message.text)

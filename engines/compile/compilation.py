@@ -12,6 +12,7 @@ from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build import jobs
 from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
 from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.checker import code_of
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.partition_builder import PartitionBuilder, verdicts
 from trtnode.engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
@@ -143,8 +144,9 @@ class Compilation:
             return attempt
         try:
             problem, lasting = self._find_problem(attempt.compiled, attempt.partition), given is None
+            code = ReasonCode.INACCURATE
         except WorkerError as error:
-            problem, lasting = str(error), False
+            problem, lasting, code = str(error), False, code_of(error)
         if problem is None:
             return attempt
         self._failed_files += 1
@@ -155,7 +157,7 @@ class Compilation:
             problem,
         )
         detail = f"The compiled model as a whole fails with this engine: {problem}"
-        refusal = Refusal(code=ReasonCode.INACCURATE, detail=detail)
+        refusal = Refusal(code=code, detail=detail)
         for segment in segments:
             self._builder.refuse(attempt.engines[segment.name].key, refusal, lasting=lasting)
         refused = {name: v for segment in segments for name, v in verdicts(segment, refusal).items()}

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def remember_outcome(context: CompileContext, before: Partition, after: Partition) -> None:
-    """Record the nodes that a compilation has taken out of engines, for any reason.
+    """Record the nodes that a compilation has taken out of engines, unless the next one tries them again.
 
     Args:
         context: The compilation.
@@ -27,7 +27,8 @@ def remember_outcome(context: CompileContext, before: Partition, after: Partitio
     """
     if context.cache is not None:
         demoted = {n: v for n, v in after.labels.items() if not v.supported and before.labels[n].supported}
-        reasons = {name: [verdict.code, verdict.detail] for name, verdict in demoted.items()}
+        lasting = {n: v for n, v in demoted.items() if v.code is not ReasonCode.CHECK_TIMED_OUT}
+        reasons = {name: [verdict.code, verdict.detail] for name, verdict in lasting.items()}
         context.cache.put_record(_key(context, before), {"demoted": reasons})
 
 

@@ -46,6 +46,8 @@ class ReasonCode(enum.StrEnum):
     BUILD_FAILED = "BUILD_FAILED"
     INACCURATE = "INACCURATE"
     UNCHECKED = "UNCHECKED"
+    CHECK_TIMED_OUT = "CHECK_TIMED_OUT"
+    """The next compilation checks it again: a busy machine says nothing about an engine."""
     UNCHECKED_INDEX = "UNCHECKED_INDEX"
     NO_KERNEL = "NO_KERNEL"
     """Neither an engine nor the native executor has one."""

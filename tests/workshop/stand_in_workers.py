@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from trtnode.engines.errors import WorkerError
+from trtnode.engines.errors import WorkerError, WorkerTimeoutError
 
 
 class AnyWorker(Protocol):
@@ -36,13 +36,16 @@ class LoadingHere(InProcessWorker):
 
 
 class CrashingWorker:
-    """A worker whose child crashes whenever it runs one of the functions named."""
+    """A worker whose child crashes whenever it runs one of the functions named, or takes too long."""
 
-    def __init__(self, inner: AnyWorker, *functions: str) -> None:
+    def __init__(self, inner: AnyWorker, *functions: str, takes_s: float | None = None) -> None:
         self.inner = inner
         self.functions = list(functions)
+        self.takes_s = takes_s
 
     def call(self, function: Callable[..., Any], timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
         if function.__name__ in self.functions:
+            if self.takes_s is not None:
+                raise WorkerTimeoutError(function.__name__, self.takes_s)
             raise WorkerError(f"The process that ran {function.__name__} crashed (exit code -11).")
         return self.inner.call(function, timeout_s, *args, **kwargs)

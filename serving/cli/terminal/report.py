@@ -59,6 +59,7 @@ UNSIZED = "Nothing was measured, and dimensions without a size count as 1; --sha
 """Basis of an estimate of a model whose sizes are unknown."""
 
 REMEDIES: Mapping[str, str] = {
+    ReasonCode.CHECK_TIMED_OUT: "compile the model again when this machine is less busy.",
     ReasonCode.DATA_DEPENDENT: "--allow data-dependent lets TensorRT take nodes whose output shapes depend on values.",
     ReasonCode.DYNAMIC_SHAPE: "give the inputs sizes with --shapes NAME:MIN,OPT,MAX.",
     ReasonCode.NO_KERNEL: "to serve the model, give it `reference: true`.",

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -143,7 +144,9 @@ def test_each_batch_size_is_measured_and_compared_with_an_earlier_run(
     ]
     assert "Geometric mean of ratios, openvino, process, batch 3" in printed.out
     assert "1 of 1 rows are slower beyond chance" in printed.out
-    assert printed.err == ""
+    lines = printed.err.splitlines()
+    assert lines[0] == "[1/12] tiny, batch 1: compiling for fp32"
+    assert len(lines) == 12
 
 
 def test_a_system_that_refuses_a_model_is_left_out_with_a_reason(tmp_path: pathlib.Path) -> None:
@@ -175,21 +178,35 @@ def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Pa
     assert all(row.cosine == pytest.approx(1.0) for row in rows)
 
 
-def test_ctrl_c_prints_and_writes_what_was_measured(tiny: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "run.json"
-    options = ["--engine", "native", "--rounds", "100000", "--json", str(path), "--html", str(tmp_path / "run.html")]
-    command = [sys.executable, "-m", "trtnode", "--log-level", "info", "bench", "model", str(tiny), *options]
+@contextlib.contextmanager
+def benching(tiny: pathlib.Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "trtnode", "bench", "model", str(tiny), "--engine", "native", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         guard = threading.Timer(BUDGET_S, process.kill)
         guard.start()
+        yield process
+        guard.cancel()
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Press Ctrl-C: a terminal tells every process of the program."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("end", [interrupt, subprocess.Popen.terminate], ids=["ctrl-c", "sigterm"])
+def test_interruption_prints_and_writes_what_was_measured(
+    end: Callable[[subprocess.Popen[str]], None], tiny: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "run.json"
+    options = ["--rounds", "100000", "--json", str(path), "--html", str(tmp_path / "run.html")]
+    with benching(tiny, *options) as process:
         assert process.stderr is not None
         rounds = (line for line in process.stderr if "measuring" in line)
         next(rounds), next(rounds)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the program
+        end(process)
         out, err = process.communicate()
-        guard.cancel()
 
     result = read_result(path)
     assert process.returncode == 130
@@ -198,6 +215,18 @@ def test_ctrl_c_prints_and_writes_what_was_measured(tiny: pathlib.Path, tmp_path
     assert not result.complete
     assert [row.setting for row in result.rows] == ["native", "fp32", "openvino"]
     assert "Not complete" in (tmp_path / "run.html").read_text()
+
+
+def test_figures_of_a_model_are_written_before_the_next_is_measured(tiny: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.json"
+    with benching(tiny, "--batch", "1,3", "--rounds", "2", "--json", str(path)) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "batch 3: compiling" in line)
+        result = read_result(path)
+        process.kill()
+
+    assert not result.complete
+    assert {row.batch for row in result.rows} == {1}
 
 
 def saved(path: pathlib.Path, **arrays: np.ndarray) -> str:

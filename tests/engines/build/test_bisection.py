@@ -16,7 +16,7 @@ from faulty_backends import UnreliableBackend
 from stand_in_workers import AnyWorker, InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.refusal import Refusal
-from trtnode.engines.build.bisection import Budget, find_culprits
+from trtnode.engines.build.bisection import LEAST_TRIAL_S, Budget, find_culprits
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import BuildError, EngineError, WorkerError
@@ -122,7 +122,7 @@ def test_search_ends_at_the_nodes_to_blame(
 
     found = find_culprits(graph, segment, refusal, refusing(*poison), Budget())
 
-    assert dict(found.culprits) == expected
+    assert {position: detail for position, detail, _ in found.culprits} == expected
     assert found.lasting
 
 
@@ -135,7 +135,7 @@ def test_last_of_nodes_that_stand_only_apart_is_left_out(pair: set[str], last: i
 
     found = find_culprits(graph, segment, refusal, refusing(pair), Budget())
 
-    ((position, detail),) = found.culprits
+    ((position, detail, _),) = found.culprits
     assert position == last
     assert f"It is refused together with the {last} nodes before it, which are accepted without it: No " in detail
 
@@ -146,7 +146,7 @@ def test_search_for_nodes_that_stand_only_apart_keeps_to_its_budget(workshop: Wo
 
     found = find_culprits(graph, segment, refusal, refusing({"a", "y"}), Budget(trials=3))
 
-    assert [position for position, _ in found.culprits] == [6, 7, 8]
+    assert [position for position, *_ in found.culprits] == [6, 7, 8]
     assert not found.lasting
 
 
@@ -157,10 +157,33 @@ def test_search_that_costs_too_much_blames_what_is_left(budget: Budget, workshop
 
     found = find_culprits(graph, segment, refusal, refusing({"d"}), budget)
 
-    assert 3 in dict(found.culprits)
+    assert 3 in {position for position, *_ in found.culprits}
     assert len(found.culprits) in (4, 8)
-    assert all("is to blame was not searched any further." in detail for _, detail in found.culprits)
+    assert all("is to blame was not searched any further." in detail for _, detail, _ in found.culprits)
     assert not found.lasting
+
+
+def test_part_whose_trial_takes_too_long_is_not_called_inaccurate(workshop: Workshop) -> None:
+    graph, segment = segment_of(workshop, CHAIN)
+    given: list[float] = []
+
+    def trial(part: Segment, seconds: float) -> Refusal | None:
+        given.append(seconds)
+        outputs = {v.name for node in part.nodes for v in node.op.outputs}
+        if "b" in outputs:
+            return Refusal(code=ReasonCode.INACCURATE, detail="It differs.")
+        late = Refusal(code=ReasonCode.CHECK_TIMED_OUT, detail="It took too long.", lasting=False)
+        return late if "y" in outputs else None
+
+    refusal = Refusal(code=ReasonCode.INACCURATE, detail="It differs.")
+    found = find_culprits(graph, segment, refusal, trial, Budget(seconds=1.0))
+
+    assert [(position, code) for position, _, code in found.culprits] == [
+        (1, ReasonCode.INACCURATE),
+        (7, ReasonCode.CHECK_TIMED_OUT),
+    ]
+    assert not found.lasting
+    assert set(given) == {LEAST_TRIAL_S}
 
 
 def test_part_that_computes_from_constants_is_not_tried(workshop: Workshop) -> None:
@@ -174,7 +197,7 @@ def test_part_that_computes_from_constants_is_not_tried(workshop: Workshop) -> N
 
     found = find_culprits(graph, segment, Refusal(code=ReasonCode.BUILD_FAILED, detail="No."), trial, Budget())
 
-    assert [position for position, _ in found.culprits] == [3]
+    assert [position for position, *_ in found.culprits] == [3]
     assert ["Neg", "Abs"] not in tried
 
 

@@ -54,6 +54,7 @@ def raise_lock():
     error.lock = threading.Lock()
     raise error
 def echo(data): return data
+def hang_after_progress(): progress.report(progress.Progress("phase", 0, 1, limit_s=0.3)); hang()
 def shout(): print("on stdout"); return "done"
 def shout_and_hang(): print("hanging", flush=True); time.sleep(1000)
 def advance():
@@ -118,6 +119,11 @@ def test_child_that_takes_too_long_is_stopped(child: SubprocessWorker, functions
     assert time.monotonic() - start < 30
     assert not pathlib.Path(f"/proc/{process}").exists()
     assert child.call(functions.add, 60, 1) == 2
+
+
+def test_progress_limits_what_comes_behind_it(child: SubprocessWorker, functions: types.ModuleType) -> None:
+    with pytest.raises(WorkerError, match=r"hang_after_progress took longer than 0\.3 s and was stopped"):
+        child.call(functions.hang_after_progress, 600)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,10 @@ from comparison import AssertSame, RunPlainly
 from faulty_backends import UnreliableBackend
 from stand_in_workers import CrashingWorker, InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.backends.progress import Progress, listening
+from trtnode.engines.build import jobs
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import EngineError, InvalidInputError, WorkerError
 from trtnode.partitioner.cut.labels import ReasonCode
@@ -132,6 +136,46 @@ def test_crash_of_the_child_costs_engines_only_this_once(
     assert all("crashed (exit code -11)" in n.detail for n in compiled.report.native)
     same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
     assert workshop.compile(source, engine="reference", cache=cache, worker=in_process).report.segments
+
+
+@pytest.mark.parametrize("check", ["check_segments", "check_compiled"])
+def test_check_that_takes_too_long_says_nothing_about_the_engine(
+    check: str,
+    workshop: Workshop,
+    source: pathlib.Path,
+    in_process: InProcessWorker,
+    plain: RunPlainly,
+    same: AssertSame,
+    cache: EngineCache,
+) -> None:
+    late = CrashingWorker(in_process, check, takes_s=60)
+
+    compiled = workshop.compile(source, engine="reference", cache=cache, worker=late)
+    explained = partition_model(source, CompileOptions(engine="reference"), cache=cache)[1]
+    again = workshop.compile(source, engine="reference", cache=cache, worker=in_process)
+
+    assert {n.code for n in compiled.report.native} == {ReasonCode.CHECK_TIMED_OUT}
+    assert all(f"{check} took longer than 60 s" in n.detail for n in compiled.report.native)
+    same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
+    assert explained.native == ()
+    assert again.report.native == ()
+
+
+@pytest.mark.parametrize("engine_s", [0.0, 1e6])
+def test_engine_may_take_many_times_what_native_execution_takes(
+    engine_s: float, source: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    engine, envelope = tmp_path / "damaged.engine", "{}"
+    engine.write_bytes(b"")
+    segments = [jobs.BuiltSegment(name=name, engine=engine, envelope=envelope, quantized=False) for name in "ab"]
+    said: list[Progress] = []
+
+    with listening(said.append):
+        jobs.check_segments(source, load_executable(source).inputs, segments, None, engine_s=engine_s)
+
+    limits = {progress.limit_s for progress in said if progress.done < progress.total}
+    assert len(said) == 3
+    assert limits == {engine_s} if engine_s else min(limits) > 0
 
 
 def test_crash_of_the_first_load_is_an_error(
