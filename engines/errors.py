@@ -106,7 +106,13 @@ class InvalidInputError(EngineError):
 
 
 class ExecutionError(EngineError):
-    """A run failed although its inputs fit the model's declared types."""
+    """A run failed although its inputs fit the model's declared types.
+
+    Attributes:
+        node: The node at which it ended, where the library names one.
+    """
+
+    node = ""
 
 
 class MemoryLimitError(ExecutionError):

@@ -26,6 +26,9 @@ from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 
+NO_SAMPLES = Refusal(code=ReasonCode.UNCHECKED, detail=jobs.UNCHECKED, lasting=False, divisible=False)
+"""The refusal of engines that nothing could compare."""
+
 NATIVE_ENGINE = "onnxruntime"
 """The backend that runs models of engines where those can't run."""
 
@@ -149,7 +152,7 @@ class EngineBuilder:
 
     def _build(self, key: str, order: BuildOrder, timeout_s: float) -> BuiltEngine | Refusal:
         path = self._path(key)
-        outcome = self._build_into(path, order, timeout_s)
+        outcome = self._build_into(path, order, timeout_s) if self._can_check(order.graph) else NO_SAMPLES
         if isinstance(outcome, Refusal):
             self.refusals[key] = outcome
             return outcome
@@ -158,6 +161,14 @@ class EngineBuilder:
             envelope = self._cache.trust.mark(envelope)
         self._engines[key] = BuiltEngine(path=path, envelope=envelope.to_json(), key=key, cached=False)
         return self._engines[key]
+
+    def _can_check(self, graph: Graph) -> bool:
+        """Return whether something could compare a new engine; if nothing could, a warning tells it once."""
+        if self._context.has_samples(graph):
+            return True
+        if NO_SAMPLES not in self.refusals.values():
+            logger.warning("%s gets no new engine. %s", self._context.source.origin, NO_SAMPLES.detail)
+        return False
 
     def _build_into(self, path: pathlib.Path, order: BuildOrder, timeout_s: float) -> Transformed | Refusal:
         transformed = order.transformed()

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key
+from trtnode.engines.artifact.files import sha256_of_file, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.registry import get_backend, only_builds_reason
 from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.shape_profiles import sampled, sampled_at_points
 from trtnode.engines.inputs.source import SourceModel
+from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.type_inference import shapes_by
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
 from trtnode.partitioner.passes.rewrites.apply import Wishes
 from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
+
+logger = logging.getLogger(__name__)
 
 NOBODY = "nobody"
 """The judge of engines that are built and not run."""
@@ -43,6 +48,7 @@ class CompileContext:
         cache: Place where engines and decisions are looked up and kept; None where nothing is kept.
         worker: Child process in which engines are built and run.
         place: Holds the compilation's files. It goes with the last compiled model that has engines or weights there.
+        known_sizes: Inputs with the relations of their sizes, by the inputs as declared.
     """
 
     source: SourceModel
@@ -51,6 +57,7 @@ class CompileContext:
     cache: EngineCache | None
     worker: SubprocessWorker
     place: TemporaryFolder
+    known_sizes: dict[tuple[TensorSpec, ...], tuple[TensorSpec, ...] | None] = dataclasses.field(default_factory=dict)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -111,8 +118,48 @@ class CompileContext:
         return self.worker.call(jobs.reference_nodes, TIMEOUT_S, path)
 
     def sampled_inputs(self, graph: Graph) -> tuple[TensorSpec, ...]:
-        """Return the inputs of a graph, in the shapes that samples are generated in."""
-        return sampled(specs(graph.inputs), self.options.shapes)
+        """Return the inputs of a graph, in the shapes that samples are generated in.
+
+        Sizes that aren't fixed have names, and expressions of names where runs show that they follow from others.
+        """
+        inputs = sampled(specs(graph.inputs), self.options.shapes)
+        return self._related(inputs) or inputs
+
+    def has_samples(self, graph: Graph) -> bool:
+        """Return whether engines can be compared: on given inputs, or on generated ones that the model runs on."""
+        inputs = sampled(specs(graph.inputs), self.options.shapes)
+        return self.options.check_inputs is not None or self._related(inputs) is not None
+
+    def _related(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+        """Return the inputs as native runs relate their sizes; None where the model runs on nothing generated."""
+        if self.unchecked or not self.source.runs_natively:
+            return inputs
+        if inputs not in self.known_sizes:
+            self.known_sizes[inputs] = self._recall_sizes(inputs)
+        return self.known_sizes[inputs]
+
+    def _recall_sizes(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+        if self.cache is None:
+            return self._find_sizes(inputs)
+        source, native, builder = sha256_of_file(self.source.path), native_version(), builder_version()
+        key = engine_key(purpose="sizes", source=source, inputs=repr(inputs), native=native, builder=builder)
+        record = self.cache.get_record(key)
+        if record is None:
+            found = self._find_sizes(inputs)
+            self.cache.put_record(key, {"shapes": found and [spec.shape for spec in found]})
+            return found
+        shapes = record.get("shapes")
+        return shapes and tuple(
+            dataclasses.replace(spec, shape=None if shape is None else tuple(shape))
+            for spec, shape in zip(inputs, shapes, strict=True)
+        )
+
+    def _find_sizes(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+        try:
+            return self.worker.call(jobs.find_sizes, PROBE_TIMEOUT_S, self.source.path, inputs)
+        except EngineError as error:
+            logger.info("%s: relations between its sizes stay unknown: %s", self.source.origin, error)
+            return inputs
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from trtnode.engines.build.tolerance import accumulates_quantized, find_differen
 from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
 from trtnode.engines.inputs.input_uses import InputUses
-from trtnode.engines.inputs.samples import Feeds, Runner, find_samples
+from trtnode.engines.inputs.samples import Feeds, Runner, find_samples, relate_sizes
 from trtnode.engines.inputs.varied_samples import varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.type_inference import inferred_types
@@ -52,9 +52,10 @@ them: a machine that is busy meanwhile is no fault of the engine."""
 
 CHECKING = "Comparing with native execution"
 
-UNCHECKED = (
-    f"{NOT_COMPARED}the model runs on no generated input. Give inputs that it runs on (compile --inputs IN.npz)."
-)
+GIVE_INPUTS = "--check-inputs IN.npz, or check_inputs in servable.yaml"
+"""The option that takes inputs where generated ones are none that a model runs on."""
+
+UNCHECKED = f"{NOT_COMPARED}the model runs on no generated input. Give inputs that it runs on ({GIVE_INPUTS})."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,15 @@ def observe_shapes(
         ModelLoadError: ONNX Runtime refuses the model.
     """
     return shape_probe.observe_shapes(open_observed(model), inputs, given)
+
+
+def find_sizes(model: pathlib.Path, inputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...] | None:
+    """Return the inputs with names of sizes as native runs relate them; None where no generated input runs.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    return relate_sizes(NativeSession(model, name=str(model)), inputs)
 
 
 def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: BuildOptions) -> None:
@@ -410,7 +420,7 @@ def _check_segment(segment: BuiltSegment, compared: Sequence[_Compared]) -> str 
         if all(empty):
             return (
                 f"{NOT_COMPARED}{empty[0]!r} is empty on every input that was tried, and engines need at least one "
-                "element. Give inputs that fill it (compile --inputs IN.npz)."
+                f"element. Give inputs that fill it ({GIVE_INPUTS})."
             )
         filled = [name is None for name in empty]
         for one in itertools.compress(compared, filled):

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import logging
 import math
 import pathlib
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.errors import EngineError, ExecutionError, InvalidInputError
+from trtnode.engines.inputs.dimension_names import (
+    free_sizes,
+    has_expressions,
+    named,
+    symbols_of,
+    with_names,
+    with_sizes,
+)
 from trtnode.engines.inputs.npz_reader import READ_ERRORS
 from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.inputs.size_relations import SizeRelations
 from trtnode.partitioner.graph.view import TensorSpec
 
 logger = logging.getLogger(__name__)
@@ -40,6 +49,9 @@ class Runner(Protocol):
 
 UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
 """Tried in turn for dimensions without a size, small ones first, because checks need no more."""
+
+START_SIZES = (2, 4)
+"""Sizes from which relations between sizes are searched, where the model runs on no equal sizes."""
 
 INTEGERS = ("bits", "zeros", "ones")
 """Tried in turn for integer inputs: they may be indices, lengths or masks, so only small values are safe."""
@@ -118,7 +130,8 @@ def find_samples(
         session: The model.
         inputs: Its inputs.
         given: The user's own inputs, if any.
-        sizes: Tried in turn for dimensions without a size, until the model runs.
+        sizes: Tried in turn for all symbols of dimensions without a size, until the model runs. Where it runs on none
+            of them, relations between sizes are searched.
 
     Returns:
         The given inputs; else two generated sets of the same shapes, one with normal and one with positive
@@ -135,17 +148,64 @@ def find_samples(
         except ExecutionError as error:
             raise InvalidInputError(f"{given}: the model does not run on these inputs: {error}") from error
         return [feeds]
+    return find_generated(session, inputs, sizes)[1]
+
+
+def find_generated(
+    session: Runner, inputs: Sequence[TensorSpec], sizes: Sequence[int] = UNKNOWN_SIZES
+) -> tuple[tuple[TensorSpec, ...], list[Feeds]]:
+    """Find inputs on which a model runs, and the names of their sizes.
+
+    Args:
+        session: The model.
+        inputs: Its inputs.
+        sizes: As of ``find_samples``.
+
+    Returns:
+        The required inputs, with a name for each size that isn't fixed; a size that follows from others is an
+        expression of their names. Then the generated inputs, as ``find_samples`` returns them.
+    """
+    required = named([spec for spec in inputs if not spec.optional])
+    symbols = symbols_of(required)
     accepted: list[Feeds] = []
-    for size, integers in itertools.product(sizes, INTEGERS):
-        feeds_by_kind = list(_generate(inputs, size, integers))
-        if not feeds_by_kind:
-            continue
-        empty = _runs(session, feeds_by_kind[0])
+    for size in sizes:
+        found, whole = _equal_sizes(session, required, size)
+        if whole:
+            return required, found
+        accepted = accepted or found
+        if size in START_SIZES and len(symbols) > 1 and not accepted:
+            relations = SizeRelations(symbols, functools.partial(_refusal, session, required))
+            if (start := relations.find_start(size)) is not None:
+                related = with_names(required, relations.expressions(start))
+                return related, _equal_sizes(session, related, size)[0] or _generate(required, start)
+    return required, accepted
+
+
+def relate_sizes(session: Runner, inputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...] | None:
+    """Return a model's inputs, with names of sizes as its runs relate them; None where it runs on nothing generated."""
+    related, samples = find_generated(session, inputs)
+    if not samples:
+        return None
+    symbols = symbols_of(related)
+    start = free_sizes(related, {name: array.shape for name, array in samples[0].items()})
+    if len(symbols) > 1 and start.keys() == set(symbols) and not has_expressions(related):
+        refusal = functools.partial(_refusal, session, related)
+        related = with_names(related, SizeRelations(symbols, refusal).expressions(start))
+    by_name = {spec.name: spec for spec in related}
+    return tuple(by_name.get(spec.name, spec) for spec in inputs)
+
+
+def _equal_sizes(session: Runner, inputs: Sequence[TensorSpec], size: int) -> tuple[list[Feeds], bool]:
+    """Return inputs with one size for all symbols, and whether all results have elements; none where none runs."""
+    accepted: list[Feeds] = []
+    for integers in INTEGERS:
+        feeds_by_kind = _generate(inputs, dict.fromkeys(symbols_of(inputs), size), integers)
+        empty = _runs(session, feeds_by_kind[0]) if feeds_by_kind else None
         if empty is False:
-            return feeds_by_kind
+            return feeds_by_kind, True
         if empty and not accepted:
             accepted = feeds_by_kind
-    return accepted
+    return accepted, False
 
 
 def _runs(session: Runner, feeds: Feeds) -> bool | None:
@@ -156,26 +216,33 @@ def _runs(session: Runner, feeds: Feeds) -> bool | None:
         return None
 
 
-def _generate(inputs: Sequence[TensorSpec], size: int, integers: str) -> Iterator[Feeds]:
-    required = [s for s in inputs if not s.optional]
-    if any(s.dtype is None or s.shape is None or _too_large(s, size) for s in required):
-        return
-    for positive in (False, True):
-        rng = np.random.default_rng(SEED + positive)
-        yield {s.name: _tensor(s, size, integers, rng, positive) for s in required}
+def _refusal(session: Runner, inputs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> str | None:
+    """Return the node at which a run ends with an error, or that error; None where it ends without."""
+    feeds = _generate(inputs, sizes)
+    if not feeds:
+        return "no inputs"
+    try:
+        session.run(feeds[0])
+    except ExecutionError as error:
+        return error.node or str(error)
+    return None
 
 
-def _too_large(spec: TensorSpec, size: int) -> bool:
-    return spec.static_shape is None and math.prod(_sizes(spec, size)) > MAX_ELEMENTS
+def _generate(inputs: Sequence[TensorSpec], sizes: Mapping[str, int], integers: str = INTEGERS[0]) -> list[Feeds]:
+    """Return normal and positive inputs in some sizes; nothing where they can't be made."""
+    fixed = with_sizes(inputs, sizes)
+    if fixed is None or any(s.dtype is None or s.static_shape is None for s in fixed):
+        return []
+    free = [one for spec, one in zip(inputs, fixed, strict=True) if spec.static_shape is None]
+    if any(math.prod(spec.static_shape or ()) > MAX_ELEMENTS for spec in free):
+        return []
+    rngs = ((positive, np.random.default_rng(SEED + positive)) for positive in (False, True))
+    return [{s.name: _tensor(s, integers, rng, positive) for s in fixed} for positive, rng in rngs]
 
 
-def _sizes(spec: TensorSpec, size: int) -> tuple[int, ...]:
-    return tuple(d if isinstance(d, int) else size for d in spec.shape or ())
-
-
-def _tensor(spec: TensorSpec, size: int, integers: str, rng: np.random.Generator, positive: bool) -> np.ndarray:
+def _tensor(spec: TensorSpec, integers: str, rng: np.random.Generator, positive: bool) -> np.ndarray:
     assert spec.dtype is not None
-    shape = _sizes(spec, size)
+    shape = spec.static_shape or ()
     if isinstance(spec, SampledSizes):
         return np.array(spec.elements, spec.dtype.numpy()).reshape(shape)
     if spec.dtype == ir.DataType.STRING:

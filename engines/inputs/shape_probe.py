@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.inputs.samples import MAX_ELEMENTS, Runner, find_samples
+from trtnode.engines.inputs.dimension_names import named, symbols_of, with_sizes
+from trtnode.engines.inputs.samples import MAX_ELEMENTS, Runner, find_generated, find_samples
 from trtnode.partitioner.graph.view import TensorSpec
-from trtnode.partitioner.model.values import Dimension
 
 BASE_SIZES = (2, 4, 16, 32, 64, 224)
 """Tried in turn for dimensions without a size. Many models take only multiples of a power of two."""
@@ -35,7 +35,14 @@ def observe_shapes(
         Rank and element type of the outputs that were tensors of one rank in all runs, by name. A size is known where
         all runs gave the same one, except 0, which follows from values. Empty where the model runs on no two sizes.
     """
-    for trial in _trials([spec for spec in inputs if not spec.optional], given):
+    required = named([spec for spec in inputs if not spec.optional])
+    return _observe(session, required, given) or _observe(session, find_generated(session, required)[0], ())
+
+
+def _observe(
+    session: Runner, inputs: Sequence[TensorSpec], given: Sequence[Sequence[TensorSpec]]
+) -> dict[str, TensorSpec]:
+    for trial in _trials(inputs, given):
         runs = [_run(session, sized) for sized in trial]
         if all(runs):
             found = [values for run in runs for values in run]
@@ -52,9 +59,13 @@ def _trials(
         return
     if len(given) > 1:
         yield given
+    symbols = symbols_of(inputs)
     for base in BASE_SIZES:
+        first = with_sizes(inputs, dict.fromkeys(symbols, base))
         for other in (itertools.count(2 * base, base), itertools.repeat(2 * base)):
-            yield [_fixed(inputs, itertools.repeat(base)), _fixed(inputs, other)]
+            second = with_sizes(inputs, dict(zip(symbols, other, strict=False)))
+            if first is not None and second is not None:
+                yield [first, second]
 
 
 def _run(session: Runner, inputs: Sequence[TensorSpec]) -> list[Mapping[str, TensorSpec]]:
@@ -69,22 +80,6 @@ def _run(session: Runner, inputs: Sequence[TensorSpec]) -> list[Mapping[str, Ten
 def _spec(name: str, value: np.ndarray) -> TensorSpec:
     dtype = ir.DataType.STRING if value.dtype.kind in "OU" else ir.DataType.from_numpy(value.dtype)
     return TensorSpec(name=name, dtype=dtype, shape=value.shape)
-
-
-def _fixed(inputs: Sequence[TensorSpec], sizes: Iterator[int]) -> list[TensorSpec]:
-    """Give each symbol, and each dimension without one, the next of the sizes."""
-    symbols = {d for spec in inputs for d in spec.shape or () if isinstance(d, str)}
-    chosen = dict(zip(sorted(symbols), sizes, strict=False))
-
-    def size_of(dimension: Dimension) -> int:
-        if isinstance(dimension, int):
-            return dimension
-        return next(sizes) if dimension is None else chosen[dimension]
-
-    return [
-        spec if spec.shape is None else dataclasses.replace(spec, shape=tuple(map(size_of, spec.shape)))
-        for spec in inputs
-    ]
 
 
 def _common(specs: Sequence[TensorSpec | None]) -> TensorSpec | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.errors import ExecutionError
+from trtnode.engines.inputs.dimension_names import free_sizes, named, symbols_of, with_sizes
 from trtnode.engines.inputs.input_uses import InputUses
 from trtnode.engines.inputs.samples import MAX_ELEMENTS, SEED, Feeds, Runner, SampledSizes
 from trtnode.partitioner.graph.view import TensorSpec
@@ -57,17 +58,17 @@ def varied_samples(
     """
     if base is None:
         return
-    varying = _Varying([spec for spec in inputs if spec.name in base], base, uses)
+    varying = _Varying(named([spec for spec in inputs if spec.name in base]), base, uses)
     small, large = varying.size, 2 * uses.reach + 1
     odd = small + 1 if small > 1 else 3
     if varying.is_free:
-        yield from _first(session, (varying.normal(size) for size in (odd, 3 * small)))
+        yield from _first(session, (varying.normal(odd, apart=True), varying.normal(odd), varying.normal(3 * small)))
     yield from _first(session, (varying.ties(size) for size in (max(large, odd), 2 * small, small)))
     for sample in _first(session, [varying.scaled(small)]):
         yield dataclasses.replace(sample, scaled=True)
 
 
-def _first(session: Runner, candidates: Iterator[Feeds | None] | list[Feeds | None]) -> Iterator[VariedSample]:
+def _first(session: Runner, candidates: Iterable[Feeds | None]) -> Iterator[VariedSample]:
     """Yield the first inputs on which the model runs, if there are any."""
     for feeds in candidates:
         if feeds is None:
@@ -88,13 +89,13 @@ class _Varying:
         self._base = base
         self._uses = uses
         self._rng = np.random.default_rng(SEED)
-        free = [base[s.name].shape[a] for s in specs for a, d in enumerate(s.shape or ()) if not isinstance(d, int)]
-        self.is_free = bool(free)
-        self.size = max(free, default=1)
+        self._symbols = symbols_of(specs)
+        self.is_free = bool(self._symbols)
+        self.size = max(free_sizes(specs, {name: array.shape for name, array in base.items()}).values(), default=1)
 
-    def normal(self, size: int) -> Feeds | None:
-        """Return normal numbers."""
-        return self._feeds(size, self._rng.standard_normal)
+    def normal(self, size: int, *, apart: bool = False) -> Feeds | None:
+        """Return normal numbers; in sizes that differ from each other, if they are to be apart."""
+        return self._feeds(size, self._rng.standard_normal, apart=apart)
 
     def ties(self, size: int) -> Feeds | None:
         """Return multiples of numbers at which results jump, in rows of which every third is zero."""
@@ -113,9 +114,11 @@ class _Varying:
             size, lambda shape: self._rng.standard_normal(shape) * np.take(SCALES, _rows(shape) % len(SCALES))
         )
 
-    def _feeds(self, size: int, fill: Fill) -> Feeds | None:
-        shapes = [tuple(d if isinstance(d, int) else size for d in spec.shape or ()) for spec in self._specs]
-        if self.is_free and max(map(math.prod, shapes)) > MAX_ELEMENTS:
+    def _feeds(self, size: int, fill: Fill, *, apart: bool = False) -> Feeds | None:
+        sizes = {name: size + place * apart for place, name in enumerate(self._symbols)}
+        fixed = with_sizes(self._specs, sizes)
+        shapes = [spec.static_shape or () for spec in fixed or ()]
+        if fixed is None or (self.is_free and max(map(math.prod, shapes)) > MAX_ELEMENTS):
             return None
         return {spec.name: self._tensor(spec, shape, fill) for spec, shape in zip(self._specs, shapes, strict=True)}
 

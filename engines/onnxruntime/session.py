@@ -272,7 +272,10 @@ def runs_as_array(spec: TensorSpec) -> bool:
 def _failure(error: Exception) -> ExecutionError:
     """Return the error of a run that failed."""
     text = f"onnxruntime: {clean_message(error)}"
-    return MemoryLimitError(text) if is_refusal(str(error)) else ExecutionError(text)
+    failure = MemoryLimitError(text) if is_refusal(str(error)) else ExecutionError(text)
+    if named := re.search(r"while running (\w+ node\. Name:'[^']*')", text):
+        failure.node = named[1]
+    return failure
 
 
 def clean_message(error: Exception) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from chain import FEEDS
 from comparison import AssertSame, RunPlainly
+from decoders import OPTIMUM, PLAIN, decoder
 from faulty_backends import UnreliableBackend
 from stand_in_workers import CrashingWorker, InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
@@ -192,7 +193,38 @@ def test_model_that_no_generated_input_fits_runs_natively(workshop: Workshop) ->
     compiled = workshop.compile(workshop.write(ODD))
 
     assert {n.code for n in compiled.report.native} == {ReasonCode.UNCHECKED}
-    assert "Give inputs that it runs on" in compiled.report.native[0].detail
+    assert "Give inputs that it runs on (--check-inputs IN.npz" in compiled.report.native[0].detail
+
+
+def test_no_engine_is_built_for_a_model_that_no_generated_input_fits(
+    workshop: Workshop, in_process: InProcessWorker, cache: EngineCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        workshop.compile(workshop.write(ODD), worker=in_process, cache=cache)
+
+    assert {"build", "check_segments"}.isdisjoint(in_process.calls)
+    assert in_process.calls.count("find_sizes") == 1
+    assert (
+        caplog.text.count("gets no new engine. It could not be compared with native execution: the model runs on no")
+        == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "aliases"),
+    [
+        pytest.param(PLAIN, False, id="symbol"),
+        pytest.param(OPTIMUM, False, id="expression"),
+        pytest.param(PLAIN, True, id="several-names-of-one-size"),
+    ],
+)
+def test_a_decoder_whose_mask_is_longer_than_its_tokens_gets_engines(
+    names: tuple[str, str, str, str], aliases: bool, workshop: Workshop
+) -> None:
+    compiled = workshop.compile(workshop.write(decoder(names, aliases=aliases)))
+
+    assert compiled.report.segments
+    assert ReasonCode.UNCHECKED not in {node.code for node in compiled.report.native}
 
 
 def test_given_inputs_are_used_even_if_it_was_refused_without_them(workshop: Workshop, cache: EngineCache) -> None:
