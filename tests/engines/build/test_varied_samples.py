@@ -11,7 +11,7 @@ from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.samples import find_samples
 from trtnode.engines.inputs.varied_samples import varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.openvino import backend, labels
+from trtnode.engines.openvino import cpu_plugin, labels
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -30,7 +30,7 @@ FAULTS = {
 @pytest.fixture
 def without_mending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "label", lambda node: SUPPORTED)
-    monkeypatch.setattr(backend, "compute_bytes_in_32_bits", lambda model: None)
+    monkeypatch.setattr(cpu_plugin, "compute_bytes_in_32_bits", lambda model: None)
 
 
 def refused(workshop: Workshop, graph: str) -> set[str]:
