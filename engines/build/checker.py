@@ -100,17 +100,15 @@ class Checker:
 
 def fits(cached: CachedEngine, order: BuildOrder, trust: Trust) -> bool:
     """Return whether a cache entry is what its key says, and may be used."""
-    backend = order.backend
     try:
         envelope = Envelope.from_json(cached.envelope, "a segment")
-        envelope.verify(
-            cached.engine, "a segment", version=backend.version(), device=backend.target_device(order.options)
-        )
+        version, device = order.identify()
+        envelope.verify(cached.engine, "a segment", version=version, device=device)
         trust.check(envelope, "a segment")
     except EngineError as error:
         logger.warning("Ignoring a cache entry, so its engine is built again: %s", error)
         return False
-    return envelope.backend == backend.name and envelope.segment_sha256 == order.segment_sha256
+    return envelope.backend == order.backend.name and envelope.segment_sha256 == order.segment_sha256
 
 
 def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.engines.artifact.envelope import Device
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine, ModelReading
@@ -130,6 +131,12 @@ def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: Buil
         BuildError: The library refuses the model.
     """
     engine.write_bytes(get_backend(backend).build(model, options))
+
+
+def identify(backend: str, options: BuildOptions) -> tuple[str, Device]:
+    """Return a library's release, and the device that it builds for."""
+    library = get_backend(backend)
+    return library.version(), library.target_device(options)
 
 
 def check_support(backend: str, model: pathlib.Path) -> Verdict:

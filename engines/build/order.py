@@ -6,15 +6,17 @@ import dataclasses
 import functools
 import json
 import pathlib
+from collections.abc import Callable
 
 from trtnode.engines.artifact.cache import builder_version, engine_key
-from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Envelope, current_platform
+from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Device, Envelope, current_platform
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
-from trtnode.engines.build.context import NOBODY, CompileContext
+from trtnode.engines.build import jobs
+from trtnode.engines.build.context import NOBODY, TIMEOUT_S, CompileContext
 from trtnode.engines.build.whole_model import WholeModels
 from trtnode.engines.errors import UnknownShapeError
 from trtnode.engines.inputs.shape_profiles import PropagatedShapes, follow, segment_profile, unknown_inputs
@@ -40,6 +42,8 @@ class BuildOrder:
             engine stays the same.
         keeps_weights: True if the engine holds its weights although engines without weights were asked for.
         checked_by: ``native`` or ``reference``, by what the engine is compared with; ``nobody`` where none can run.
+        identify: Returns the library's release and the device that it builds for, as the worker tells them: to import a
+            library takes long.
     """
 
     graph: Graph
@@ -50,6 +54,7 @@ class BuildOrder:
     segment_sha256: str
     keeps_weights: bool
     checked_by: str
+    identify: Callable[[], tuple[str, Device]]
 
     @property
     def key(self) -> str:
@@ -103,15 +108,16 @@ class BuildOrder:
             transformed: The model that it was built from.
         """
         backend, segment, setting = self.backend, self.segment, self.setting
+        version, device = self.identify()
         properties = backend.build_properties(self.options_for(transformed))
         properties |= self._index_options()
         if self.checked_by == NOBODY:
             properties[UNCHECKED] = "1"
         return Envelope(
             backend=backend.name,
-            backend_version=backend.version(),
+            backend_version=version,
             platform=current_platform(),
-            device=backend.target_device(self.options),
+            device=device,
             precision_asked=setting.asked,
             precision_effective=transformed.effective,
             options=properties,
@@ -133,6 +139,7 @@ class BuildOrders:
         self._context = context
         self._known_shapes: dict[Graph, list[PropagatedShapes]] = {}
         self._asked: set[Graph] = set()
+        self._identity: tuple[str, Device] | None = None
 
     def make(self, graph: Graph, segment: Segment, setting: Setting) -> BuildOrder:
         """Make the order of one engine.
@@ -145,7 +152,7 @@ class BuildOrders:
         keeps_weights = STRIPPED in backend.build_properties(options) and bool(setting.ranges_sha256)
         if keeps_weights:
             options = options.with_weights()
-        if context.cache:
+        if context.cache and not backend.on_cpu:
             file = context.cache.timing_file(
                 f"{backend.name}-{backend.version()}-{backend.target_device(options).name}"
             )
@@ -159,7 +166,14 @@ class BuildOrders:
             segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
             keeps_weights=keeps_weights,
             checked_by=context.checked_by,
+            identify=self._identify,
         )
+
+    def _identify(self) -> tuple[str, Device]:
+        if self._identity is None:
+            context = self._context
+            self._identity = context.worker.call(jobs.identify, TIMEOUT_S, context.engine, context.options.build)
+        return self._identity
 
     def _profiles(self, graph: Graph, segment: Segment) -> tuple[Profile, ...]:
         """Shapes of a segment's inputs to build for; none where the library needs none."""
