@@ -28,8 +28,21 @@ class ModelLoadError(EngineError):
     """The native executor refuses a model, so there is no way to run it."""
 
     def __init__(self, model: str, reason: str) -> None:
+        advice = "Only models that it runs can be used."
+        if "not a registered function/op" in reason:
+            advice = "If a library has it, give that with --custom-op-library, or custom_op_libraries in servable.yaml."
+        super().__init__(f"{model}: onnxruntime can't load this model: {reason.rstrip('.')}. {advice}")
+
+
+class CustomOperatorsError(EngineError):
+    """A library of custom operators can't be used."""
+
+    exit_code = 2
+
+    def __init__(self, library: object, problem: str) -> None:
         super().__init__(
-            f"{model}: onnxruntime can't load this model: {reason.rstrip('.')}. Only models that it runs can be used."
+            f"{library}: this library of custom operators {problem}. Give one that ONNX Runtime's "
+            "register_custom_ops_library takes on this machine."
         )
 
 

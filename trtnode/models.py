@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache
@@ -14,6 +14,7 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.runtime.executor import Executable
@@ -61,7 +62,14 @@ def compile(  # noqa: A001  (it is what the command is called)
     return compiled
 
 
-def load(model: Path, *, native: bool = False, threads: int | None = None, trust: Trust | None = None) -> Executable:
+def load(
+    model: Path,
+    *,
+    native: bool = False,
+    threads: int | None = None,
+    trust: Trust | None = None,
+    custom_op_library: Sequence[Path] = (),
+) -> Executable:
     """Load a compiled file, or any ONNX file, to run it in this process.
 
     Args:
@@ -69,12 +77,14 @@ def load(model: Path, *, native: bool = False, threads: int | None = None, trust
         native: True leaves its engines alone.
         threads: Threads of each engine and session; None leaves it to the libraries.
         trust: Keys whose engines may run; None trusts engines of OpenVINO, and those that were built here.
+        custom_op_library: Libraries of custom operators, or ``onnxruntime-extensions``.
 
     Raises:
         PartitionError: The file is no model.
         EngineError: ONNX Runtime refuses it.
     """
-    return load_executable(pathlib.Path(model), native=native, threads=threads, trust=trust, cache=_cache())
+    with custom_operators(map(pathlib.Path, custom_op_library)):
+        return load_executable(pathlib.Path(model), native=native, threads=threads, trust=trust, cache=_cache())
 
 
 def _cache() -> EngineCache:

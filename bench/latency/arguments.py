@@ -65,7 +65,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--precision", type=_precisions, default=["fp32"], metavar="A,B", help="default: fp32")
     group.add_argument("--tune", action="store_true", help="compile as `trtnode compile --tune`; default: without")
     add_nan_option(group, "native")
-    add_compile_options(parser, only=("no_optimize",))
+    add_compile_options(parser, only=("no_optimize", "custom_op_library"))
     group.add_argument("--batch", type=_sizes, default=[1], metavar="N,N", help="samples a request; default: 1")
     group.add_argument("--threads", type=positive, metavar="N", help="threads of each engine; default: the library's")
     group.add_argument("--via", type=_vias, default=["process"], metavar="A,B", help="process,grpc; default: process")

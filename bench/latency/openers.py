@@ -10,6 +10,7 @@ import numpy as np
 
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.custom_operators import register
 from trtnode.engines.backends.plugins import engine_names
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile.prepare import load_executable
@@ -82,6 +83,7 @@ def open_openvino(model: pathlib.Path, threads: int | None) -> RunModel:
 
 def _session(model: pathlib.Path, threads: int | None, provider: str | tuple[str, dict[str, str]]) -> RunModel:
     options = onnxruntime.SessionOptions()
+    register(options)
     if threads is not None:
         options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(model), options, providers=[provider])

@@ -28,6 +28,9 @@ UNCHECKED = "UNCHECKED"
 INDICES = "INDICES"
 """The option that has the ranges of inputs which are indices; the library of these engines doesn't check them all."""
 
+SATURATED = "SATURATED"
+"""The option of an envelope that lists the int64 inputs whose values may end at the range of 32 bits."""
+
 TEXT_FIELDS = (
     "backend",
     "backend_version",

@@ -11,6 +11,7 @@ from trtnode.engines.artifact.cache import builder_version
 from trtnode.engines.artifact.envelope import current_platform
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.cpu_features import processor_name, usable_flags
+from trtnode.engines.backends.custom_operators import library_parts
 from trtnode.engines.backends.plugins import foreign
 from trtnode.engines.backends.protocols import Backend
 
@@ -32,6 +33,7 @@ def build_environment(backend: Backend, options: BuildOptions | None = None) -> 
         "backend": f"{backend.name} {backend.fingerprint(options or BuildOptions())}",
         "platform": current_platform(),
         "builder": builder_version(),
+        **library_parts(),
     }
 
 
@@ -45,6 +47,7 @@ def machine_parts() -> dict[str, str]:
         "releases": str([_release(name) for name in PACKAGES]),
         "plugins": str([(name, point.dist and point.dist.version) for name, point in foreign().items()]),
         "builder": builder_version(),
+        **library_parts(),
     }
 
 

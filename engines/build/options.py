@@ -143,6 +143,15 @@ class CompileOptions(EngineOptions, PrecisionOptions, ChoiceOptions):
             "of their own."
         ),
     ] = None
+    custom_op_libraries: Annotated[
+        tuple[pathlib.Path, ...],
+        Option(
+            "Library of custom operators that the model uses, for ONNX Runtime, or onnxruntime-extensions for that of "
+            "the installed package.",
+            name="custom_op_library",
+            metavar="PATH",
+        ),
+    ] = ()
     threads: int | None = None
     """Threads of each engine and session while they are measured; None leaves it to the libraries."""
     shares_cores: bool = False

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.backends.progress import Progress, listening, report
 from trtnode.engines.build.interpreter import start_interpreter
 from trtnode.engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
@@ -52,7 +53,7 @@ class SubprocessWorker:
     """Runs functions in a child process, which is started on first use and again after a crash.
 
     The child is a fresh interpreter, see ``trtnode.engines.build.interpreter``. Only this process talks to it. What it
-    logs is logged here.
+    logs is logged here. A call takes along the libraries of custom operators that are in use here.
     """
 
     def __init__(self, *, memory_bytes: int | None = None, niceness: int = 0) -> None:
@@ -98,7 +99,7 @@ class SubprocessWorker:
                 raise WorkerError(f"{function.__name__} was cancelled.")
             connection = self._start()
             try:
-                connection.send((function, args, kwargs))
+                connection.send((function, args, kwargs, libraries_in_use()))
                 succeeded, result = self._answer(connection, function.__name__, timeout_s)
             except (EOFError, OSError) as error:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
@@ -219,11 +220,12 @@ def _end_with_parent(descriptor: int) -> None:
 def _answer_calls(connection: Connection, send: Callable[[object], None]) -> None:
     while True:
         try:
-            function, args, kwargs = connection.recv()
+            function, args, kwargs, libraries = connection.recv()
         except (EOFError, ConnectionResetError):
             return
         try:
-            answer: tuple[bool, Any] = (True, function(*args, **kwargs))
+            with using(libraries):
+                answer: tuple[bool, Any] = (True, function(*args, **kwargs))
         except ProjectError as error:
             answer = (False, error)
         except MemoryError:

@@ -15,6 +15,7 @@ from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_contex
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compilation import Compilation
+from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.embedding import without_engines
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.sparse_choice import with_faster_zeros
@@ -60,7 +61,8 @@ def compile_model(
         OutputFileError: The folder for temporary files is full.
     """
     run = functools.partial(_compile_with, source, options, cache, worker)
-    return with_next_engine(options.engine, run, options.build)
+    with custom_operators(options.custom_op_libraries):
+        return with_next_engine(options.engine, run, options.build)
 
 
 def _compile_with(

@@ -40,17 +40,19 @@ def label_reference_nodes(partition: Partition, source: pathlib.Path, cache: Eng
         partition: Labelled and cut.
         source: Its model.
         cache: Place where answers of ONNX Runtime are looked up and kept.
+
+    Raises:
+        ModelLoadError: Nothing has a kernel for one of them, so the model can't be compiled.
     """
     graph = partition.graph
     suspects = nodes_without_kernel(graph, nodes_outside(graph, partition.segments), cache)
-    if not suspects or _runs_natively(source):
+    if not suspects:
         return partition
-    return with_reference_labels(partition, find_reference_nodes(graph, suspects))
-
-
-def _runs_natively(source: pathlib.Path) -> bool:
     try:
         open_native(source, name=str(source))
     except ModelLoadError:
-        return False
-    return True
+        nodes = find_reference_nodes(graph, suspects)
+        if not nodes:
+            raise
+        return with_reference_labels(partition, nodes)
+    return partition

@@ -23,6 +23,7 @@ from trtnode.engines.build.library_verdicts import ask_library
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import WholeModels
+from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.last_resort import label_reference_nodes
 from trtnode.engines.compile.outcomes import recall_outcome
 from trtnode.engines.inputs.shape_profiles import with_best_shapes
@@ -68,9 +69,9 @@ def partition_model(
         InputShapesError: As ``compile_model``.
         BackendMissingError: As ``compile_model``.
     """
-    return with_next_engine(
-        options.engine, lambda engine: _partition_for(engine, source, options, cache, worker), options.build
-    )
+    run = functools.partial(_partition_for, source=source, options=options, cache=cache, worker=worker)
+    with custom_operators(options.custom_op_libraries):
+        return with_next_engine(options.engine, run, options.build)
 
 
 def _partition_for(

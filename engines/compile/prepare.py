@@ -22,6 +22,7 @@ from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.first_comparison import known_engines
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepared import PreparedModel
@@ -107,7 +108,8 @@ def prepare_model(
         PartitionError: The file is no model, or an option doesn't fit it.
         EngineError: The model can't be compiled or loaded.
     """
-    return _prepare(path, options, cache, run)[0]
+    with custom_operators(options.custom_op_libraries):
+        return _prepare(path, options, cache, run)[0]
 
 
 def prepare_file(
@@ -126,7 +128,8 @@ def prepare_file(
         PartitionError: As ``prepare_model``.
         EngineError: As ``prepare_model``.
     """
-    executable, compiled = _prepare(path, options, cache, run)
+    with custom_operators(options.custom_op_libraries):
+        executable, compiled = _prepare(path, options, cache, run)
     executable.close()
     described = executable.description
     if compiled is not None and _runs_all_engines(compiled, described):

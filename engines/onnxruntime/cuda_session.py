@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 
+from trtnode.engines.backends.custom_operators import register
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.engines.onnxruntime.session import clean_message
@@ -50,6 +51,7 @@ def open_cuda_session(model: onnx.ModelProto, *, stream: int, name: str) -> Any:
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    register(options)
     for key, value in optimizer_options(model).items():
         options.add_session_config_entry(key, value)
     settings = {**CUDA_SETTINGS, "user_compute_stream": str(stream)}

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.backends.custom_operators import library_parts
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.compatibility import open_native
 from trtnode.engines.onnxruntime.limits import native_version
@@ -36,7 +37,7 @@ def nodes_without_kernel(graph: Graph, nodes: Iterable[Node], cache: EngineCache
         cache: Place where kinds of nodes that have a kernel are looked up and kept.
     """
     asked = list(nodes)
-    library = engine_key(purpose="kernels", onnxruntime=native_version())
+    library = engine_key(purpose="kernels", onnxruntime=native_version(), **library_parts())
     known = cache.verdicts(library) if cache else {}
     kinds = {node.key: node for node in asked if _is_typed(node)}
     new = {key: node for key, node in kinds.items() if has_subgraphs(node.op) or key.digest not in known}

@@ -20,6 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.custom_operators import register
 from trtnode.engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
 from trtnode.engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
 from trtnode.engines.onnxruntime.installation import warn_of_overlay
@@ -62,7 +63,7 @@ class NativeSession:
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
             memory_pattern: Learn from a run which memory the next one takes. It costs memory, and saves 0.1 us a node.
             profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
-            operators: A library of custom operators that the model may use.
+            operators: A library of custom operators that the model may use, beside those in use.
             name: For messages.
 
         Raises:
@@ -150,6 +151,7 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         options.log_severity_level, options.intra_op_num_threads = 4, 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(folder / "basic.onnx")
+        register(options)
         for key, value in optimizer_options(model).items():
             options.add_session_config_entry(key, value)
         try:
@@ -157,6 +159,15 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         except Exception as error:  # the binding has a class of its own for each status code
             raise ModelLoadError("model", clean_message(error)) from error
         return onnx.load(folder / "basic.onnx")
+
+
+def try_custom_operators(library: pathlib.Path) -> str | None:
+    """Load a library of custom operators; return ONNX Runtime's reason where it can't be."""
+    try:
+        onnxruntime.SessionOptions().register_custom_ops_library(str(library))
+    except Exception as error:  # the binding has a class of its own for each status code
+        return clean_message(error)
+    return None
 
 
 def _options(settings: Mapping[str, str], threads: int | None, *, optimize: bool, memory_pattern: bool) -> Any:
@@ -180,6 +191,7 @@ def _open(source: str | bytes, options: Any, profile_to: pathlib.Path | None, op
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
     if operators is not None:
         options.register_custom_ops_library(str(operators))
+    register(options)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:

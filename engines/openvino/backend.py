@@ -18,6 +18,7 @@ from trtnode.engines.backends.protocols import Backend, Engine, Origin, Precisio
 from trtnode.engines.openvino import labels
 from trtnode.engines.openvino.indices import CLAMPED_OPS, index_options
 from trtnode.engines.openvino.operators import TRUSTED_OPS
+from trtnode.engines.openvino.wide_integers import saturation_options
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node
@@ -75,8 +76,8 @@ class OpenVinoBackend(Backend):
         }
 
     def index_options(self, nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:
-        """Return the option that holds the ranges of inputs that are indices."""
-        return index_options(nodes, inputs)
+        """Return the options that hold the ranges of inputs that are indices, and the inputs that may be saturated."""
+        return index_options(nodes, inputs) | saturation_options(nodes, inputs)
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
         """Compile an ONNX file for this processor and export the result.

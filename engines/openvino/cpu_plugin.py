@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trtnode.engines.artifact.envelope import INDICES, Device, Envelope
+from trtnode.engines.artifact.envelope import INDICES, SATURATED, Device, Envelope
 from trtnode.engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
 from trtnode.engines.backends.protocols import PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError
@@ -19,6 +19,7 @@ from trtnode.engines.openvino.clamps import clamp_indices
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
 from trtnode.engines.openvino.indices import bounds_of
 from trtnode.engines.openvino.library import ov
+from trtnode.engines.openvino.wide_integers import saturated_of
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 
 DEVICE = "CPU"
@@ -97,7 +98,8 @@ class CpuPlugin:
     ) -> OpenVinoEngine:
         """Import engine bytes."""
         bounds = bounds_of(envelope.options, envelope.inputs)
-        properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k != INDICES}
+        saturated = saturated_of(envelope.options, len(envelope.inputs))
+        properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
         if threads is not None:
             cores = len(os.sched_getaffinity(0))
             streams = max(1, min(instances, cores // threads))
@@ -114,7 +116,7 @@ class CpuPlugin:
             raise EngineRejectedError("OpenVINO", first_line(error)) from error
         check_bindings("inputs", compiled.inputs, envelope.inputs)
         check_bindings("outputs", compiled.outputs, envelope.outputs)
-        return OpenVinoEngine(compiled, envelope.inputs, envelope.outputs, blob, bounds)
+        return OpenVinoEngine(compiled, envelope.inputs, envelope.outputs, blob, bounds, saturated)
 
     def _compile_probe(self, **properties: str) -> ov.CompiledModel:
         parameter = ov.op.Parameter(ov.Type.f32, ov.PartialShape([1]))

@@ -3,7 +3,7 @@
 Runs call the base class of ``InferRequest``, because the public wrapper costs more than a small model's run. No other
 file calls it.
 int64 inputs of each request are checked to fit 32 bits. A value beyond them raises ``OutOfRangeError``, and the
-executor answers natively.
+executor answers natively, unless only its order counts: see ``wide_integers``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trtnode.engines.backends.protocols import Buffer, Engine
 from trtnode.engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
 from trtnode.engines.openvino.indices import Bound
 from trtnode.engines.openvino.library import ov, ov_c
+from trtnode.engines.openvino.wide_integers import ENDS, touches_an_end
 from trtnode.partitioner.graph.view import TensorSpec
 
 HEADINGS = (
@@ -44,6 +45,7 @@ class OpenVinoEngine(Engine):
         outputs: tuple[TensorSpec, ...],
         blob: Buffer,
         bounds: Sequence[Bound] = (),
+        saturated: frozenset[int] = frozenset(),
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -55,6 +57,7 @@ class OpenVinoEngine(Engine):
             ov_c.InferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False
         )
         self._bounds = bounds
+        self._saturated = saturated
         bounded = {bound.input for bound in bounds}  # sizes fit into 32 bits
         self._wide = [i for i, spec in enumerate(inputs) if spec.dtype == ir.DataType.INT64 and i not in bounded]
         self._wide_buffers: list[Buffer] = []
@@ -91,13 +94,25 @@ class OpenVinoEngine(Engine):
         """
         for bound in self._bounds:
             bound.check(self._inputs, self.inputs)
-        for buffer in self._wide_buffers:
-            if not np.array_equal(buffer.astype(np.int32), buffer):
-                raise OutOfRangeError("int64_range", "An int64 input holds a value that does not fit into 32 bits.")
+        buffers = zip(self._wide, self._wide_buffers, strict=True)
+        wide = [place for place, buffer in buffers if not np.array_equal(buffer.astype(np.int32), buffer)]
+        if not self._saturated.issuperset(wide):
+            raise _out_of_range()
         try:
+            for place in wide:
+                self._request.set_input_tensor(place, ov.Tensor(np.clip(self._inputs[place], *ENDS)))
             self._infer()
         except RuntimeError as error:
             raise ExecutionError(f"OpenVINO: {first_line(error)}") from error
+        finally:
+            for place in wide:
+                self._request.set_input_tensor(place, ov.Tensor(self._inputs[place], shared_memory=True))
+        results = self._results()
+        if wide and touches_an_end(results):
+            raise _out_of_range()
+        return results
+
+    def _results(self) -> Sequence[Buffer]:
         if self._bound_outputs is not None:
             return self._bound_outputs
         return [self._request.get_output_tensor(index).data for index in range(len(self.outputs))]
@@ -115,7 +130,11 @@ class OpenVinoEngine(Engine):
 
     def fork(self) -> OpenVinoEngine:
         """Return another request of the same compiled model."""
-        return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob, self._bounds)
+        return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob, self._bounds, self._saturated)
+
+
+def _out_of_range() -> OutOfRangeError:
+    return OutOfRangeError("int64_range", "An int64 input holds a value that does not fit into 32 bits.")
 
 
 def _layer_time(info: Any, originals: str) -> LayerTime:

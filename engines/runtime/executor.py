@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
 from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.backends.custom_operators import keeping_libraries
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import (
@@ -243,7 +244,7 @@ def open_executable(
             rejected.append(str(error))
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
     whole = dataclasses.replace(run, shares_cores=run.shares_cores or plan is not None)
-    open_whole = whole_opener(graph, native, whole)
+    open_whole = keeping_libraries(whole_opener(graph, native, whole))
     described = _describe(graph, envelopes if plan else {}, rejected)
     executable = Executable(signature, plan, open_whole, described, keep)
     executable.nan_natively = answers_nan_natively(model)

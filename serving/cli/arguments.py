@@ -9,6 +9,9 @@ from trtnode.engines.backends.names import CALIBRATION_METHODS, LIBRARY_NAMES, N
 from trtnode.serving.cli.command import Command, lazy, number, positive
 from trtnode.serving.cli.compile_flags import add_compile_options
 
+CUSTOM_OPERATORS = ("custom_op_library",)
+"""The option of commands that open models and compile none."""
+
 CACHE_HELP = "default: $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode"
 
 
@@ -64,6 +67,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=positive, metavar="N", help="the most samples to use; default: all")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="RANGES.json", help="file to write")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_compile_options(parser, only=CUSTOM_OPERATORS)
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +76,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
     add_nan_option(parser, "as the model was compiled")
+    add_compile_options(parser, only=CUSTOM_OPERATORS)
     _add_trust_options(parser)
 
 
@@ -131,6 +136,7 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
         "default: what the precision of the engines explains",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_compile_options(parser, only=CUSTOM_OPERATORS)
     _add_trust_options(parser)
 
 

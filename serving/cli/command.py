@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import pathlib
@@ -31,6 +32,9 @@ class Command(NamedTuple):
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
 
+
+CUSTOM_OPERATORS = "trtnode.engines.compile.custom_operators:custom_operators"
+"""Lets all models that a command opens use the libraries that are given."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -83,7 +87,11 @@ def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> 
             _check_readable(getattr(arguments, name))
         if not multiplies:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's import reads it
-        code: int = imported(target)(arguments)
+        work = imported(target)
+        with contextlib.ExitStack() as using:
+            if libraries := getattr(arguments, "custom_op_library", None):
+                using.enter_context(imported(CUSTOM_OPERATORS)(libraries))
+            code: int = work(arguments)
         return code
 
     return run

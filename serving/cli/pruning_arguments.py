@@ -6,7 +6,9 @@ import argparse
 import pathlib
 
 from trtnode.engines.backends.names import PRUNED_BLOCKS
+from trtnode.serving.cli.arguments import CUSTOM_OPERATORS
 from trtnode.serving.cli.command import Command, lazy, number
+from trtnode.serving.cli.compile_flags import add_compile_options
 
 
 def _configure_prune(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +28,7 @@ def _configure_prune(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="DATA", help="samples of the inputs to compare answers on, as for `trtnode calibrate`"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_compile_options(parser, only=CUSTOM_OPERATORS)
 
 
 def _share(text: str) -> float:

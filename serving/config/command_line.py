@@ -17,7 +17,7 @@ from trtnode.partitioner.errors import OptionError
 from trtnode.partitioner.options import made_of
 from trtnode.serving.config.checks import setting_problems
 from trtnode.serving.config.load import load_config
-from trtnode.serving.config.triton_repository import models_in
+from trtnode.serving.config.triton_repository import check_libraries, models_in
 from trtnode.serving.errors import ConfigError, InvalidOptionError, Problem
 from trtnode.serving.schema.model import OPTIONS, ModelConfig
 from trtnode.serving.schema.problems import contrast, field_text, structure_text, written
@@ -46,7 +46,9 @@ def config_from(
         return _beside_models(arguments, _one_model(arguments, options))
     if arguments.model_repository is not None:
         _refuse(about_model, "with --model-repository, write it in the model's config.pbtxt")
-        return _beside_models(arguments, _repository(arguments))
+        config = _beside_models(arguments, _repository(arguments))
+        check_libraries(arguments.model_repository, config)
+        return config
     if arguments.config is None:
         raise InvalidOptionError("MODEL", f"is missing; {ONE_FILE}, and --config serves a servable.yaml")
     _refuse(about_model, f"with --config, write it in {arguments.config}")

@@ -16,6 +16,7 @@ from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.protos import DESCRIPTOR, ModelConfig, ModelInstanceGroup, ModelOptimizationPolicy
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.models.version_files import DEFAULT_FILE
+from trtnode.serving.schema.server import ServableConfig
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,26 @@ def _model(folder: pathlib.Path) -> dict[str, object]:
     ]  # fmt: skip
     for part in parts:
         model.update(part(config))
+    if libraries := [str((folder / name).resolve()) for name in config.model_operations.op_library_filename]:
+        model["custom_op_libraries"] = libraries
     return model
+
+
+def check_libraries(repository: pathlib.Path, config: ServableConfig) -> None:
+    """Refuse libraries of custom operators outside of the folders that the server's own configuration names.
+
+    Raises:
+        ConfigError: A ``config.pbtxt`` names one. It is a part of the repository, and the library would run here.
+    """
+    folders = [folder.resolve() for folder in config.server.custom_op_folders]
+    for model in config.models:
+        for library in model.options.custom_op_libraries:
+            if not any(library.is_relative_to(folder) for folder in folders):
+                text = (
+                    f"{library} is below none of server.custom_op_folders; name its folder there (--config), or move it"
+                )
+                file = repository / model.name / CONFIG_FILE
+                raise ConfigError(file, [Problem(text, "model_operations.op_library_filename")])
 
 
 def _read(file: pathlib.Path) -> ModelConfig:

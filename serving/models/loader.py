@@ -14,6 +14,7 @@ from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import get_backend, resolve_engine
+from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.memory_limit import limit_memory
 from trtnode.engines.runtime.executor import Executable
@@ -47,7 +48,8 @@ def engine_loader(config: ServableConfig) -> Loader:
         return _in_tiles(model, executable)
 
     def load(model: ModelConfig) -> ServedExecutable:
-        return _variants(model, load_file, cache) if model.variants else load_file(model)
+        with custom_operators((*config.server.custom_op_libraries, *model.options.custom_op_libraries)):
+            return _variants(model, load_file, cache) if model.variants else load_file(model)
 
     return load
 

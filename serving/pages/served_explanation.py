@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import threading
 import weakref
+from collections.abc import Sequence
 
 from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.errors import EngineError
 from trtnode.engines.sparse.survey import survey
@@ -20,8 +23,15 @@ from trtnode.serving.pages.explain_page import render_page
 class Explanations:
     """Pages about served models, each drawn once."""
 
-    def __init__(self, cache: EngineCache) -> None:
+    def __init__(self, cache: EngineCache, libraries: Sequence[pathlib.Path] = ()) -> None:
+        """Draw nothing yet.
+
+        Args:
+            cache: Place where the answers of engine libraries are looked up and kept.
+            libraries: Of custom operators that all models may use.
+        """
         self._cache = cache
+        self._libraries = libraries
         self._pages: weakref.WeakKeyDictionary[Servable, str] = weakref.WeakKeyDictionary()
         self._drawing = threading.Lock()
 
@@ -42,7 +52,8 @@ class Explanations:
     def _draw(self, servable: Servable) -> str:
         options = servable.config.options
         try:
-            partition, report = partition_model(servable.config.path, options, cache=self._cache)
+            with custom_operators(self._libraries):
+                partition, report = partition_model(servable.config.path, options, cache=self._cache)
         except (EngineError, PartitionError) as error:
             raise UnsupportedError(f"model {servable.name!r} can't be explained: {error}") from error
         served = servable.facts.get("report")

@@ -61,7 +61,7 @@ class HttpApp(OpsApp):
         self._service = service
         self._rpcs = host.rpcs
         self._pools = pools
-        self._explain = Explanations(engine_cache(config)).page
+        self._explain = Explanations(engine_cache(config), config.server.custom_op_libraries).page
         self._max_bytes = config.server.grpc.max_message_mb << 20
 
     def routes(self) -> list[Route]:

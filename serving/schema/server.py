@@ -159,6 +159,10 @@ class ServerConfig(Section):
     """The log on stderr."""
     tracing: TracingConfig | None = None
     """The collector of spans; null for none."""
+    custom_op_libraries: ListOf[ConfigPath] = ()
+    """Libraries of custom operators that all models may use, beside those of a model's own key."""
+    custom_op_folders: ListOf[ConfigPath] = ()
+    """Folders below which each `config.pbtxt` of a Triton repository may name libraries; none lets it name none."""
 
 
 class CacheConfig(Section):

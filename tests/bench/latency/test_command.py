@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import pytest
 
+from operator_libraries import DOMAIN, SCALE, compile_library
 from trtnode.bench.latency.recipes import PRECISIONS
 from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, read_result
 from trtnode.engines.backends.names import ASKED_PRECISIONS
@@ -163,6 +164,19 @@ def test_a_system_that_refuses_a_model_is_left_out_with_a_reason(tmp_path: pathl
     assert [row.setting for row in result.rows] == ["native", "fp32"]
     assert [one.setting for one in result.left_out] == ["openvino"]
     assert "OpenVINO" in result.left_out[0].reason
+
+
+def test_a_model_is_measured_with_operators_of_a_library(tmp_path: pathlib.Path) -> None:
+    path, library = tmp_path / "scaled.onnx", compile_library(tmp_path / "scale.so", SCALE)
+    text = f"""<ir_version: 10, opset_import: ["": 21{DOMAIN}]> scaled (float[4] x) => (float[4] y) {{
+        y = test.operators.Scale(x)
+    }}"""
+    onnx.save(onnx.parser.parse_model(text), path)
+
+    code = bench(path, "--custom-op-library", str(library), "--json", str(tmp_path / "run.json"))
+
+    assert code == 0
+    assert [row.setting for row in read_result(tmp_path / "run.json").rows] == ["native", "fp32"]
 
 
 def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Path) -> None:

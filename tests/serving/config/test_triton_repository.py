@@ -60,16 +60,16 @@ def repository(models: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def configured(repository: pathlib.Path, text: str) -> ModelConfig:
+def configured(repository: pathlib.Path, text: str, *flags: str) -> ModelConfig:
     (repository / "sum" / "config.pbtxt").write_text(text)
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
-    return config_from(parser.parse_args(["--model-repository", str(repository)])).models[0]
+    return config_from(parser.parse_args(["--model-repository", str(repository), *flags])).models[0]
 
 
-def refusal(repository: pathlib.Path, text: str) -> str:
+def refusal(repository: pathlib.Path, text: str, *flags: str) -> str:
     with pytest.raises(ConfigError) as refused:
-        configured(repository, text)
+        configured(repository, text, *flags)
     return str(refused.value)
 
 
@@ -168,6 +168,23 @@ def test_what_answers_do_not_depend_on_is_told_once(
 )
 def test_what_cannot_be_done_is_one_sentence(text: str, sentence: str, repository: pathlib.Path) -> None:
     assert sentence in refusal(repository, text)
+
+
+def test_libraries_of_operators_stand_below_folders_that_the_server_names(repository: pathlib.Path) -> None:
+    text = 'model_operations { op_library_filename: ["ops.so", "../../shared.so"] }'
+    operators = repository.parent / "operators"
+    operators.mkdir(exist_ok=True)
+    (repository / "sum" / "ops.so").symlink_to(operators / "ops.so")
+
+    assert f"model_operations.op_library_filename: {operators / 'ops.so'} is below none of" in refusal(repository, text)
+    (repository / "server.yaml").write_text("server: {custom_op_folders: [../operators]}")
+    assert f"{repository.parent / 'shared.so'} is below none of server.custom_op_folders" in refusal(
+        repository, text, "--config", str(repository / "server.yaml")
+    )
+    (repository / "server.yaml").write_text("server: {custom_op_folders: [../operators, ..]}")
+    model = configured(repository, text, "--config", str(repository / "server.yaml"))
+
+    assert model.options.custom_op_libraries == (operators / "ops.so", repository.parent / "shared.so")
 
 
 @pytest.mark.parametrize(
