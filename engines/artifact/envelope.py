@@ -31,6 +31,12 @@ INDICES = "INDICES"
 SATURATED = "SATURATED"
 """The option of an envelope that lists the int64 inputs whose values may end at the range of 32 bits."""
 
+EMPTY = "EMPTY"
+"""The option that has the places at which inputs may be empty, in sets: engines were compared with these sizes of 0."""
+
+Place = tuple[int, int]
+"""An input and one of its axes."""
+
 TEXT_FIELDS = (
     "backend",
     "backend_version",
@@ -109,9 +115,31 @@ class Envelope:
         """True if nobody has compared the engine with native execution when it was built."""
         return self.options.get(UNCHECKED) == "1"
 
+    @property
+    def empty_places(self) -> frozenset[frozenset[Place]]:
+        """The sets of places that may have a size of 0 at the same time.
+
+        Raises:
+            EngineRejectedError: They can't be read.
+        """
+        try:
+            sets = json.loads(self.options.get(EMPTY, "[]"))
+            return frozenset(frozenset((int(place), int(axis)) for place, axis in one) for one in sets)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise EngineRejectedError(self.backend, f"its places of empty inputs can't be read ({error}).") from error
+
+    def with_empty(self, places: Iterable[frozenset[Place]]) -> Envelope:
+        """Return the envelope of an engine that was compared with inputs empty at these places. Nothing signs it."""
+        sets = sorted(sorted(one) for one in places)
+        return dataclasses.replace(self, options={**self.options, EMPTY: json.dumps(sets)}, signature=None)
+
+    def without(self, *options: str) -> Envelope:
+        """Return the envelope without some options."""
+        return dataclasses.replace(self, options={k: v for k, v in self.options.items() if k not in options})
+
     def as_checked(self) -> Envelope:
         """Return the envelope of an engine that was compared after all. No signature covers it."""
-        return dataclasses.replace(self, options={k: v for k, v in self.options.items() if k != UNCHECKED})
+        return self.without(UNCHECKED)
 
     def to_json(self) -> str:
         """Return canonical JSON: UTF-8, sorted keys, no spaces."""

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Device, Envelope
+from trtnode.engines.artifact.envelope import Device, Envelope, Place
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.layer_times import LayerTime
 from trtnode.engines.errors import BuildError
@@ -75,12 +75,14 @@ class Engine(abc.ABC):
             memory.
         compiles_kernels: True if kernels are compiled for the device of this machine when the engine first runs, which
             takes seconds.
+        empty_places: As in the envelope: sets of places at which inputs may be empty at the same time.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     reads_in_place = False
     compiles_kernels = False
+    empty_places: frozenset[frozenset[Place]] = frozenset()
 
     @abc.abstractmethod
     def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
@@ -224,6 +226,10 @@ class Backend(abc.ABC):
     def index_options(self, nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:
         """Return the option ``INDICES`` of the envelope of an engine; nothing where the library checks all indices."""
         return {}
+
+    def may_be_empty(self, nodes: Sequence[Node], sizes: Collection[str]) -> bool:
+        """Return whether an engine of these nodes leaves no memory where sizes of these names are 0."""
+        return True
 
     def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
         """Return the precisions that there are on the device that these options build for; None for the defaults."""

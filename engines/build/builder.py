@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable
 
 from trtnode.engines.artifact.cache import CachedEngine
+from trtnode.engines.artifact.envelope import Envelope, Place
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.registry import get_backend
@@ -128,6 +129,15 @@ class EngineBuilder:
         if lasting and self._cache:
             self._cache.put(key, refusal)
         return self.refusals[key]
+
+    def note_empty(self, key: str, places: Iterable[frozenset[Place]]) -> BuiltEngine:
+        """Note the places at which the inputs of an engine may be empty."""
+        built = self._engines[key]
+        envelope = Envelope.from_json(built.envelope, key).with_empty(places)
+        if self._cache:
+            envelope = self._cache.trust.mark(envelope)
+        self._engines[key] = dataclasses.replace(built, envelope=envelope.to_json())
+        return self._engines[key]
 
     def remember(self, engines: Iterable[BuiltEngine]) -> None:
         """Keep engines that passed every check for the next compilation."""

@@ -8,13 +8,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from trtnode.engines.artifact.cache import CachedEngine
-from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.envelope import Envelope, Place
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build import jobs
-from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.context import PROBE_TIMEOUT_S, TIMEOUT_S, CompileContext
 from trtnode.engines.build.order import BuildOrder
 from trtnode.engines.build.tolerance import accumulates_quantized
 from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError, WorkerTimeoutError
@@ -24,6 +24,7 @@ from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.qdq import DEQUANTIZE
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.values import dimensions
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +79,38 @@ class Checker:
             refusals.update(self.check(graph, [segment], engines, engine_s=engine_s))
         return refusals
 
-    def _check_together(
-        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], engine_s: float
-    ) -> dict[str, Refusal]:
-        context, given = self._context, self._context.options.check_inputs
-        model = context.folder / "observed.onnx"
+    def find_empty(
+        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile]
+    ) -> dict[str, frozenset[frozenset[Place]]]:
+        """Return the places at which inputs of engines may be empty, in sets, by segment name; as ``check`` compares.
+
+        An engine that crashes the child has none, and neither have the others that were tried with it.
+        """
+        context = self._context
+        if not context.source.runs_natively or not context.backend.on_cpu:
+            return {}
+        inputs = context.sampled_inputs(graph)
+        if all(spec.static_shape is not None for spec in inputs):
+            return {}
+        model, built = self._observed(graph, segments), [_described(s, engines[s.name]) for s in segments]
+        try:
+            found = context.worker.call(jobs.find_empty, PROBE_TIMEOUT_S, model, inputs, built)
+        except EngineError as error:
+            logger.info("Empty inputs will be answered natively: %s", error)
+            return {}
+        names = {(v.name, axis): d for v in graph.inputs for axis, d in enumerate(dimensions(v) or ())}
+        return {
+            segment.name: frozenset(
+                one.places
+                for one in found[segment.name]
+                if context.backend.may_be_empty(segment.nodes, {str(names.get(place)) for place in one.given})
+            )
+            for segment in segments
+        }
+
+    def _observed(self, graph: Graph, segments: Sequence[Segment]) -> pathlib.Path:
+        """Write the model with every boundary tensor as an output."""
+        model = self._context.folder / "observed.onnx"
         boundary = list(dict.fromkeys(v for s in segments for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
         write_model(
             extract_model(
@@ -91,6 +119,13 @@ class Checker:
             model,
             link=True,
         )
+        return model
+
+    def _check_together(
+        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], engine_s: float
+    ) -> dict[str, Refusal]:
+        context, given = self._context, self._context.options.check_inputs
+        model = self._observed(graph, segments)
         built = [_described(segment, engines[segment.name]) for segment in segments]
         check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)

@@ -34,7 +34,7 @@ NOBODY = "nobody"
 TIMEOUT_S = 600.0
 
 PROBE_TIMEOUT_S = 120.0
-"""Longest time of the runs that show shapes, on all sizes that are tried."""
+"""Longest time of the runs that show shapes, relations of sizes, or engines on empty inputs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Device
+from trtnode.engines.artifact.envelope import Device, Place
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine, ModelReading
@@ -26,11 +26,12 @@ from trtnode.engines.build.tolerance import accumulates_quantized, find_differen
 from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
 from trtnode.engines.inputs.input_uses import InputUses
-from trtnode.engines.inputs.samples import Feeds, Runner, find_samples, relate_sizes
+from trtnode.engines.inputs.samples import Feeds, Runner, empty_samples, find_samples, relate_sizes
 from trtnode.engines.inputs.varied_samples import varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.type_inference import inferred_types
 from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.contexts import empty_places
 from trtnode.engines.runtime.engine_loading import load_engine_file
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.reference_nodes import evaluate_here, find_reference_nodes
@@ -181,6 +182,53 @@ def check_segments(
     unfused = any(segment.steps is not None for segment in segments)
     other = open_observed(model, unfused=True) if unfused else None
     return _compare(open_observed(model), inputs, segments, given, uses, engine_s, other)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyInputs:
+    """Empty inputs that an engine answers as native execution does.
+
+    Attributes:
+        places: Of the engine's inputs, with a size of 0.
+        given: Name and axis of the model's inputs with a size of 0.
+    """
+
+    places: frozenset[Place]
+    given: frozenset[tuple[str, int]]
+
+
+def find_empty(
+    model: pathlib.Path, inputs: Sequence[TensorSpec], segments: Sequence[BuiltSegment]
+) -> dict[str, list[EmptyInputs]]:
+    """Run engines with each size of the model's inputs at 0, and compare them as ``check_segments`` does.
+
+    Args:
+        model: As of ``check_segments``.
+        inputs: The model's inputs.
+        segments: Engines that are right on other inputs.
+
+    Returns:
+        The empty inputs that each engine answers right, by segment name.
+    """
+    session = open_observed(model)
+    engines = {segment.name: load_engine_file(segment.name, segment.engine, segment.envelope) for segment in segments}
+    found: dict[str, list[EmptyInputs]] = {segment.name: [] for segment in segments}
+    for samples in empty_samples(session, inputs):
+        compared = [_Compared.of(session, feeds, None) for feeds in samples]
+        given = frozenset((n, axis) for n, v in samples[0].items() for axis, size in enumerate(v.shape) if not size)
+        for segment in segments:
+            engine = engines[segment.name]
+            places = {empty_places([one.values[s.name] for s in engine.inputs]) for one in compared}
+            if len(places) == 1 and (only := places.pop()) and _agrees(segment, engine, compared):
+                found[segment.name].append(EmptyInputs(places=only, given=given))
+    return found
+
+
+def _agrees(segment: BuiltSegment, engine: Engine, compared: Sequence[_Compared]) -> bool:
+    try:
+        return not any(_difference(segment, engine, one) for one in compared)
+    except ExecutionError:
+        return False
 
 
 def check_by_reference(

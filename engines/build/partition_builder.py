@@ -30,6 +30,7 @@ class PartitionBuilder:
         self._builder = builder
         self._checker = Checker(context)
         self._checked: set[str] = set()
+        self._emptied: set[str] = set()
         self._budget = Budget()
 
     def build(self, partition: Partition) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
@@ -71,6 +72,14 @@ class PartitionBuilder:
             refusal = self._search(graph, segment, refusal, functools.partial(self._try_check, graph))
             refused.update(verdicts(segment, refusal))
         return refused
+
+    def try_empty(self, partition: Partition, engines: Mapping[str, BuiltEngine]) -> dict[str, BuiltEngine]:
+        """Return the engines, new ones with the places at which their inputs may be empty in the envelope."""
+        new = [s for s in partition.segments if not engines[s.name].cached and engines[s.name].key not in self._emptied]
+        self._emptied.update(engines[s.name].key for s in new)
+        found = self._checker.find_empty(partition.graph, new, engines) if new else {}
+        noted = {name: self._builder.note_empty(engines[name].key, places) for name, places in found.items() if places}
+        return {**engines, **noted}
 
     def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
         """Find the nodes of a refused segment that are to blame, and remember them."""

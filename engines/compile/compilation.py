@@ -107,6 +107,7 @@ class Compilation:
         steps: tuple[Callable[[Attempt], Attempt], ...] = (
             self._build,
             self._check_engines,
+            self._try_empty,
             self._embed,
             self._check_file,
             self._choose_precision,
@@ -126,6 +127,13 @@ class Compilation:
         if self._context.unchecked:
             return attempt
         return dataclasses.replace(attempt, refused=self._partition_builder.check(attempt.partition, attempt.engines))
+
+    def _try_empty(self, attempt: Attempt) -> Attempt:
+        if self._context.unchecked:
+            return attempt
+        return dataclasses.replace(
+            attempt, engines=self._partition_builder.try_empty(attempt.partition, attempt.engines)
+        )
 
     def _embed(self, attempt: Attempt) -> Attempt:
         seconds = {**attempt.partition.seconds, "build": time.perf_counter() - attempt.began}

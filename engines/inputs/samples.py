@@ -8,7 +8,7 @@ import logging
 import math
 import pathlib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -193,6 +193,19 @@ def relate_sizes(session: Runner, inputs: Sequence[TensorSpec]) -> tuple[TensorS
         related = with_names(related, SizeRelations(symbols, refusal).expressions(start))
     by_name = {spec.name: spec for spec in related}
     return tuple(by_name.get(spec.name, spec) for spec in inputs)
+
+
+def empty_samples(session: Runner, inputs: Sequence[TensorSpec]) -> Iterator[list[Feeds]]:
+    """Yield generated inputs that a model runs on with one of its sizes at 0, in two sizes of the others."""
+    related, samples = find_generated(session, inputs)
+    symbols = symbols_of(related)
+    start = free_sizes(related, {name: array.shape for name, array in samples[0].items()}) if samples else {}
+    for name in start:
+        apart = {one: start[one] + place + 1 for place, one in enumerate(symbols) if one in start}
+        tried = [feeds for sizes in (start, apart) for feeds in _generate(related, {**sizes, name: 0})]
+        accepted = [feeds for feeds in tried if _runs(session, feeds) is not None]
+        if accepted:
+            yield accepted
 
 
 def _equal_sizes(session: Runner, inputs: Sequence[TensorSpec], size: int) -> tuple[list[Feeds], bool]:

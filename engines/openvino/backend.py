@@ -16,7 +16,7 @@ from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.cpu_features import kernels_chosen_by
 from trtnode.engines.backends.protocols import Backend, Engine, Origin, PrecisionSupport
 from trtnode.engines.openvino import labels
-from trtnode.engines.openvino.indices import CLAMPED_OPS, index_options
+from trtnode.engines.openvino.indices import CLAMPED_OPS, index_options, may_be_empty
 from trtnode.engines.openvino.operators import TRUSTED_OPS
 from trtnode.engines.openvino.wide_integers import saturation_options
 from trtnode.partitioner.cut.labels import Verdict
@@ -78,6 +78,10 @@ class OpenVinoBackend(Backend):
     def index_options(self, nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:
         """Return the options that hold the ranges of inputs that are indices, and the inputs that may be saturated."""
         return index_options(nodes, inputs) | saturation_options(nodes, inputs)
+
+    def may_be_empty(self, nodes: Sequence[Node], sizes: Collection[str]) -> bool:
+        """Return whether no clamp of an index gets an empty range."""
+        return may_be_empty(nodes, sizes)
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
         """Compile an ONNX file for this processor and export the result.

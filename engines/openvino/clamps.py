@@ -44,12 +44,21 @@ def _clamp_roi_align(op: Any) -> None:
     _clamp(op, 2, opset.gather(_shape_of(op), np.int64(0), np.int64(0)), negative=False)
 
 
+def _clamp_range(op: Any) -> None:
+    """Put the limit of a range that has no elements at its start: OpenVINO counts from it in the other direction."""
+    start, limit, step = (op.input_value(place) for place in range(3))
+    rises = opset.greater(step, opset.subtract(step, step))
+    clamped = opset.select(rises, opset.maximum(limit, start), opset.minimum(limit, start))
+    op.input(1).replace_source_output(clamped.output(0))
+
+
 CLAMPS: Mapping[str, Callable[[Any], None]] = {
     "GatherND": _clamp_gather_nd,
     "ROIAlign": _clamp_roi_align,
+    "Range": _clamp_range,
     "ScatterElementsUpdate": _clamp_scatter,
 }
-"""Clamps by OpenVINO's own names of operators, those of ``CLAMPED_OPS``."""
+"""Clamps by OpenVINO's own names of operators: those of ``CLAMPED_OPS``, and Range."""
 
 
 def _shape_of(op: Any) -> Any:

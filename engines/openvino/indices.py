@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ class Bound:
         """
         sizes = [s if isinstance(s, int) else inputs[s[0]].shape[s[1]] for s in self.sizes]
         values = inputs[self.input]
+        if not values.size:
+            return
         if len(sizes) == 1:
             low, high = (-sizes[0] if self.negative else 0), sizes[0] - (not self.length)
             if values.min() >= low and values.max() <= high:
@@ -127,6 +129,12 @@ def label_indices(node: Node) -> Verdict:
                 f"OpenVINO doesn't check the indices of {node.op_type}, and a size that they point into is unknown.",
             )
     return SUPPORTED
+
+
+def may_be_empty(nodes: Sequence[Node], sizes: Collection[str]) -> bool:
+    """Return whether no clamp gets an empty range where sizes of these names are 0."""
+    inner = (one for node in nodes for one in (node, *subgraph_nodes(node)) if one.op_type in CLAMPED_OPS)
+    return all(set(sizes).isdisjoint(_sizes(node)) for node in inner)
 
 
 def index_options(nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:

@@ -164,6 +164,12 @@ def _rank(node: Node, index: int = 0) -> int:
     return len(value.shape) if value is not None and value.shape is not None else -1
 
 
+def _range(node: Node) -> str | None:
+    step = node.op.inputs[2]
+    fixed = step is not None and step.const_value is not None and np.all(step.const_value.numpy())
+    return None if fixed else "The step of Range must be a constant other than 0."
+
+
 def _resize(node: Node) -> str | None:
     nearest = _text(node, "mode", "nearest") == "nearest"
     return _refused_resize(node) or (_ties(node) if nearest else None)
@@ -387,6 +393,7 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "Pad": _pad,
     "QuantizeLinear": _quantize,
     "RNN": _recurrent,
+    "Range": _range,
     "Resize": _resize,
     "Scan": _scan,
     "RoiAlign": _roi_align,

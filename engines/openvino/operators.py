@@ -18,7 +18,7 @@ SUPPORTED_OPS = frozenset(
     " Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual"
     " GridSample GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN"
     " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpPool LRN LSTM MatMul Max MaxPool"
-    " Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Reciprocal ReduceL1 ReduceL2"
+    " Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Range Reciprocal ReduceL1 ReduceL2"
     " ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape"
     " Resize ReverseSequence RMSNormalization RNN RoiAlign RotaryEmbedding Round Scan ScatterElements ScatterND Selu"
     " Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum"
@@ -92,6 +92,7 @@ CONSTANT_INPUTS = {
     "Expand": (1,),
     "OneHot": (1,),
     "Pad": (1, 2, 3),
+    "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
@@ -118,7 +119,7 @@ CONSTANT_INPUTS = {
 """Inputs that determine a result's rank or layout. OpenVINO needs them as constants, or as shape arithmetic."""
 
 
-SHAPE_FED = frozenset({"ConstantOfShape", "Reshape", "Expand", "Slice", "Resize"})
+SHAPE_FED = frozenset({"ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "Tile"})
 """Operators that also take their constant inputs from shape arithmetic inside the engine."""
 
 

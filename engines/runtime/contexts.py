@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from trtnode.engines.artifact.envelope import Place
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import EMPTY_TENSOR, LastResortError, OutOfRangeError
@@ -180,12 +182,15 @@ class DynamicContext:
         names = (s.name for s in specs(stage.inputs))
         inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
+        check = functools.partial(_check_empty, inputs, self._plan.engines[stage.name].empty_places)
         if engine.reads_in_place:
-            return _in_place_step(engine, inputs, outputs)
+            return _in_place_step(engine, inputs, outputs, check)
         staging, equal = self._staging, equal_places(specs(stage.inputs))
 
         def step(values: dict[str, Any]) -> None:
-            buffers = [_staged(staging, n, dtype, as_array(_plain(values[n]))) for n, dtype in inputs]
+            arrays = [as_array(_plain(values[n])) for n, _ in inputs]
+            check(arrays)
+            buffers = [_staged(staging, *one, array) for one, array in zip(inputs, arrays, strict=True)]
             for one, axis, other, its_axis in equal:
                 if buffers[one].shape[axis] != buffers[other].shape[its_axis]:
                     raise _unequal(inputs[one][0], axis, inputs[other][0], its_axis)
@@ -243,10 +248,14 @@ def _unequal(one: str, axis: int, other: str, its_axis: int) -> OutOfRangeError:
 
 
 def _in_place_step(
-    engine: Engine, inputs: Sequence[tuple[str, np.dtype]], outputs: Sequence[str]
+    engine: Engine,
+    inputs: Sequence[tuple[str, np.dtype]],
+    outputs: Sequence[str],
+    check: Callable[[Sequence[np.ndarray]], None],
 ) -> Callable[[dict[str, Any]], None]:
     def step(values: dict[str, Any]) -> None:
-        arrays = [np.asarray(_filled(n, as_array(_plain(values[n]))), dtype, order="C") for n, dtype in inputs]
+        arrays = [np.asarray(as_array(_plain(values[n])), dtype, order="C") for n, dtype in inputs]
+        check(arrays)
         values.update(zip(outputs, engine.run_on(arrays), strict=True))
 
     return step
@@ -254,7 +263,6 @@ def _in_place_step(
 
 def _staged(staging: dict[str, np.ndarray], name: str, dtype: np.dtype, array: np.ndarray) -> np.ndarray:
     """Copy an engine's input to memory that stays bound while its shape stays the same."""
-    array = _filled(name, array)
     buffer = staging.get(name)
     if buffer is None or buffer.shape != array.shape:
         buffer = staging[name] = np.empty(array.shape, dtype)
@@ -262,11 +270,18 @@ def _staged(staging: dict[str, np.ndarray], name: str, dtype: np.dtype, array: n
     return buffer
 
 
-def _filled(name: str, array: np.ndarray) -> np.ndarray:
-    """Return an array that has elements."""
-    if array.size == 0:
-        raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements; engines need at least one.")
-    return array
+def empty_places(arrays: Sequence[np.ndarray]) -> frozenset[Place]:
+    """Return the places at which inputs have a size of 0."""
+    return frozenset((i, axis) for i, array in enumerate(arrays) for axis, size in enumerate(array.shape) if not size)
+
+
+def _check_empty(
+    inputs: Sequence[tuple[str, np.dtype]], known: Collection[frozenset[Place]], arrays: Sequence[np.ndarray]
+) -> None:
+    """Refuse empty inputs that the engine was not compared with."""
+    for (name, _), array in zip(inputs, arrays, strict=True):
+        if not array.size and empty_places(arrays) not in known:
+            raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements, and its engine was not compared with that.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import INDICES, TARGETS, Device, Envelope
+from trtnode.engines.artifact.envelope import EMPTY, INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
 from trtnode.engines.backends.plugins import foreign, own
@@ -94,14 +94,16 @@ def load_engine(
         run.trust.check(envelope, segment)
     if profiled:
         envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
-    return backend.load(
+    loaded = backend.load(
         engine,
-        envelope,
+        envelope.without(EMPTY),
         threads=run.threads,
         instances=run.instances,
         shares_cores=run.shares_cores,
         origin=origin,
     )
+    loaded.empty_places = envelope.empty_places
+    return loaded
 
 
 def _version_here(backend: Backend, envelope: Envelope) -> str:

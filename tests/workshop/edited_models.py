@@ -34,6 +34,14 @@ def with_field(**fields: Any) -> Callable[[onnx.ModelProto], None]:
     return change
 
 
+def without_option(name: str) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        options = json.loads(attribute(proto.graph.node[0], "envelope").s)["options"]
+        with_field(options={key: value for key, value in options.items() if key != name})(proto)
+
+    return change
+
+
 def with_engine_cut_short(proto: onnx.ModelProto) -> None:
     tensor = attribute(proto.graph.node[0], "engine").t
     tensor.raw_data = tensor.raw_data[:-1]

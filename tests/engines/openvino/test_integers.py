@@ -78,3 +78,24 @@ def runs_natively(workshop: Workshop, kind: str, body: str, plain: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+def test_ranges_and_tiles_have_the_lengths_of_dimensions(
+    workshop: Workshop, in_process: InProcessWorker, plain: RunPlainly, same: AssertSame
+) -> None:
+    source = workshop.write(
+        """g (float[N] x, float[2,M] z) => (int64[A] up, int64[B] down, int32[C] wide, float[D] t)
+        <int64 zero = {0}, int64 two = {2}, int64 minus = {-3}, int32 a = {-5}, int32 b = {2}, int64 one = {1}> {
+        s = Shape(x) n = Squeeze(s) zs = Shape(z) m = Gather(zs, one)
+        up = Range(m, n, two) down = Range(n, zero, minus) k = Cast<to = 6>(n) wide = Range(a, k, b)
+        d = Slice(zs, last, end) t = Tile(x, d) }""".replace(
+            "int64 one = {1}>", "int64 one = {1}, int64[1] last = {1}, int64[1] end = {2}>"
+        )
+    )
+
+    executable = load_executable(workshop.compile_file(source, worker=in_process))
+
+    assert executable.description["native_nodes"] == 0
+    for n, m in ((1, 1), (2, 5), (7, 2), (300, 11)):
+        feeds = {"x": np.arange(n, dtype=np.float32), "z": np.ones((2, m), np.float32)}
+        same(executable.run(feeds), plain(source, feeds))

@@ -51,6 +51,12 @@ def refused(op: str, graph: str, code: ReasonCode, detail: str, name: str = "", 
             "remainder",
         ),
         refused(
+            "Range",
+            "g (float[N] x) => (int64[M] y) <int64 zero = {0}> { s = Shape(x) n = Squeeze(s) y = Range(zero, n, n) }",
+            ReasonCode.UNSUPPORTED_ATTRIBUTE,
+            "The step of Range must be a constant other than 0.",
+        ),
+        refused(
             "Clip",
             "g (float[3] x, float[3] z) => (float[3] y) { y = Clip(x, z) }",
             ReasonCode.UNKNOWN_SHAPE,
@@ -348,6 +354,11 @@ def test_node_that_openvino_computes_wrong_is_refused_with_a_reason(
             " s = Shape(x) r = Shape(s) one = ConstantOfShape<value = int64[1] {1}>(r) e = Equal(s, minus)"
             " t = Where(e, one, s) y = Expand(x, t) }",
             id="expand-as-exporters-write-it",
+        ),
+        pytest.param(
+            "g (float[N] x) => (int64[M] y, float[T] z) <int64 zero = {0}, int64 two = {2}, int64[1] one = {1}> {"
+            " s = Shape(x) n = Squeeze(s) y = Range(zero, n, two) t = Concat<axis = 0>(s) z = Tile(x, t) }",
+            id="lengths-of-dimensions",
         ),
         pytest.param("g (uint8[3] x) => (uint8[3] y) <uint8 c = {7}> { y = Max(x, c) }", id="bytes-that-stay"),
         pytest.param(
