@@ -63,7 +63,7 @@ def open_openvino(model: pathlib.Path, threads: int | None) -> RunModel:
     try:
         compiled = ov.Core().compile_model(str(model), "CPU", properties)
     except RuntimeError as error:
-        raise EngineError(backend.check_support(model) or str(error)) from error
+        raise EngineError(backend.check_support(model).detail or str(error)) from error
     request = compiled.create_infer_request()
     ports = [port.get_names() for port in compiled.inputs]
     buffers: dict[int, np.ndarray] = {}

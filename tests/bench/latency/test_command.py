@@ -163,7 +163,7 @@ def test_a_system_that_refuses_a_model_is_left_out_with_a_reason(tmp_path: pathl
     assert code == 0
     assert [row.setting for row in result.rows] == ["native", "fp32"]
     assert [one.setting for one in result.left_out] == ["openvino"]
-    assert "OpenVINO" in result.left_out[0].reason
+    assert result.left_out[0].reason.startswith("OpenVINO")
 
 
 def test_a_model_is_measured_with_operators_of_a_library(tmp_path: pathlib.Path) -> None:
