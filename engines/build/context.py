@@ -143,16 +143,15 @@ class CompileContext:
             return self._find_sizes(inputs)
         source, native, builder = sha256_of_file(self.source.path), native_version(), builder_version()
         key = engine_key(purpose="sizes", source=source, inputs=repr(inputs), native=native, builder=builder)
-        record = self.cache.get_record(key)
-        if record is None:
-            found = self._find_sizes(inputs)
-            self.cache.put_record(key, {"shapes": found and [spec.shape for spec in found]})
-            return found
-        shapes = record.get("shapes")
-        return shapes and tuple(
-            dataclasses.replace(spec, shape=None if shape is None else tuple(shape))
-            for spec, shape in zip(inputs, shapes, strict=True)
-        )
+        with contextlib.suppress(LookupError, TypeError, ValueError):  # what is damaged is found anew
+            shapes = (self.cache.get_record(key) or {})["shapes"]
+            return shapes and tuple(
+                dataclasses.replace(spec, shape=None if shape is None else tuple(shape))
+                for spec, shape in zip(inputs, shapes, strict=True)
+            )
+        found = self._find_sizes(inputs)
+        self.cache.put_record(key, {"shapes": found and [spec.shape for spec in found]})
+        return found
 
     def _find_sizes(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
         try:
