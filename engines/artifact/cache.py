@@ -22,6 +22,7 @@ from trtnode.engines.artifact.second_tier import Entry, SecondTier
 from trtnode.engines.artifact.trust import MARKED, Trust
 from trtnode.engines.errors import EngineError, OutputFileError
 from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.model.mapped_weights import map_file
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class CachedEngine:
     """An engine that was built and checked."""
 
     envelope: str
-    engine: bytes
+    engine: bytes | memoryview
 
 
 def engine_key(**parts: str) -> str:
@@ -124,7 +125,7 @@ class EngineCache:
         """Look up kernels that a library has compiled. None if they aren't there, or are damaged."""
         fields = self.get_record(key)
         try:
-            return None if fields is None else self._content(key, fields)
+            return None if fields is None else bytes(self._content(key, fields))
         except (OSError, ValueError, KeyError) as error:
             logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self._directory, key, error)
             return None
@@ -133,8 +134,8 @@ class EngineCache:
         """Store kernels. A cache that can't be written is a warning, not a failure."""
         self.put_record(key, {"sha256": hashlib.sha256(kernels).hexdigest()}, engine=kernels)
 
-    def _content(self, key: str, fields: Mapping[str, Any]) -> bytes:
-        """Read the bytes of an entry.
+    def _content(self, key: str, fields: Mapping[str, Any]) -> memoryview:
+        """Map the bytes of an entry into memory.
 
         Raises:
             OSError: They can't be read.
@@ -142,7 +143,7 @@ class EngineCache:
             KeyError: The entry has none.
         """
         assert self._directory is not None, "without a folder there is no entry"
-        content = (self._directory / f"{key}.engine").read_bytes()
+        content = memoryview(map_file(self._directory / f"{key}.engine"))
         if hashlib.sha256(content).hexdigest() != fields["sha256"]:
             raise ValueError("its sha256 differs")
         return content
@@ -165,11 +166,11 @@ class EngineCache:
             logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
             return None
 
-    def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | None = None) -> None:
+    def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | memoryview | None = None) -> None:
         """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
         self._write(key, fields, engine)
         if self.shared is not None:
-            self.shared.publish(key, Entry(fields=fields, content=engine))
+            self.shared.publish(key, Entry(fields=fields, content=None if engine is None else bytes(engine)))
 
     def _take(self, key: str, shared: SecondTier) -> None:
         """Copy an entry of the second tier to the folder. An engine with a mark gets that of this machine."""
@@ -186,7 +187,7 @@ class EngineCache:
             fields["envelope"] = self.trust.mark(envelope).to_json()
         self._write(key, fields, entry.content)
 
-    def _write(self, key: str, fields: Mapping[str, Any], engine: bytes | None) -> None:
+    def _write(self, key: str, fields: Mapping[str, Any], engine: bytes | memoryview | None) -> None:
         if self._directory is None:
             return
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
+import shutil
 from collections.abc import Iterable
 
 from trtnode.engines.artifact.cache import CachedEngine
@@ -23,6 +24,7 @@ from trtnode.engines.runtime.engine_loading import ORIGIN_SUFFIX
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.segments import Segment, nodes_behind
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.mapped_weights import map_file
 from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -143,7 +145,8 @@ class EngineBuilder:
         """Keep engines that passed every check for the next compilation."""
         for built in engines:
             if self._cache and not built.cached:
-                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=built.path.read_bytes()))
+                engine = memoryview(map_file(built.path))
+                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=engine))
 
     def _find(self, key: str, order: BuildOrder) -> CachedEngine | Refusal | None:
         found = self._cache.get(key) if self._cache else None
@@ -208,7 +211,7 @@ class EngineBuilder:
         exact = self.find_or_build(order.graph, order.segment, timeout_s=timeout_s)
         if isinstance(exact, Refusal):
             return exact
-        path.write_bytes(exact.path.read_bytes())
+        shutil.copyfile(exact.path, path)
         if order.is_stripped:
             write_model(transformed.model, path.with_suffix(ORIGIN_SUFFIX))
         return transformed

@@ -13,6 +13,7 @@ import hashlib
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -183,7 +184,7 @@ def _hash(function: onnx.FunctionProto, constants: Iterable[ir.Value]) -> str:
         assert value.const_value is not None
         tensor = value.const_value
         digest.update(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
-        digest.update(tensor.tobytes())
+        digest.update(tensor.numpy().view(np.uint8).data if isinstance(tensor, MappedTensor) else tensor.tobytes())
     return digest.hexdigest()
 
 
