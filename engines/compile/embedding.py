@@ -31,8 +31,7 @@ from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.report import Report
-from trtnode.partitioner.model import protobuf_walk
-from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.external_data import leave_weights_outside
 from trtnode.partitioner.model.loading import read_proto
 from trtnode.partitioner.passes.clean_up import FIRST_IR_WITH_DEFAULTS
 
@@ -139,13 +138,14 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
         engines_cached=0,
         engine_bytes=0,
         rewritten=bool(form.rewrites),
+        place=context.place,
         reference_nodes=tuple(nodes.values()),
     )
 
 
 def _as_it_is(path: pathlib.Path, options: PartitionOptions) -> onnx.ModelProto:
     model = read_proto(path)
-    take_data_inside(path, protobuf_walk.tensors(model))
+    leave_weights_outside(path, model)
     if options.freeze_initializers:
         _freeze(model)
     return model

@@ -47,6 +47,8 @@ def _clamp_roi_align(op: Any) -> None:
 def _clamp_range(op: Any) -> None:
     """Put the limit of a range that has no elements at its start: OpenVINO counts from it in the other direction."""
     start, limit, step = (op.input_value(place) for place in range(3))
+    if start.get_element_type() != limit.get_element_type():
+        return  # a range of OpenVINO's own, for the axes of a reduction
     rises = opset.greater(step, opset.subtract(step, step))
     clamped = opset.select(rises, opset.maximum(limit, start), opset.minimum(limit, start))
     op.input(1).replace_source_output(clamped.output(0))

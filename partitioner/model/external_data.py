@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from trtnode.partitioner.errors import DataOutsideError, ExternalDataError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import size_bytes
-from trtnode.partitioner.model.mapped_weights import MappedTensor, is_mappable, map_file
+from trtnode.partitioner.model.mapped_weights import MappedTensor, data_outside, is_mappable, map_file, place_outside
 from trtnode.partitioner.model.protobuf_walk import Parts
 from trtnode.partitioner.model.regular_files import open_regular
 
@@ -77,6 +77,20 @@ def take_data_inside(path: pathlib.Path, tensors: Iterable[onnx.TensorProto]) ->
             tensor.raw_data = read_external_data(path, tensor)
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
+
+
+def leave_weights_outside(path: pathlib.Path, model: onnx.ModelProto) -> None:
+    """Name the files of large initializers of the model at ``path`` by absolute paths; read all other external data.
+
+    Raises:
+        ExternalDataError: As ``check_external_data``.
+    """
+    for tensor in filter(onnx.external_data_helper.uses_external_data, model.graph.initializer):
+        if is_mappable(tensor):
+            place = _find(path, tensor)
+            tensor.ClearField("external_data")
+            place_outside(tensor, str(place.file.absolute()), place.offset)
+    take_data_inside(path, (tensor for tensor in protobuf_walk.tensors(model) if data_outside(tensor) is None))
 
 
 def read_external_data(path: pathlib.Path, tensor: onnx.TensorProto) -> bytes:

@@ -76,7 +76,12 @@ def test_envelope_says_what_the_engine_is(compiled: CompiledModel) -> None:
         "device": {"features": device.features, "name": device.name},
         "precision_asked": "fp32",
         "precision_effective": "fp32",
-        "options": {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"},
+        "options": {
+            "EMPTY": "[[[0, 0]]]",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "NUM_STREAMS": "1",
+            "PERFORMANCE_HINT": "LATENCY",
+        },
         "calibration_sha256": "",
         "node_precisions": {},
         "profiles": [],
