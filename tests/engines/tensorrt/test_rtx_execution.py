@@ -126,7 +126,7 @@ def test_simulated_engine_is_compared_at_its_first_load_alone(
 
     loads = [load_executable(compiled, trust=ANYONE, cache=cache).description for _ in range(2)]
 
-    assert jobs.calls == ["check_segments"]
+    assert jobs.calls.count("check_segments") == 1
     assert [(facts["segments"], facts["unchecked"], facts["rejected"]) for facts in loads] == [(1, 0, [])] * 2
 
 
@@ -136,7 +136,7 @@ def test_simulated_engine_is_compared_at_each_load_where_nothing_is_kept(build: 
     for _ in range(2):
         load_executable(compiled, trust=ANYONE)
 
-    assert jobs.calls == ["check_segments"] * 2
+    assert jobs.calls.count("check_segments") == 2
 
 
 def test_simulated_engine_that_computes_something_else_is_never_used(
@@ -150,7 +150,7 @@ def test_simulated_engine_that_computes_something_else_is_never_used(
     for executable in executables:
         (rejected,) = executable.description["rejected"]
         assert "its results are not trusted: 'y' is not what native execution gives: 8 of 8 elements differ" in rejected
-    assert jobs.calls == ["check_segments"]
+    assert jobs.calls.count("check_segments") == 1
     assert caplog.text.count("Its nodes run natively; compile the model again on this machine.") == 2
     x = numbers(2, 4)
     (expected,) = onnxruntime.InferenceSession(compiled.with_name("source.onnx")).run(None, {"x": x})
