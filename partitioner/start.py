@@ -1,8 +1,8 @@
 """The start of our own processes: onnx_ir without sympy.
 
-onnx_ir needs sympy for arithmetic of symbolic sizes, which is asked for only where the name of a size is a sum. To import
-it takes 0.6 s, two fifths of the start of a process. Only our programs and child processes call this, before they have
-threads: ``import trtnode`` changes nothing in the process of a user.
+onnx_ir needs sympy for arithmetic of symbolic sizes, which is asked for only where the name of a size is a sum. Its
+import takes 0.6 s, two fifths of the start of a process. Only our programs and child processes call this, before they
+have threads: ``import trtnode`` changes nothing in the process of a user.
 """
 
 from __future__ import annotations
