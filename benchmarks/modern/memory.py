@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -39,6 +40,7 @@ sys.stdin.read()
 """Ends when its stdin does; till then its memory can be read."""
 
 TOKENS, PAST = 16, 16
+SETTLED_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,4 +136,5 @@ def _serving_mb(compiled: pathlib.Path, feeds: Feeds) -> float:
     served = {"model": ServedFile(file=compiled, engine="openvino")}
     with running_server(served, compiled.parent, None) as channel:
         inference_call(channel, "model", feeds)()
+        time.sleep(SETTLED_S)  # till the process that has loaded the model first has ended
         return memory_mb(os.getpid()) - memory_mb(os.getpid(), children=False)

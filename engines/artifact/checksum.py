@@ -27,7 +27,7 @@ CHECKSUM = "trtnode.checksum"
 WRITTEN_BY_US = "trtnode.report"
 """Key of a property that every compiled file has."""
 
-ENGINE_ATTRIBUTES = ("engine", "engine_file")
+ENGINE_ATTRIBUTES = ("engine", "engine_file", "engine_references")
 
 
 def stamp_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:

@@ -14,7 +14,10 @@ import onnx_ir as ir
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.partitioner.graph.view import TensorSpec
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""From 2 on, bytes of an engine may stand in the weights beside it."""
+
+READABLE_FORMATS = (1, FORMAT_VERSION)
 
 STRIPPED = "STRIP_PLAN"
 """The option that engines without weights are built with, by TensorRT's name."""
@@ -167,8 +170,9 @@ class Envelope:
         try:
             fields = json.loads(text)
             version = fields["format_version"]
-            if version != FORMAT_VERSION:
-                raise EngineRejectedError(segment, f"its envelope has format {version}, this program reads 1.")
+            if version not in READABLE_FORMATS:
+                known = f"this program reads up to {FORMAT_VERSION}"
+                raise EngineRejectedError(segment, f"its envelope has format {version}, {known}.")
             _check_texts(fields, TEXT_FIELDS)
             _check_texts(fields["device"], ("features", "name"))
             for texts in (fields["options"], fields.get("node_precisions", {})):

@@ -261,7 +261,7 @@ class Backend(abc.ABC):
         """Load engine bytes that ``envelope.verify`` has accepted.
 
         Args:
-            engine: As built.
+            engine: As built. Memory that may be written is the engine's own from now on.
             envelope: Their envelope.
             threads: Threads of one execution; None leaves it to the library.
             instances: Executions at the same time.

@@ -180,8 +180,11 @@ def check_segments(
         InvalidInputError: The model does not run on the given inputs.
     """
     unfused = any(segment.steps is not None for segment in segments)
+    began = time.monotonic()
     other = open_observed(model, unfused=True) if unfused else None
-    return _compare(open_observed(model), inputs, segments, given, uses, engine_s, other)
+    compared = _natively(open_observed(model), inputs, given, uses, other)
+    del other
+    return _compare(segments, compared, max(engine_s, ROOM * (time.monotonic() - began)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,17 +214,24 @@ def find_empty(
         The empty inputs that each engine answers right, by segment name.
     """
     session = open_observed(model)
-    engines = {segment.name: load_engine_file(segment.name, segment.engine, segment.envelope) for segment in segments}
-    found: dict[str, list[EmptyInputs]] = {segment.name: [] for segment in segments}
-    for samples in empty_samples(session, inputs):
-        compared = [_Compared.of(session, feeds, None) for feeds in samples]
-        given = frozenset((n, axis) for n, v in samples[0].items() for axis, size in enumerate(v.shape) if not size)
-        for segment in segments:
-            engine = engines[segment.name]
+    samples = [
+        (_empty_axes(one[0]), [_Compared.of(session, feeds, None) for feeds in one])
+        for one in empty_samples(session, inputs)
+    ]
+    del session
+    found: dict[str, list[EmptyInputs]] = {}
+    for segment in segments:
+        engine = load_engine_file(segment.name, segment.engine, segment.envelope)
+        right = found[segment.name] = []
+        for given, compared in samples:
             places = {empty_places([one.values[s.name] for s in engine.inputs]) for one in compared}
             if len(places) == 1 and (only := places.pop()) and _agrees(segment, engine, compared):
-                found[segment.name].append(EmptyInputs(places=only, given=given))
+                right.append(EmptyInputs(places=only, given=given))
     return found
+
+
+def _empty_axes(feeds: Feeds) -> frozenset[tuple[str, int]]:
+    return frozenset((n, axis) for n, value in feeds.items() for axis, size in enumerate(value.shape) if not size)
 
 
 def _agrees(segment: BuiltSegment, engine: Engine, compared: Sequence[_Compared]) -> bool:
@@ -244,8 +254,10 @@ def check_by_reference(
     ONNX Runtime computes the nodes that it has kernels for. Where the reference doesn't run the others, only segments
     of trusted operators are accepted.
     """
+    began = time.monotonic()
     try:
-        problems = _compare(_open_with_reference(model), inputs, segments, given, uses, engine_s)
+        compared = _natively(_open_with_reference(model), inputs, given, uses)
+        problems = _compare(segments, compared, max(engine_s, ROOM * (time.monotonic() - began)))
     except BuildError as error:
         logger.info("The reference can't check engines: %s", error)
         problems = {segment.name: UNCHECKED for segment in segments}
@@ -301,24 +313,28 @@ class AsRunner:
         return list(self._executable.run(feeds, outputs).values())
 
 
-def _compare(
+def _natively(
     session: Runner,
     inputs: Sequence[TensorSpec],
-    segments: Sequence[BuiltSegment],
     given: pathlib.Path | None,
     uses: InputUses,
-    engine_s: float,
     other: NativeSession | None = None,
-) -> dict[str, str]:
-    began = time.monotonic()
+) -> list[_Compared]:
+    """Run all samples, so that no session takes memory any more when the first engine is loaded."""
     samples = find_samples(session, inputs, given)
-    if not samples:
-        return {segment.name: UNCHECKED for segment in segments}
     compared = [_Compared.of(session, feeds, other) for feeds in samples]
+    if not samples:
+        return compared
     for varied in varied_samples(session, inputs, _generated(session, inputs, given, samples), uses):
         others = _values(other, varied.feeds) if other else varied.values
         compared.append(_Compared(values=varied.values, others=others, varied=True, scaled=varied.scaled))
-    limit_s, problems = max(engine_s, ROOM * (time.monotonic() - began)), {}
+    return compared
+
+
+def _compare(segments: Sequence[BuiltSegment], compared: Sequence[_Compared], limit_s: float) -> dict[str, str]:
+    if not compared:
+        return {segment.name: UNCHECKED for segment in segments}
+    problems = {}
     for done, segment in enumerate(segments):
         report(Progress(CHECKING, done, len(segments), limit_s))
         problems[segment.name] = _check_segment(segment, compared)

@@ -109,7 +109,8 @@ class CpuPlugin:
                 # OpenVINO pins threads to the first cores, and so would every other process that shares the machine.
                 properties["ENABLE_CPU_PINNING"] = False
         # The engine aliases the memory that it is imported from, which nobody else may change or let go.
-        blob = np.frombuffer(engine, dtype=np.uint8).copy()
+        blob = np.frombuffer(engine, dtype=np.uint8)
+        blob = blob if blob.flags.writeable else blob.copy()
         try:
             compiled = self._core.import_model(ov.Tensor(blob, shared_memory=True), DEVICE, properties)
         except Exception as error:  # a damaged header raises anything, UnicodeDecodeError included

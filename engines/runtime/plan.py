@@ -141,7 +141,7 @@ def native_stage_model(graph: Graph, stage: PlanStage) -> onnx.ModelProto:
     """Return a stage without an engine as a standalone model, whose TrtNodes have their functions and no engines."""
     proto = extract_model(graph, stage.nodes, inputs=stage.inputs, outputs=stage.outputs)
     for node in protobuf_walk.nodes(proto):
-        kept = [a for a in node.attribute if a.name not in ("engine", "engine_file", "envelope")]
+        kept = [a for a in node.attribute if a.name not in ("engine", "engine_file", "engine_references", "envelope")]
         if node.domain == TRTNODE_DOMAIN and len(kept) < len(node.attribute):
             del node.attribute[:]
             node.attribute.extend(kept)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import onnx
+import onnx_ir as ir
 
+from trtnode.partitioner.compiled.references import put_together, references_from_bytes
 from trtnode.partitioner.errors import CompiledModelError
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
 from trtnode.partitioner.model import protobuf_walk
@@ -14,8 +16,9 @@ from trtnode.partitioner.model import protobuf_walk
 def strip_fallback(model: onnx.ModelProto) -> None:
     """Remove the functions of TrtNodes, and the weights that only they read, in place.
 
-    TrtNodes keep only their run-time inputs. The rest of the model stays complete.
+    TrtNodes keep only their run-time inputs, and hold the whole of their engines. The rest of the model stays complete.
     """
+    _make_engines_whole(model)
     run_time = {value.name for value in model.graph.input}
     constants = {t.name for graph in protobuf_walk.graphs(model) for t in graph.initializer} - run_time
     kept = [f for f in model.functions if f.domain != TRTNODE_DOMAIN]
@@ -49,6 +52,21 @@ def strip_engines(model: onnx.ModelProto) -> None:
     kept = [function for function in model.functions if function.domain != TRTNODE_DOMAIN]
     del model.functions[:]
     model.functions.extend(kept)
+
+
+def _make_engines_whole(model: onnx.ModelProto) -> None:
+    """Put the weights that engines share with the model into the engines."""
+    tensors = {tensor.name: tensor for graph in protobuf_walk.graphs(model) for tensor in graph.initializer}
+    for node in protobuf_walk.nodes(model):
+        held = {attribute.name: attribute for attribute in node.attribute}
+        if node.domain == TRTNODE_DOMAIN and "engine_references" in held:
+            read = {index: tensors[name] for index, name in enumerate(node.input) if name in tensors}
+            weights = {index: ir.serde.deserialize_tensor(tensor) for index, tensor in read.items()}
+            references = references_from_bytes(held["engine_references"].t.raw_data)
+            engine = held["engine"].t
+            engine.raw_data = put_together(engine.raw_data, references, weights).tobytes()
+            engine.dims[:] = [len(engine.raw_data)]
+            node.attribute.remove(held["engine_references"])
 
 
 def _restored(graph: onnx.GraphProto, functions: Mapping[str, onnx.FunctionProto]) -> Iterator[onnx.NodeProto]:

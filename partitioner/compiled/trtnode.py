@@ -11,12 +11,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from trtnode.partitioner.compiled.references import (
+    Weights,
+    find_references,
+    references_to_bytes,
+    stored_bytes,
+    without_ranges,
+)
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.errors import CompiledModelError
 from trtnode.partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
@@ -40,12 +47,16 @@ class EmbeddedEngine:
         engine: The engine bytes; None if they are in a file.
         engine_path: The file that they will be copied from, when the model is written.
         engine_file: Relative path of the sidecar; None if the bytes are inside.
+        references: Ranges that the bytes are without, as `references_to_bytes` gives them; empty if they are whole.
+        weights: What those ranges refer to.
     """
 
     envelope: str
     engine: bytes | memoryview | None = None
     engine_path: pathlib.Path | None = None
     engine_file: str | None = None
+    references: bytes = b""
+    weights: Weights = dataclasses.field(default_factory=dict)
 
 
 def is_trtnode(op: ir.Node) -> bool:
@@ -108,16 +119,20 @@ def embedded_engine(op: ir.Node) -> EmbeddedEngine:
         envelope = attributes.get_string("envelope")
         engine_file = attributes.get_string("engine_file")
         tensor = attributes.get_tensor("engine") if "engine" in attributes else None
+        ranges = attributes.get_tensor("engine_references") if "engine_references" in attributes else None
     except (TypeError, ValueError) as error:
         raise CompiledModelError(name, f"an attribute has the wrong type ({error})") from error
     if envelope is None:
         raise CompiledModelError(name, "it has no envelope")
     if tensor is None and engine_file is None:
         raise CompiledModelError(name, "it has neither an engine nor the path of a sidecar")
-    if isinstance(tensor, MappedTensor):
-        return EmbeddedEngine(envelope=envelope, engine=tensor.numpy().data)
+    mapped = isinstance(tensor, MappedTensor)
     return EmbeddedEngine(
-        envelope=envelope, engine=None if tensor is None else tensor.tobytes(), engine_file=engine_file
+        envelope=envelope,
+        engine=None if tensor is None else tensor.numpy().data if mapped else tensor.tobytes(),
+        engine_file=engine_file,
+        references=ranges.tobytes() if ranges else b"",
+        weights=_weights(enumerate(op.inputs)) if ranges else {},
     )
 
 
@@ -184,7 +199,7 @@ def _hash(function: onnx.FunctionProto, constants: Iterable[ir.Value]) -> str:
         assert value.const_value is not None
         tensor = value.const_value
         digest.update(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
-        digest.update(tensor.numpy().view(np.uint8).data if isinstance(tensor, MappedTensor) else tensor.tobytes())
+        digest.update(stored_bytes(tensor).data)
     return digest.hexdigest()
 
 
@@ -230,19 +245,34 @@ def _trtnode(segment: Segment, content: EmbeddedEngine) -> onnx.NodeProto:
         output=names_of(segment.outputs),
     )
     if content.engine is not None or content.engine_path is not None:
-        tensor = onnx.TensorProto(name="engine", data_type=onnx.TensorProto.UINT8)
-        if content.engine is not None:
-            tensor.dims.append(len(content.engine))
-            tensor.raw_data = bytes(content.engine)
-        elif content.engine_path is not None:
-            tensor.dims.append(content.engine_path.stat().st_size)
-            place_outside(tensor, str(content.engine_path.absolute()), 0)
-        proto.attribute.append(onnx.AttributeProto(name="engine", type=onnx.AttributeProto.TENSOR, t=tensor))
+        proto.attribute.extend(_engine_attributes(content, _weights(enumerate(constants, len(segment.inputs)))))
     else:
         assert content.engine_file is not None
         proto.attribute.append(onnx.helper.make_attribute("engine_file", content.engine_file))
     proto.attribute.append(onnx.helper.make_attribute("envelope", content.envelope))
     return proto
+
+
+def _weights(inputs: Iterable[tuple[int, ir.Value | None]]) -> Weights:
+    return {index: v.const_value for index, v in inputs if v is not None and v.const_value is not None}
+
+
+def _engine_attributes(content: EmbeddedEngine, weights: Weights) -> Iterator[onnx.AttributeProto]:
+    """Yield an engine without the weights that the file holds anyway, and the references to them."""
+    path = content.engine_path
+    engine = np.memmap(path, np.uint8, "r") if path else np.frombuffer(content.engine or b"", np.uint8)
+    references = list(find_references(engine, weights))
+    tensor = onnx.TensorProto(name="engine", data_type=onnx.TensorProto.UINT8)
+    if references or path is None:
+        tensor.raw_data = without_ranges(engine, references)
+        tensor.dims.append(len(tensor.raw_data))
+    else:
+        tensor.dims.append(len(engine))
+        place_outside(tensor, str(path.absolute()), 0)
+    yield onnx.AttributeProto(name="engine", type=onnx.AttributeProto.TENSOR, t=tensor)
+    if references:
+        data = np.frombuffer(references_to_bytes(references), np.uint8)
+        yield onnx.helper.make_attribute("engine_references", onnx.numpy_helper.from_array(data, "engine_references"))
 
 
 def _function(graph: Graph, segment: Segment) -> onnx.FunctionProto:

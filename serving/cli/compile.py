@@ -105,17 +105,10 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
     elif not compiled.native_fallback:
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
-        console.print(f"{facts['file_bytes']:,} bytes, {compiled.engine_bytes:,} of them engines. {_weights(compiled)}")
-
-
-def _weights(compiled: CompiledModel) -> str:
-    """The number of times that the file holds weights that engines use."""
-    if compiled.engines_stripped:
-        return "Weights of engines without any stand once, as initializers; an engine gets them when it is loaded."
-    return (
-        "Weights that engines use stand twice in the file: in the engine, and as initializers for machines where it "
-        "can't run."
-    )
+        console.print(
+            f"{facts['file_bytes']:,} bytes for {facts['source_bytes']:,} of the model, with engines of "
+            f"{compiled.engine_bytes:,}: a weight that an engine keeps as it is stands once."
+        )
 
 
 def _tuning_tables(tuning: Mapping[str, Any]) -> Iterator[Table]:

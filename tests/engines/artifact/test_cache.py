@@ -185,7 +185,7 @@ def damage_envelope(text: bytes, by: bytes) -> Callable[[pathlib.Path], None]:
         pytest.param(damage_files("*.json", lambda data: b"{}"), id="record-without-fields"),
         pytest.param(damage_field(envelope="{"), id="envelope-broken"),
         pytest.param(damage_field(envelope=None), id="envelope-missing"),
-        pytest.param(damage_envelope(rb"\"format_version\":1", rb"\"format_version\":9"), id="envelope-newer"),
+        pytest.param(damage_envelope(rb"\"format_version\":2", rb"\"format_version\":9"), id="envelope-newer"),
         pytest.param(damage_field(refusal={"code": "NONSENSE", "detail": "x"}), id="refusal-unknown"),
         pytest.param(damage_field(refusal=["INACCURATE"]), id="refusal-list"),
         pytest.param(damage_field(refusal={}), id="refusal-empty"),
