@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.openvino.compressed_weights import FOUR_BITS, refused_product, refused_weight
+from trtnode.engines.openvino.compressed_weights import FOUR_BITS, check_products, refused_product, refused_weight
 from trtnode.engines.openvino.equal_sizes import check_sizes
 from trtnode.engines.openvino.indices import label_indices
 from trtnode.engines.openvino.operators import (
@@ -411,6 +411,6 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
 
 RULES = (
     *(_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes),
-    *(check_sizes, check_sums, label_indices),
+    *(check_sizes, check_sums, label_indices, check_products),
 )
 """All rules, in the order in which a node's first fault is told."""

@@ -232,3 +232,34 @@ def test_block_that_is_cut_off_stays_native(workshop: Workshop) -> None:
     found = verdict(model([(nodes, constants)], {"x": ["a", 40]}, {"y": ["a", 32]}), workshop, "DequantizeLinear")
 
     assert "cuts off" in found.detail
+
+
+IN_BYTES = """q, s, z = DynamicQuantizeLinear(h) i = MatMulInteger(q, w, z) f = Cast<to = 1>(i) y = Mul(f, s)"""
+
+
+@pytest.mark.parametrize(("width", "taken"), [(4, False), (40, True)])
+def test_model_most_of_whose_weights_are_quantized_in_each_run_stays_whole(
+    width: int, taken: bool, workshop: Workshop
+) -> None:
+    """Else it would be cut at each of their products."""
+    source = workshop.write(f"""g (float[N,{width}] x) => (float[N,16] y)
+        <float[{width},16] v = {{{", ".join(["1"] * width * 16)}}}, int8[16,16] w = {{{", ".join(["1"] * 256)}}}>
+        {{ p = MatMul(x, v) h = Relu(p) {IN_BYTES} }}""")
+
+    labels = {node.op_type: label(node) for node in clean_up(load_model(source)).nodes}
+
+    assert labels["MatMulInteger"].code == ReasonCode.UNSUPPORTED_OP
+    assert labels["Relu"].supported == taken
+    if not taken:
+        assert labels["Relu"].code == ReasonCode.NOT_FASTER
+        assert "multiplies most weights of this model in 8 bits" in labels["Relu"].detail
+
+
+def test_products_in_bytes_keep_a_model_whole(workshop: Workshop) -> None:
+    nodes, constants = product("y", rows=64, block=32, bits=4, accuracy_level=4)
+    nodes[0].input[0] = "h"
+    nodes.insert(0, oh.make_node("Relu", ["x64"], ["h"]))
+
+    found = verdict(model([(nodes, constants)], {"x64": ["a", 64]}, {"y": ["a", COLUMNS]}), workshop, "Relu")
+
+    assert found.code == ReasonCode.NOT_FASTER
