@@ -120,6 +120,10 @@ class Engine(abc.ABC):
         self.bind(inputs, None)
         return [np.array(result) for result in self.run()]
 
+    def made(self, array: Buffer) -> bool:
+        """Return whether an array is a whole result of this engine, or of a fork, that ``run_on`` has handed out."""
+        return False
+
     def take_kernels(self, kernels: bytes) -> bool:
         """Take kernels of an earlier process before the first run; return False where they are for something else."""
         return False

@@ -22,6 +22,7 @@ from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.view import Node, TensorSpec
 from trtnode.partitioner.model.external_data import read_self_contained
+from trtnode.partitioner.model.values import ONNX_DOMAINS
 
 Evaluator = Callable[[Mapping[str, np.ndarray]], Sequence[Any]]
 """Computes a model's outputs, in its order, from arrays by input name. Several threads may call it."""
@@ -44,6 +45,8 @@ class ReferenceBackend(Backend):
         """Accept nearly every operator; random ones have no single right answer."""
         if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout"):
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"{node.op_type} is random.")
+        if node.domain not in ONNX_DOMAINS:
+            return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} is of domain {node.domain}.")
         return SUPPORTED
 
     def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:

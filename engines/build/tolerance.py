@@ -37,9 +37,12 @@ SUMMING_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "QLinearConv
 
 
 def accumulates_quantized(op_types: Iterable[str]) -> bool:
-    """Return whether nodes of these types quantize sums, so that one step of difference spreads from node to node."""
+    """Return whether nodes of these types quantize sums, so that one step of difference spreads from node to node.
+
+    ONNX Runtime quantizes what is multiplied by a dequantized weight, too.
+    """
     found = set(op_types)
-    return any("Quantize" in op or "QLinear" in op for op in found) and not found.isdisjoint(SUMMING_OPS)
+    return any("uantizeLinear" in op or "QLinear" in op for op in found) and not found.isdisjoint(SUMMING_OPS)
 
 
 def find_excess(expected: Any, other: Any, actual: Any, *, step: float | None) -> str | None:

@@ -3,13 +3,14 @@
 ONNX Runtime's kernels for uint8 activations and int8 weights add pairs of products in 16 bits there, with saturation.
 Its kernels for uint8 weights don't. ``session.x64quantprecision`` makes it store the weights of most operators so, but
 not those of QLinearMatMul. It also makes it refuse a QLinearConv of int8 activations, whose kernel is exact anyway.
+Models that quantize weights alone need none of this, and with the option scales without zero points fail in them.
 """
 
 from __future__ import annotations
 
 import mmap
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -28,14 +29,18 @@ UNFUSED = {"session.disable_quant_qdq": "1"}
 MIDDLE = 128
 
 REWRITTEN = ("QLinearConv", "QLinearMatMul")
+QUANTIZING = ("Quantize", "QLinear", "Integer", "QAttention", "QGemm")
+"""Parts of names of operators that multiply quantized activations."""
+
 ACTIVATION_ZERO, WEIGHT, WEIGHT_ZERO = 2, 3, 5
 """Inputs of these operators."""
 
 
-def exact_settings(*, unfused: bool) -> tuple[Mapping[str, str], ...]:
+def exact_settings(source: pathlib.Path | onnx.ModelProto, *, unfused: bool) -> tuple[Mapping[str, str], ...]:
     """Return session options that keep sums exact on this processor; each is for what the one before refuses."""
     asked = UNFUSED if unfused else {}
-    return ({**asked, **UNSIGNED_WEIGHTS}, UNFUSED) if has_short_sums(usable_flags()) else (asked,)
+    saturates = has_short_sums(usable_flags()) and _mentions(source, QUANTIZING)
+    return ({**asked, **UNSIGNED_WEIGHTS}, UNFUSED) if saturates else (asked,)
 
 
 def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Path | onnx.ModelProto:
@@ -47,7 +52,7 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
     Returns:
         The model; the source itself where there is nothing to change, or where weights lie in files of their own.
     """
-    if not has_short_sums(usable_flags()) or not _mentions_operators(source):
+    if not has_short_sums(usable_flags()) or not _mentions(source, REWRITTEN):
         return source
     model = onnx.ModelProto()
     try:
@@ -70,13 +75,14 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
     return model if nodes else source
 
 
-def _mentions_operators(source: pathlib.Path | onnx.ModelProto) -> bool:
+def _mentions(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> bool:
     if isinstance(source, onnx.ModelProto):
-        return any(node.op_type in REWRITTEN for node in source.graph.node)
+        content = source.SerializeToString()
+        return any(name.encode() in content for name in names)
     if not source.is_file() or source.stat().st_size == 0:
         return False
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(op_type.encode()) >= 0 for op_type in REWRITTEN)
+        return any(data.find(name.encode()) >= 0 for name in names)
 
 
 def _saturates(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:

@@ -75,7 +75,7 @@ class NativeSession:
         options |= optimizer_options(model) if optimize else {}
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
         problems: list[Exception] = []
-        for setting in exact_settings(unfused=unfused) if exact else ({},):
+        for setting in exact_settings(model, unfused=unfused) if exact else ({},):
             try:
                 given = _options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
                 session = _open(source, given, profile_to, operators)

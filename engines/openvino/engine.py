@@ -21,6 +21,7 @@ from trtnode.engines.backends.protocols import Buffer, Engine
 from trtnode.engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
 from trtnode.engines.openvino.indices import Bound
 from trtnode.engines.openvino.library import ov, ov_c
+from trtnode.engines.openvino.memory import LARGE_BYTES, Inputs, Results, made_by
 from trtnode.engines.openvino.wide_integers import ENDS, touches_an_end
 from trtnode.partitioner.graph.view import TensorSpec
 
@@ -37,6 +38,8 @@ HEADINGS = (
 
 class OpenVinoEngine(Engine):
     """One inference request of a compiled model."""
+
+    reads_in_place = True
 
     def __init__(
         self,
@@ -61,6 +64,8 @@ class OpenVinoEngine(Engine):
         bounded = {bound.input for bound in bounds}  # sizes fit into 32 bits
         self._wide = [i for i, spec in enumerate(inputs) if spec.dtype == ir.DataType.INT64 and i not in bounded]
         self._wide_buffers: list[Buffer] = []
+        self._placed = Inputs(len(inputs))
+        self._results = Results(compiled, self._request)
         self._inputs: Sequence[Buffer] = ()
         self._bound_inputs: list[Buffer | None] = [None] * len(inputs)
         self._bound_outputs: Sequence[Buffer] | None = None
@@ -99,6 +104,8 @@ class OpenVinoEngine(Engine):
         if not self._saturated.issuperset(wide):
             raise _out_of_range()
         try:
+            if self._bound_outputs is None:
+                self._results.prepare()
             for place in wide:
                 self._request.set_input_tensor(place, ov.Tensor(np.clip(self._inputs[place], *ENDS)))
             self._infer()
@@ -107,15 +114,29 @@ class OpenVinoEngine(Engine):
         finally:
             for place in wide:
                 self._request.set_input_tensor(place, ov.Tensor(self._inputs[place], shared_memory=True))
-        results = self._results()
+        results = self._results.take() if self._bound_outputs is None else self._bound_outputs
         if wide and touches_an_end(results):
             raise _out_of_range()
         return results
 
-    def _results(self) -> Sequence[Buffer]:
-        if self._bound_outputs is not None:
-            return self._bound_outputs
-        return [self._request.get_output_tensor(index).data for index in range(len(self.outputs))]
+    def run_on(self, inputs: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Run on arrays, of which large ones are read where they lie.
+
+        Raises:
+            OutOfRangeError: As ``run``.
+            ExecutionError: OpenVINO failed, or an array does not fit what the engine was built for.
+        """
+        try:
+            self.bind(self._placed.place(inputs), None)
+            return self.run()
+        finally:
+            self._inputs, self._wide_buffers = (), []
+            both = zip(self._bound_inputs, inputs, strict=True)
+            self._bound_inputs = [bound if given.nbytes < LARGE_BYTES else None for bound, given in both]
+
+    def made(self, array: Buffer) -> bool:
+        """Return whether an array is a result of this model as it was handed out."""
+        return made_by(array, self._compiled)
 
     def layer_times(self) -> list[LayerTime]:
         """Return the times of the last run; none where the engine was loaded without ``PERF_COUNT``."""

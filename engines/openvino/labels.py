@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.engines.openvino.compressed_weights import FOUR_BITS, check_products, refused_product, refused_weight
 from trtnode.engines.openvino.equal_sizes import check_sizes
 from trtnode.engines.openvino.indices import label_indices
 from trtnode.engines.openvino.operators import (
@@ -32,6 +33,7 @@ from trtnode.engines.openvino.operators import (
 )
 from trtnode.engines.openvino.short_sums import check_sums
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
+from trtnode.partitioner.graph.qdq import DEQUANTIZE
 from trtnode.partitioner.graph.view import Node
 from trtnode.partitioner.model.values import comes_from_shape, dimensions
 
@@ -49,11 +51,15 @@ def label(node: Node) -> Verdict:
 
 def _check_dtypes(node: Node) -> Verdict:
     for value in _values(node):
-        if value.dtype in EXACT_DTYPES or value.dtype == ir.DataType.INT64:
+        if value.dtype in EXACT_DTYPES or value.dtype == ir.DataType.INT64 or _is_compressed(node, value):
             continue
         name = value.dtype.name.lower() if value.dtype else "an unknown type"
         return Verdict(ReasonCode.UNSUPPORTED_DTYPE, f"{value.name!r} is {name}, which OpenVINO computes differently.")
     return SUPPORTED
+
+
+def _is_compressed(node: Node, value: ir.Value) -> bool:
+    return node.op_type == DEQUANTIZE and value.dtype in FOUR_BITS and value.const_value is not None
 
 
 def _check_empty(node: Node) -> Verdict:
@@ -286,11 +292,10 @@ def _is_powers_of_two(value: ir.Value | None) -> bool:
 
 
 def _quantize(node: Node) -> str | None:
-    kinds = {v.dtype for v in _values(node)}
+    kinds = {v.dtype for v in _values(node) if not _is_compressed(node, v)}
     if not kinds <= {ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32}:
         return "Only 8-bit quantization of float32 is converted right."
-    blocked = node.op.attributes.get_int("block_size", 0)
-    return "OpenVINO does not convert blocked quantization." if blocked else None
+    return refused_weight(node)
 
 
 def _batch_norm(node: Node) -> str | None:
@@ -388,6 +393,7 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
     "LSTM": _recurrent,
     "Loop": _loop,
     "LpPool": _pool,
+    "MatMulNBits": refused_product,
     "MaxPool": _pool,
     "Mod": _mod,
     "Pad": _pad,
@@ -405,6 +411,6 @@ ATTRIBUTE_RULES: dict[str, Callable[[Node], str | None]] = {
 
 RULES = (
     *(_check_dtypes, _check_empty, _check_int64, _check_integers, _check_constant_inputs, _check_attributes),
-    *(check_sizes, check_sums, label_indices),
+    *(check_sizes, check_sums, label_indices, check_products),
 )
 """All rules, in the order in which a node's first fault is told."""

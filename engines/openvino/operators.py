@@ -17,8 +17,8 @@ SUPPORTED_OPS = frozenset(
     " Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Einsum Elu Equal Erf Exp Expand"
     " Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual"
     " GridSample GroupNormalization GRU Hardmax HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN"
-    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpPool LRN LSTM MatMul Max MaxPool"
-    " Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Range Reciprocal ReduceL1 ReduceL2"
+    " LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpPool LRN LSTM MatMul MatMulNBits Max"
+    " MaxPool Mean Min Mish Mod Mul Neg Not OneHot Or Pad Pow PRelu QuantizeLinear Range Reciprocal ReduceL1 ReduceL2"
     " ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape"
     " Resize ReverseSequence RMSNormalization RNN RoiAlign RotaryEmbedding Round Scan ScatterElements ScatterND Selu"
     " Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum"
@@ -90,6 +90,7 @@ CONSTANT_INPUTS = {
     "CenterCropPad": (1,),
     "ConstantOfShape": (0,),
     "Expand": (1,),
+    "MatMulNBits": (1, 2, 3),
     "OneHot": (1,),
     "Pad": (1, 2, 3),
     "Range": (0, 1, 2),

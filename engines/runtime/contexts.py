@@ -182,18 +182,16 @@ class DynamicContext:
         names = (s.name for s in specs(stage.inputs))
         inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
-        check = functools.partial(_check_empty, inputs, self._plan.engines[stage.name].empty_places)
+        known, equal = self._plan.engines[stage.name].empty_places, equal_places(specs(stage.inputs))
+        check = functools.partial(_check_sizes, inputs, known, equal)
         if engine.reads_in_place:
             return _in_place_step(engine, inputs, outputs, check)
-        staging, equal = self._staging, equal_places(specs(stage.inputs))
+        staging = self._staging
 
         def step(values: dict[str, Any]) -> None:
             arrays = [as_array(_plain(values[n])) for n, _ in inputs]
             check(arrays)
             buffers = [_staged(staging, *one, array) for one, array in zip(inputs, arrays, strict=True)]
-            for one, axis, other, its_axis in equal:
-                if buffers[one].shape[axis] != buffers[other].shape[its_axis]:
-                    raise _unequal(inputs[one][0], axis, inputs[other][0], its_axis)
             engine.bind(buffers, None)
             values.update(zip(outputs, (_View(v) for v in engine.run()), strict=True))
 
@@ -242,11 +240,6 @@ def equal_places(inputs: Sequence[TensorSpec]) -> list[tuple[int, int, int, int]
     return [(*first, *other) for first, *others in telling for other in others]
 
 
-def _unequal(one: str, axis: int, other: str, its_axis: int) -> OutOfRangeError:
-    problem = f"Axis {axis} of {one!r} and axis {its_axis} of {other!r} have one name in the model, and differ."
-    return OutOfRangeError("unequal_sizes", problem)
-
-
 def _in_place_step(
     engine: Engine,
     inputs: Sequence[tuple[str, np.dtype]],
@@ -275,13 +268,20 @@ def empty_places(arrays: Sequence[np.ndarray]) -> frozenset[Place]:
     return frozenset((i, axis) for i, array in enumerate(arrays) for axis, size in enumerate(array.shape) if not size)
 
 
-def _check_empty(
-    inputs: Sequence[tuple[str, np.dtype]], known: Collection[frozenset[Place]], arrays: Sequence[np.ndarray]
+def _check_sizes(
+    inputs: Sequence[tuple[str, np.dtype]],
+    known: Collection[frozenset[Place]],
+    equal: Sequence[tuple[int, int, int, int]],
+    arrays: Sequence[np.ndarray],
 ) -> None:
-    """Refuse empty inputs that the engine was not compared with."""
+    """Refuse empty inputs that the engine was not compared with, and sizes that have one name and differ."""
     for (name, _), array in zip(inputs, arrays, strict=True):
         if not array.size and empty_places(arrays) not in known:
             raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements, and its engine was not compared with that.")
+    for one, axis, other, its_axis in equal:
+        if arrays[one].shape[axis] != arrays[other].shape[its_axis]:
+            problem = f"Axis {axis} of {inputs[one][0]!r} and axis {its_axis} of {inputs[other][0]!r}"
+            raise OutOfRangeError("unequal_sizes", f"{problem} have one name in the model, and differ.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

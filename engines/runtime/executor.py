@@ -133,7 +133,7 @@ class Executable:
             if (replaced := replaced_default(plan.held_defaults, feeds)) is not None:
                 return self._answer_replaced(replaced, feeds, outputs)
             feeds = {name: value for name, value in feeds.items() if name not in plan.held_defaults}
-        if self.nan_natively and (name := non_finite_input(self._finite_checks, feeds)):
+        if self.nan_natively and (name := non_finite_input(self._finite_checks, feeds, plan.engines.values())):
             problem = f"Input {name!r} holds NaN or infinity, which engines may lose."
             return self._fall_back(OutOfRangeError("non_finite_input", problem), feeds, outputs)
         try:

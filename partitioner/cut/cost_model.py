@@ -19,6 +19,7 @@ import onnx_ir as ir
 from trtnode.partitioner.graph.topology import GRAPH_INPUT
 from trtnode.partitioner.graph.view import Graph, Node, expected_bytes
 from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.passes.contrib_operators import CONTRIB_DOMAIN
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class CostModel:
 
 def flops(node: Node) -> int:
     """Return the floating-point operations of a node; a multiply-accumulate counts as two."""
-    rule = FLOPS.get(node.op_type, _elementwise) if node.domain == "" else _elementwise
+    rule = FLOPS.get(node.op_type, _elementwise) if node.domain in ("", CONTRIB_DOMAIN) else _elementwise
     return rule(node.op)
 
 
@@ -170,6 +171,7 @@ FLOPS: Mapping[str, Callable[[ir.Node], int]] = {
     "LSTM": _recurrent,
     "MatMul": _matrix_product,
     "MatMulInteger": _matrix_product,
+    "MatMulNBits": _matrix_product,
     "RNN": _recurrent,
 }
 """Operations by operator. Others count one for each element of their outputs."""

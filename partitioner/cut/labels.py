@@ -24,6 +24,7 @@ from trtnode.partitioner.graph.node_keys import NodeKey
 from trtnode.partitioner.graph.topology import as_booleans
 from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
 from trtnode.partitioner.model.values import ONNX_DOMAINS
+from trtnode.partitioner.passes.contrib_operators import CONTRIB_DOMAIN
 
 
 class ReasonCode(enum.StrEnum):
@@ -75,6 +76,9 @@ SUPPORTED = Verdict()
 _FOLDED = Verdict(
     ReasonCode.UNSUPPORTED_INPUT, "It computes from constants alone, so it runs once, when the model is loaded."
 )
+
+CONTRIB_OPS = frozenset({"MatMulNBits"})
+"""Operators of ONNX Runtime's own domain that a backend's rule decides about: weights come quantized in them."""
 
 Predicate = Callable[[Node], Verdict]
 """A backend's own rule, without side effects."""
@@ -179,7 +183,8 @@ def _nothing(_: Node) -> Verdict:
 
 def _common_rule(node: Node) -> Verdict:
     """Refuse nodes that no engine takes."""
-    if node.domain not in ONNX_DOMAINS:
+    contrib = node.domain == CONTRIB_DOMAIN and node.op_type in CONTRIB_OPS
+    if node.domain not in ONNX_DOMAINS and not contrib:
         return Verdict(ReasonCode.FOREIGN_DOMAIN, f"{node.op_type} belongs to domain {node.domain!r}, not to ONNX.")
     for read in node.reads:
         if read.is_initializer():
@@ -188,7 +193,7 @@ def _common_rule(node: Node) -> Verdict:
                 f"A request may replace {read.name!r}, which is an initializer and a graph input. "
                 "Make it a constant with --freeze-initializers, if no request does.",
             )
-    if not onnx.defs.has(node.op_type, node.opset, ""):
+    if not contrib and not onnx.defs.has(node.op_type, node.opset, ""):
         # In a model-local function, onnxruntime crashes on a node without a schema.
         return Verdict(ReasonCode.UNSUPPORTED_OP, f"ONNX opset {node.opset} has no operator {node.op_type}.")
     for value in (*node.op.inputs, *node.op.outputs):
