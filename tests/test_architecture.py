@@ -92,6 +92,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench/latency_report": set(),
     "bench/load": set(),
     "bench/networks": set(),
+    "benchmarks/modern": set(),
     "benchmarks/partition": set(),
     "bench/latency": {"latency_report", "networks"},
     "benchmarks/serving": set(),

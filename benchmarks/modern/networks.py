@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 import torch
 import transformers
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import matmul_nbits_quantizer, quantize_dynamic
 
 Inputs = dict[str, np.ndarray]

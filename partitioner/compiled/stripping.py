@@ -18,7 +18,7 @@ def strip_fallback(model: onnx.ModelProto) -> None:
 
     TrtNodes keep only their run-time inputs, and hold the whole of their engines. The rest of the model stays complete.
     """
-    _make_engines_whole(model)
+    make_engines_whole(model)
     run_time = {value.name for value in model.graph.input}
     constants = {t.name for graph in protobuf_walk.graphs(model) for t in graph.initializer} - run_time
     kept = [f for f in model.functions if f.domain != TRTNODE_DOMAIN]
@@ -54,8 +54,8 @@ def strip_engines(model: onnx.ModelProto) -> None:
     model.functions.extend(kept)
 
 
-def _make_engines_whole(model: onnx.ModelProto) -> None:
-    """Put the weights that engines share with the model into the engines."""
+def make_engines_whole(model: onnx.ModelProto) -> None:
+    """Put the weights that engines share with the model into the engines, in place."""
     tensors = {tensor.name: tensor for graph in protobuf_walk.graphs(model) for tensor in graph.initializer}
     for node in protobuf_walk.nodes(model):
         held = {attribute.name: attribute for attribute in node.attribute}

@@ -69,7 +69,7 @@ def test_envelope_says_what_the_engine_is(compiled: CompiledModel) -> None:
     envelope = json.loads(content["envelope"])
 
     assert envelope == {
-        "format_version": 1,
+        "format_version": 2,
         "backend": "openvino",
         "backend_version": ov.get_version(),
         "platform": current_platform(),

@@ -25,6 +25,7 @@ from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.sparse import library
 from trtnode.engines.sparse.library import missing_reason
 from trtnode.engines.sparse.survey import survey
+from trtnode.partitioner.compiled.stripping import make_engines_whole
 from trtnode.partitioner.graph.view import Graph
 from workshop import Workshop
 
@@ -124,6 +125,7 @@ def test_an_engine_that_would_answer_with_a_file_is_left_out_loudly(
     monkeypatch.chdir(tmp_path)
 
     def with_data_outside(proto: onnx.ModelProto) -> None:
+        make_engines_whole(proto)
         trtnode = proto.graph.node[0]
         tensor = attribute(trtnode, "engine").t
         engine = onnx.ModelProto.FromString(tensor.raw_data)

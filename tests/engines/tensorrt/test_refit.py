@@ -18,6 +18,7 @@ from streams import ANYONE, InProcessWorker, Loaded, Machine, numbers
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.build_options import TensorRtOptions
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
@@ -67,7 +68,8 @@ def weights(name: str, values: np.ndarray) -> onnx.TensorProto:
 def engines_of(compiled: pathlib.Path) -> list[tuple[Plan, Envelope]]:
     """Plan and envelope of each engine."""
     found = [embedded_engine(op) for op in ir.load(compiled).graph if is_trtnode(op)]
-    return [(Plan.from_bytes(one.engine or b""), Envelope.from_json(one.envelope, "s")) for one in found]
+    engines = [bytes(engine_bytes("s", one, compiled.parent)) for one in found]
+    return [(Plan.from_bytes(e), Envelope.from_json(c.envelope, "s")) for e, c in zip(engines, found, strict=True)]
 
 
 def change(compiled: pathlib.Path, edit: Callable[[onnx.ModelProto], object]) -> None:
