@@ -21,6 +21,9 @@ from trtnode.partitioner.wording import counted
 from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.batching.length_batches import LengthBatches
+from trtnode.serving.batching.lengths import Lengths, lengths_of
+from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
@@ -30,7 +33,7 @@ from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.models.interface_check import check_interface, tell_of_untold
 from trtnode.serving.models.pipelines import image_decoders
-from trtnode.serving.models.warmup import warm_up
+from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
@@ -299,9 +302,26 @@ class Servable:
             tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
-            self._runner = self._open_runner(executable, members, signature)
+            problem = self._no_batches(members, signature)
+            unlike = self._unlike_lengths(members, signature, joins=problem is None)
+            choose = self._chooser(executable, unlike)
+            self._runner = InstancePool(choose, self._config.instances, self.counts)
+            if problem is None and self._config.batching is not None:
+                self._runner = DynamicBatcher(
+                    choose,
+                    signature.required,
+                    self._config.batching,
+                    self._config.instances,
+                    self.counts,
+                    executable.needs_native,
+                    unlike,
+                )
             for one in members:
                 warm_up(one, signature, self._config, self.batching)
+                if unlike is not None:
+                    warm_lengths(
+                        unlike.padding(one.run, counted=False), signature, unlike.lengths, self._config, self.batching
+                    )
             for leaf in leaves(executable):
                 leaf.keep_kernels()
         except BaseException:
@@ -324,26 +344,41 @@ class Servable:
             signature.taking_images(self._images), self.version, is_batched=self.batching is not None
         )
 
-    def _open_runner(
-        self, executable: ServedExecutable, members: Sequence[ServedExecutable], signature: WireSignature
-    ) -> RequestRunner:
-        choose = self._chooser(executable)
-        batching, instances = self._config.batching, self._config.instances
-        if batching is None:
-            return InstancePool(choose, instances, self.counts)
+    def _no_batches(self, members: Sequence[ServedExecutable], signature: WireSignature) -> str | None:
+        """Return why requests run one by one; None if they may share an execution."""
+        if self._config.batching is None:
+            return "it isn't configured"
         problems = (no_batch_axis(signature), *(_dependent_rows(one, signature) for one in members))
         problem = next(filter(None, problems), None)
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
-            return InstancePool(choose, instances, self.counts)
-        return DynamicBatcher(choose, signature.required, batching, instances, self.counts, executable.needs_native)
+        return problem
 
-    def _chooser(self, executable: ServedExecutable) -> Choose:
+    def _unlike_lengths(
+        self, members: Sequence[ServedExecutable], signature: WireSignature, *, joins: bool
+    ) -> LengthBatches | None:
+        """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
+        config = self._config.lengths
+        if config is None or self.interim:
+            return None
+        lengths = lengths_of(None if config == "auto" else config, members[0].inputs)
+        for one in members:
+            if isinstance(lengths, Lengths):
+                lengths = PaddingCheck(one, signature, lengths, joins=joins).run()
+        if isinstance(lengths, Lengths):
+            told = ", ".join(f"axis {axis} of {name!r}" for name, axis in lengths.axes.items())
+            logger.info("Model %r: requests are padded to %s, on %s", self.name, list(lengths.buckets), told)
+            return LengthBatches(lengths, self.counts)
+        logger.warning("Model %r: requests are not padded, whatever their length: %s", self.name, lengths)
+        return None
+
+    def _chooser(self, executable: ServedExecutable, unlike: LengthBatches | None) -> Choose:
         """Return the choice of each execution."""
 
         def open_run(one: ServedExecutable) -> Run:
             # Requests fit the signature once they are read; only what images were decoded to is checked again.
-            return placed(one.run if self._images else one.run_checked)
+            run = placed(one.run if self._images else one.run_checked)
+            return run if unlike is None else unlike.padding(run)
 
         return executable.chooser(open_run) if isinstance(executable, VariantSet) else always(open_run(executable))
 
