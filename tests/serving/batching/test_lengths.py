@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 import encoders
 from tests.serving.conftest import Running, Starter, refusal
@@ -253,6 +254,24 @@ def test_buckets_end_where_the_model_does(served: tuple[Running, pathlib.Path]) 
 
     assert code == "INVALID_ARGUMENT"
     assert "the request has length 17, beyond the last of the model's buckets (8), and the model fails on it" in message
+
+
+def test_padding_is_counted(served: tuple[Running, pathlib.Path]) -> None:
+    running, _ = served
+
+    def counted(name: str) -> float:
+        text = generate_latest(running.server.metrics.registry).decode()
+        lines = [line for line in text.splitlines() if line.startswith(f"trtnode_{name}{{") and '"told"' in line]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    names = ("padding_elements_total", "length_executions_total", "length_shapes")
+    before = [counted(name) for name in names]
+    for length in (3, 8):
+        running.client.infer("told", [wire(name, array) for name, array in encoders.request(length, 5, 0).items()])
+    after = [counted(name) for name in names]
+
+    assert [now - was for now, was in zip(after, before, strict=True)][:2] == [5 * 2 * 1, 2]
+    assert after[2] >= 4  # both buckets were warmed up, and are run with five rows now
 
 
 def test_metadata_and_refusals_are_those_of_the_model(served: tuple[Running, pathlib.Path]) -> None:
