@@ -33,11 +33,19 @@ class BucketTimes:
 
     def pays(self, together: tuple[int, int], *apart: tuple[int, int]) -> bool:
         """Return whether an execution takes no longer than others one by one; True where one isn't measured."""
-        whole, parts = self._ns.get(together), [self._ns.get(one) for one in apart]
+        whole, parts = self._estimate(*together), [self._estimate(*one) for one in apart]
         if whole is None or None in parts or whole <= sum(filter(None, parts)):
             return True
         self._ns[together] = whole - whole // FORGETTING
         return False
+
+    def _estimate(self, bucket: int, rows: int) -> int | None:
+        """Return the time of an execution: as measured, else between those of the powers of two around its rows."""
+        if (known := self._ns.get((bucket, rows))) is not None:
+            return known
+        fewer = 1 << rows.bit_length() - 1
+        low, high = self._ns.get((bucket, fewer)), self._ns.get((bucket, 2 * fewer))
+        return None if low is None or high is None else low + (high - low) * (rows - fewer) // fewer
 
 
 class LengthBatches:

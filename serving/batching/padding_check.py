@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,14 @@ OF_LARGEST = 0.05
 MOST_INDICES = 1 << 20
 FLOATS = 100.0
 """Extreme padding of real numbers. Larger ones would leave the range that masks of -10,000 were made for."""
+
+
+class _Asked(NamedTuple):
+    """A request, and its results by itself."""
+
+    length: int
+    feeds: Feeds
+    results: Feeds
 
 
 class PaddingCheck:
@@ -58,40 +66,38 @@ class PaddingCheck:
             sizes = [size for size in TRIED if size <= self._lengths.buckets[-1]]
             rows = (1, 2) if self._joins else (1, 1)
             requests = [self._sample(size, rows[place % 2]) for place, size in enumerate(sizes)]
-            alone = [self._run(one) for one in requests]
-            self._lengths = dataclasses.replace(self._lengths, outputs=_length_axes(sizes, alone))
-            return next(self._problems(sizes, requests, alone), None) or self._lengths
+            asked = [_Asked(size, one, self._run(one)) for size, one in zip(sizes, requests, strict=True)]
+            self._lengths = dataclasses.replace(self._lengths, outputs=_length_axes(asked))
+            return next(self._problems(asked), None) or self._lengths
         except EngineError as error:
             return f"it fails on generated inputs: {error}"
 
-    def _problems(self, sizes: Sequence[int], requests: Sequence[Feeds], alone: Sequence[Feeds]) -> Iterator[str]:
-        lengths = self._lengths
-        whole = lengths.bucket(sizes[-1])
-        assert whole is not None, "the lengths are among those of the buckets"
-        for name, fill in self._fills():
-            for size, request, expected in zip(sizes, requests, alone, strict=True):
-                for bucket in {lengths.bucket(size) or whole, whole}:
-                    found = lengths.cut(self._run(lengths.padded(request, bucket, fill)), size)
-                    yield from self._differences(f"padded from {size} to {bucket} with {name}", expected, found)
-            if self._joins:
-                padded = [lengths.padded(request, whole, fill) for request in requests]
-                batch = {name: np.concatenate([one[name] for one in padded]) for name in padded[0]}
-                rows = [len(next(iter(one.values()))) for one in padded]
-                parts = split(self._run(batch), rows)
-                for size, expected, part in zip(sizes, alone, parts, strict=True):
-                    company = f"of length {size} beside others, padded with {name}"
-                    yield from self._differences(company, expected, lengths.cut(part, size))
-        last = max(1, lengths.buckets[-1] - 1)
+    def _problems(self, asked: Sequence[_Asked]) -> Iterator[str]:
+        """Yield a sentence about each output that depends on padding."""
+        buckets = self._lengths.buckets
+        last = max(1, buckets[-1] - 1)
         request = self._sample(last, 1)
-        found = lengths.cut(self._run(lengths.padded(request, lengths.buckets[-1])), last)
-        yield from self._differences(f"padded from {last} to {lengths.buckets[-1]}", self._run(request), found)
+        for one in (*asked, _Asked(last, request, self._run(request))):
+            yield from self._differences([one], "what is declared", None)
+        for name, fill in self._fills():
+            for group in [asked] if self._joins else [[one] for one in asked]:
+                yield from self._differences(group, name, fill, beside=asked[-1].length)
 
-    def _differences(self, company: str, expected: Feeds, found: Feeds) -> Iterator[str]:
+    def _differences(
+        self, group: Sequence[_Asked], name: str, fill: Fill | None, *, beside: int | None = None
+    ) -> Iterator[str]:
+        """Compare the answers to requests, padded and joined, with those to each by itself."""
+        bucket = self._lengths.bucket(beside or group[0].length) or 0
+        padded = [self._lengths.padded(one.feeds, bucket, fill) for one in group]
+        rows = [len(next(iter(one.values()))) for one in padded]
+        results = self._run({key: np.concatenate([one[key] for one in padded]) for key in padded[0]})
         exact = self._executable.description["precision"]["effective"] == "fp32"
-        for name, array in expected.items():
-            difference = _difference(array, found[name], exact=exact)
-            if difference:
-                yield f"output {name!r} of a request {company} isn't that of the request by itself: {difference}"
+        for one, part in zip(group, split(results, rows) if len(group) > 1 else [results], strict=True):
+            for output, found in self._lengths.cut(part, one.length).items():
+                if difference := _difference(one.results[output], found, exact=exact):
+                    company = "" if len(group) == 1 else " beside others"
+                    padding = f"is padded from length {one.length} to {bucket} with {name}{company}"
+                    yield f"output {output!r} of a request changes when it {padding}: {difference}"
 
     def _fills(self) -> Iterator[tuple[str, Fill | None]]:
         """Yield the paddings to try: what is declared, extremes, and random elements. A mask stays 0."""
@@ -174,14 +180,14 @@ def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _length_axes(sizes: Sequence[int], results: Sequence[Feeds]) -> dict[str, tuple[int, ...]]:
+def _length_axes(asked: Sequence[_Asked]) -> dict[str, tuple[int, ...]]:
     """Return the axes of each output whose size is the length in every request."""
-    shapes = {name: [one[name].shape for one in results] for name in results[0]}
+    shapes = {name: [(one.length, one.results[name].shape) for one in asked] for name in asked[0].results}
     return {
         name: tuple(
             axis
-            for axis in range(1, min(map(len, found)))
-            if all(shape[axis] == size for shape, size in zip(found, sizes, strict=True))
+            for axis in range(1, min(len(shape) for _, shape in found))
+            if all(shape[axis] == length for length, shape in found)
         )
         for name, found in shapes.items()
     }

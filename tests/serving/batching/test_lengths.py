@@ -297,3 +297,27 @@ def test_a_model_whose_answers_show_padding_is_served_without_and_the_log_names_
     expected = load_executable(tmp_path / "leaky.onnx", native=True).run(feeds)["pooled"]
     np.testing.assert_allclose(answer.as_numpy("pooled"), expected, rtol=1e-4, atol=1e-4)
     assert "Model 'leaky': requests are not padded, whatever their length: output 'pooled' of a request" in caplog.text
+
+
+@pytest.mark.parametrize(("pool", "padded"), [(encoders.POOLED, True), (encoders.MEAN_OF_ALL, False)])
+def test_every_variant_that_may_answer_has_to_do_so_as_if_there_were_no_padding(
+    pool: str, padded: bool, start: Starter, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    onnx.save(encoders.encoder(), tmp_path / "large.onnx")
+    onnx.save(encoders.encoder(pool=pool), tmp_path / "small.onnx")
+
+    running = start(f"""
+- name: m
+  variants: [{{path: {tmp_path}/large.onnx, quality: 2}}, {{path: {tmp_path}/small.onnx, quality: 1}}]
+  latency_target_ms: 10000
+  step_down: true
+  engine: native
+  batching: {{}}
+  lengths: auto
+""")
+    answer = running.client.infer("m", [wire(name, array) for name, array in encoders.request(5, 2, 0).items()])
+
+    assert answer.as_numpy("hidden").shape == (2, 5, encoders.WIDTH)
+    assert ("Model 'm': requests are padded to" in caplog.text) is padded
+    assert ("Model 'm': requests are not padded" in caplog.text) is not padded

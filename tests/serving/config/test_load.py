@@ -292,7 +292,7 @@ def test_a_fault_in_the_batching_of_a_model_is_told(
         ("{buckets: [8]}", "lengths.axes: is missing"),
         ("{axes: {ids: 1}}", "lengths.buckets: is missing"),
         ("{axes: {}, buckets: [8]}", "lengths.axes: "),
-        ("{axes: {ids: -1}, buckets: [8]}", "lengths.axes.ids: should be greater than or equal to 0, not -1"),
+        ("{axes: {ids: 0}, buckets: [8]}", "lengths.axes.ids: should be greater than or equal to 1, not 0"),
         ("{axes: {ids: 1}, buckets: []}", "lengths.buckets: "),
         ("{axes: {ids: 1}, buckets: [0]}", "lengths.buckets[0]: should be greater than or equal to 1, not 0"),
         ("{axes: {ids: 1}, buckets: [8, 4]}", "lengths.buckets: should ascend; put them in order"),
