@@ -16,7 +16,7 @@ from trtnode.serving.schema.model import LengthsConfig
 
 SHORTEST, STEPS = 8, 4
 """The first of the buckets that are chosen here, and their number up to each double of it. Lengths that are all equally
-likely make 9 % of what is computed padding."""
+likely make 8 % of what is computed padding."""
 
 LONGEST = 512
 """The last of them, where the model runs on that."""

@@ -297,6 +297,6 @@ def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBac
             engine.run()
         return resident_bytes() - before
 
-    grown(range(1, 250))  # fills what is kept
+    grown(range(1, 512))  # fills what is kept
 
-    assert grown(range(250, 750)) < 10 << 20
+    assert grown(range(512, 1000)) < 10 << 20
