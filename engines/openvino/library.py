@@ -12,8 +12,8 @@ import os
 import sys
 
 KEPT_KERNELS, KEPT_TWICE = 512, 128
-"""Kernels that are kept, of each type of layer, and in oneDNN. Equal layers share them, so an encoder needs three of its
-matrix products for a shape, and one of most other types."""
+"""Kernels that are kept, of each type of layer, and in oneDNN. Equal layers share them, so an encoder needs three of
+its matrix products for a shape, and one of most other types."""
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KEPT_TWICE))
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -130,5 +130,5 @@ def _misfits(config: LengthsConfig, inputs: Sequence[TensorSpec]) -> Iterator[st
         shape = shapes.get(name, ())
         if name not in shapes:
             yield f"there is no input {name!r}; there are {', '.join(shapes)}"
-        elif shape is not None and (axis >= len(shape) or isinstance(shape[axis], int)):
+        elif shape is None or axis >= len(shape) or isinstance(shape[axis], int):
             yield f"axis {axis} of input {name!r} is none of any size"

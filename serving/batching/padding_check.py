@@ -12,6 +12,7 @@ from trtnode.engines.build.tolerance import find_difference
 from trtnode.engines.errors import EngineError
 from trtnode.serving.batching.concatenation import Feeds, split
 from trtnode.serving.batching.lengths import LONGEST, Fill, Lengths, default_buckets
+from trtnode.serving.errors import InvalidOutputError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 
@@ -69,7 +70,7 @@ class PaddingCheck:
             asked = [_Asked(size, one, self._run(one)) for size, one in zip(sizes, requests, strict=True)]
             self._lengths = dataclasses.replace(self._lengths, outputs=_length_axes(asked))
             return next(self._problems(asked), None) or self._lengths
-        except EngineError as error:
+        except (EngineError, InvalidOutputError) as error:
             return f"it fails on generated inputs: {error}"
 
     def _problems(self, asked: Sequence[_Asked]) -> Iterator[str]:

@@ -302,26 +302,12 @@ class Servable:
             tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
-            problem = self._no_batches(members, signature)
-            unlike = self._unlike_lengths(members, signature, joins=problem is None)
-            choose = self._chooser(executable, unlike)
-            self._runner = InstancePool(choose, self._config.instances, self.counts)
-            if problem is None and self._config.batching is not None:
-                self._runner = DynamicBatcher(
-                    choose,
-                    signature.required,
-                    self._config.batching,
-                    self._config.instances,
-                    self.counts,
-                    executable.needs_native,
-                    unlike,
-                )
+            unlike = self._unlike_lengths(members, signature)
+            self._runner = self._open_runner(executable, members, signature, unlike)
             for one in members:
                 warm_up(one, signature, self._config, self.batching)
                 if unlike is not None:
-                    warm_lengths(
-                        unlike.padding(one.run, counted=False), signature, unlike.lengths, self._config, self.batching
-                    )
+                    warm_lengths(one, signature, unlike, self._config, self.batching)
             for leaf in leaves(executable):
                 leaf.keep_kernels()
         except BaseException:
@@ -344,23 +330,32 @@ class Servable:
             signature.taking_images(self._images), self.version, is_batched=self.batching is not None
         )
 
-    def _no_batches(self, members: Sequence[ServedExecutable], signature: WireSignature) -> str | None:
-        """Return why requests run one by one; None if they may share an execution."""
-        if self._config.batching is None:
-            return "it isn't configured"
+    def _open_runner(
+        self,
+        executable: ServedExecutable,
+        members: Sequence[ServedExecutable],
+        signature: WireSignature,
+        unlike: LengthBatches | None,
+    ) -> RequestRunner:
+        choose = self._chooser(executable, unlike)
+        batching, instances = self._config.batching, self._config.instances
+        if batching is None:
+            return InstancePool(choose, instances, self.counts)
         problems = (no_batch_axis(signature), *(_dependent_rows(one, signature) for one in members))
         problem = next(filter(None, problems), None)
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
-        return problem
+            return InstancePool(choose, instances, self.counts)
+        return DynamicBatcher(
+            choose, signature.required, batching, instances, self.counts, executable.needs_native, unlike
+        )
 
-    def _unlike_lengths(
-        self, members: Sequence[ServedExecutable], signature: WireSignature, *, joins: bool
-    ) -> LengthBatches | None:
+    def _unlike_lengths(self, members: Sequence[ServedExecutable], signature: WireSignature) -> LengthBatches | None:
         """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
         config = self._config.lengths
         if config is None or self.interim:
             return None
+        joins = self._config.batching is not None and no_batch_axis(signature) is None
         lengths = lengths_of(None if config == "auto" else config, members[0].inputs)
         for one in members:
             if isinstance(lengths, Lengths):
