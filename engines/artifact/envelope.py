@@ -263,3 +263,15 @@ def _spec_from_json(fields: Mapping[str, Any]) -> TensorSpec:
         dtype=ir.DataType[fields["dtype"]] if fields["dtype"] else None,
         shape=None if shape is None else tuple(shape),
     )
+
+
+def index_sizes(envelopes: Iterable[Envelope]) -> dict[str, int]:
+    """Return how many values each input of engines that holds indices may have, by name, where that is known."""
+    sizes: dict[str, int] = {}
+    for envelope in envelopes:
+        for bound in json.loads(envelope.options.get(INDICES, "[]")):
+            name = envelope.inputs[bound["input"]].name
+            for size in bound["sizes"]:
+                if isinstance(size, int):
+                    sizes[name] = min(size, sizes.get(name, size))
+    return sizes

@@ -18,7 +18,7 @@ from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
 from trtnode.engines.openvino.clamps import clamp_indices
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
 from trtnode.engines.openvino.indices import bounds_of
-from trtnode.engines.openvino.library import ov
+from trtnode.engines.openvino.library import KEPT_KERNELS, ov
 from trtnode.engines.openvino.wide_integers import saturated_of
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 
@@ -100,6 +100,7 @@ class CpuPlugin:
         bounds = bounds_of(envelope.options, envelope.inputs)
         saturated = saturated_of(envelope.options, len(envelope.inputs))
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
+        properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
         if threads is not None:
             cores = len(os.sched_getaffinity(0))
             streams = max(1, min(instances, cores // threads))

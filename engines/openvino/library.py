@@ -1,13 +1,21 @@
-"""OpenVINO's Python API, imported without its usage reports.
+"""OpenVINO's Python API, imported without its usage reports, and with bounded memory for shapes.
 
 OpenVINO reports usage over the network if ``openvino_telemetry`` is importable, and has no switch that needs no file.
 So that import is blocked before OpenVINO's own.
+An engine makes kernels for each shape that it meets. Its CPU plugin keeps them for each engine, and oneDNN, which is a
+part of it, keeps them once more for the process. The environment alone bounds the second of these.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
+KEPT_KERNELS, KEPT_TWICE = 512, 128
+"""Kernels that are kept, of each type of layer, and in oneDNN. Equal layers share them, so an encoder needs three of
+its matrix products for a shape, and one of most other types."""
+
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KEPT_TWICE))
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino as ov
@@ -15,4 +23,4 @@ from openvino import _pyopenvino as ov_c
 from openvino import opset13 as opset
 from openvino import passes
 
-__all__ = ["opset", "ov", "ov_c", "passes"]
+__all__ = ["KEPT_KERNELS", "opset", "ov", "ov_c", "passes"]

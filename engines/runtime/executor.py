@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from trtnode.engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
-from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.envelope import Envelope, index_sizes
 from trtnode.engines.backends.custom_operators import keeping_libraries
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
@@ -339,4 +339,5 @@ def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[st
         "rejected": rejected,
         "unchecked": sum(e.is_unchecked for e in envelopes.values()),
         "native_fallback": has_native_fallback(graph.model),
+        "index_sizes": index_sizes(envelopes.values()),
     }

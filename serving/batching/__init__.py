@@ -2,6 +2,6 @@
 
 Takes: arrays of requests, and their options in the queue.
 Gives: the rows of each request.
-Promises: no request overtakes another of its priority; a faulty request fails alone.
+Promises: no request overtakes another of its priority, but for one of another length; a faulty request fails alone.
 Imports: executables, protocol, schema, telemetry, threads.
 """

@@ -20,6 +20,7 @@ import numpy as np
 
 from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
 from trtnode.serving.batching.latency_controller import LatencyController
+from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.policy import BatchLimits, next_batch
 from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
@@ -51,6 +52,7 @@ class DynamicBatcher:
         instances: int,
         counts: ModelCounts,
         runs_apart: Callable[[Feeds], bool],
+        unlike: LengthBatches | None = None,
     ) -> None:
         """Batch requests.
 
@@ -61,12 +63,15 @@ class DynamicBatcher:
             instances: Executions at the same time.
             counts: Gets what happens.
             runs_apart: Tells whether a request would make a whole batch run natively, so it is a batch of its own.
+            unlike: Joins requests of unlike lengths; None joins those of one shape.
         """
         self._choose = choose
         self._inputs = tuple(sorted(inputs))
         self._config = config
         self._counts = counts
         self._runs_apart = runs_apart
+        self._unlike = unlike
+        self._axes: Mapping[str, int] = unlike.lengths.axes if unlike else {}
         self._limits = BatchLimits(
             config.max_batch_size, config.max_queue_delay_us * 1000, frozenset(config.preferred_batch_sizes)
         )
@@ -97,7 +102,7 @@ class DynamicBatcher:
             InvalidRequestError: It has no row, more rows than a batch may have, or inputs with different numbers.
         """
         check_rows(self._inputs, feeds)
-        rows, key = batch_key(self._inputs, feeds, names)
+        rows, key = batch_key(self._inputs, feeds, names, self._axes)
         if rows > self._config.max_batch_size:
             raise InvalidRequestError(
                 f"the request has {rows} rows, but {self._config.max_batch_size} are the most (batching.max_batch_size)"
@@ -105,6 +110,10 @@ class DynamicBatcher:
         if key is not None and self._runs_apart(feeds):
             key = None
         request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations, then=then)
+        if self._unlike is not None and key is not None:
+            request.length = self._unlike.lengths.of(feeds)
+            request.bucket = self._unlike.lengths.bucket(request.length)
+            request.key = key if request.bucket else None
         self._pool = options.pool
         with self._lock:
             self._enter(request, options)
@@ -143,22 +152,23 @@ class DynamicBatcher:
         work, times = None, []
         if self._queue and self._idle:
             more_expected = self._present < self._expected_concurrency
-            decision = next_batch(self._queue, self._limits, now_ns, more_expected=more_expected)
+            line = self._unlike.company(self._queue, self._limits.max_rows) if self._unlike else self._queue
+            others_wait = len(line) < len(self._queue)
+            decision = next_batch(line, self._limits, now_ns, more_expected=more_expected, others_wait=others_wait)
             if decision.count:
                 if more_expected and now_ns >= self._queue[0].arrived_ns + self._limits.max_delay_ns:
                     self._expected_concurrency = self._present  # those who were expected did not come
-                work = self._take(decision.count)
+                work = self._take(line[: decision.count])
             else:
                 times.append(decision.due_ns)
         times += [one.deadline_ns for one in self._queue if one.deadline_ns is not None]
         self._pool.run_at(min(times, default=None), self._look)
         return work
 
-    def _take(self, count: int) -> _Work:
-        batch = self._queue[:count]
-        del self._queue[:count]
+    def _take(self, batch: list[WaitingRequest]) -> _Work:
         for one in batch:
             one.queued = False
+        self._queue = [one for one in self._queue if one.queued]
         memory = self._idle.pop()
         if self._queue and self._idle:
             self._pool.run(self._look)  # there may be a batch for another instance
@@ -203,12 +213,15 @@ class DynamicBatcher:
         self._counts.begin_execution(len(batch))
         execution = _execution(batch)
         began = time.perf_counter_ns()
-        feeds = memory.join(key, [one.feeds for one in batch])
+        requests = [one.feeds for one in batch] if self._unlike is None else self._unlike.join(batch)
+        feeds = memory.join((key, max(one.bucket or 0 for one in batch)), requests)
         joined = time.perf_counter_ns()
         run, variant = self._choose()
         results = run(feeds, batch[0].names, execution.stages if execution else None)
         ran = time.perf_counter_ns()
         parts = split(results, rows)
+        if self._unlike is not None:
+            parts = [self._unlike.lengths.cut(part, one.length or 0) for part, one in zip(parts, batch, strict=True)]
         spent = BatchStats(1, joined - began, ran - joined, time.perf_counter_ns() - ran)
         self._counts.add_batch(sum(rows), spent)
         for one in batch:

@@ -54,7 +54,9 @@ class Decision:
     due_ns: int
 
 
-def next_batch(queue: Sequence[Queued], limits: BatchLimits, now_ns: int, *, more_expected: bool) -> Decision:
+def next_batch(
+    queue: Sequence[Queued], limits: BatchLimits, now_ns: int, *, more_expected: bool, others_wait: bool = False
+) -> Decision:
     """Decide for an instance that is idle.
 
     A batch is a run of requests from the head of the queue, so no request overtakes another one. It runs at once if it
@@ -66,6 +68,7 @@ def next_batch(queue: Sequence[Queued], limits: BatchLimits, now_ns: int, *, mor
         limits: Limits of a batch.
         now_ns: The time, on the clock of ``arrived_ns``.
         more_expected: Whether further requests are likely to come soon.
+        others_wait: Whether there are requests behind ``queue``, which don't fit.
     """
     key, due = queue[0].key, queue[0].arrived_ns + limits.max_delay_ns
     count = rows = preferred = 0
@@ -76,6 +79,6 @@ def next_batch(queue: Sequence[Queued], limits: BatchLimits, now_ns: int, *, mor
         due = min(due, request.arrived_ns + limits.max_delay_ns)
         if rows in limits.preferred_rows:
             preferred = count
-    if key is None or rows >= limits.max_rows or not more_expected or now_ns >= due:
+    if key is None or rows >= limits.max_rows or others_wait or not more_expected or now_ns >= due:
         return Decision(count, now_ns)
     return Decision(preferred, now_ns if preferred else due)

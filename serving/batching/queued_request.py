@@ -24,6 +24,8 @@ class WaitingRequest:
         feeds: Its inputs.
         names: The outputs that it asks for; None for all.
         rows: Its size along axis 0.
+        length: Its length; None for a model without lengths.
+        bucket: The length that it is padded to; None if it isn't.
         key: Equal for requests that may share a batch; None for one that runs by itself.
         priority: 1 runs before 2.
         arrived_ns: When it entered the queue.
@@ -34,7 +36,8 @@ class WaitingRequest:
     """
 
     __slots__ = (
-        "arrived_ns", "deadline_ns", "durations", "feeds", "key", "names", "priority", "queued", "rows", "then",
+        "arrived_ns", "bucket", "deadline_ns", "durations", "feeds", "key", "length", "names", "priority", "queued",
+        "rows", "then",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +54,8 @@ class WaitingRequest:
         self.names = names
         self.rows = rows
         self.key = key
+        self.length: int | None = None
+        self.bucket: int | None = None
         self.priority = 1
         self.arrived_ns = 0
         self.deadline_ns: int | None = None
@@ -81,17 +86,25 @@ def check_rows(inputs: Sequence[str], feeds: Feeds) -> None:
         raise InvalidRequestError("the request has no row (axis 0 is 0), so there is nothing to compute")
 
 
-def batch_key(inputs: Sequence[str], feeds: Feeds, names: Sequence[str] | None) -> tuple[int, Hashable | None]:
+def batch_key(
+    inputs: Sequence[str], feeds: Feeds, names: Sequence[str] | None, lengths: Mapping[str, int]
+) -> tuple[int, Hashable | None]:
     """Return how many rows a request has, and the kind of requests that it may share a batch with.
 
     Args:
         inputs: Names of the inputs that every request has; one that brings others too runs by itself.
         feeds: The request's inputs.
         names: The outputs that it asks for; None for all.
+        lengths: Axes that are padded to one size, by input.
     """
     sizes = {len(array) if array.ndim else 0 for array in feeds.values()}
     rows = max(sizes, default=0)
     if len(sizes) > 1 or not rows or len(feeds) != len(inputs):
         return rows, None
-    shapes = tuple(feeds[name].shape[1:] for name in inputs)
+    shapes = tuple(_without(lengths.get(name, 0), feeds[name].shape)[1:] for name in inputs)
     return rows, (shapes, None if names is None else tuple(names))
+
+
+def _without(axis: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape with one axis that doesn't count."""
+    return (*shape[:axis], -1, *shape[axis + 1 :]) if axis else shape

@@ -12,6 +12,7 @@ from trtnode.engines.store.places import is_url
 from trtnode.partitioner.options import option_problems
 from trtnode.serving.models.pipelines import pipeline_problem
 from trtnode.serving.models.version_files import source_problem
+from trtnode.serving.schema.model import LengthsConfig
 from trtnode.serving.schema.server import CacheConfig, ServableConfig, ServerConfig, TrustConfig
 from trtnode.serving.schema.yaml_reader import Location
 
@@ -32,6 +33,9 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
+        if isinstance(model.lengths, LengthsConfig):
+            for key, text in model.lengths.problems():
+                yield ("models", index, "lengths", key), text
         for place, text in model.variant_problems():
             yield ("models", index, *place), text
         for place, text in option_problems(model.options):

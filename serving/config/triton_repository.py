@@ -25,6 +25,7 @@ PLATFORMS = ("", "onnxruntime", "onnxruntime_onnx", "openvino")
 MAX_BYTES = 1 << 20
 MOST_DIGITS = 9
 _UNKNOWN_FIELD = re.compile(r'Message type "inference\.(?P<message>[\w.]+)" has no field named "(?P<field>\w+)"')
+RAGGED = ("allow_ragged_batch", "batch_input", "batch_output")
 _THREADS = "intra_op_thread_count"
 _ACCELERATORS = {"tensorrt": "tensorrt", "openvino": "openvino"}
 _DATA_TYPES = DESCRIPTOR.enum_types_by_name["DataType"].values_by_number
@@ -107,6 +108,8 @@ def _parse_problem(error: text_format.ParseError) -> Problem:
     unknown = _UNKNOWN_FIELD.search(str(error))
     if unknown is not None:
         text = "this server doesn't follow this field; take it out, or serve this model elsewhere"
+        if unknown["field"] in RAGGED:
+            text = "models of Triton pad by themselves; take it out, and set lengths of the model in a servable.yaml"
         return Problem(text, unknown["field"], error.GetLine())
     text = str(error).rpartition(" : ")[2].rstrip(".")
     return Problem(f"not a model configuration in protobuf's text format: {text}", line=error.GetLine())

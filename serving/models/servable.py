@@ -21,6 +21,9 @@ from trtnode.partitioner.wording import counted
 from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.batching.length_batches import LengthBatches
+from trtnode.serving.batching.lengths import Lengths, lengths_of
+from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
@@ -30,7 +33,7 @@ from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.models.interface_check import check_interface, tell_of_untold
 from trtnode.serving.models.pipelines import image_decoders
-from trtnode.serving.models.warmup import warm_up
+from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
@@ -299,9 +302,12 @@ class Servable:
             tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
-            self._runner = self._open_runner(executable, members, signature)
+            unlike = self._unlike_lengths(members, signature)
+            self._runner = self._open_runner(executable, members, signature, unlike)
             for one in members:
                 warm_up(one, signature, self._config, self.batching)
+                if unlike is not None:
+                    warm_lengths(one, signature, unlike, self._config, self.batching)
             for leaf in leaves(executable):
                 leaf.keep_kernels()
         except BaseException:
@@ -325,9 +331,13 @@ class Servable:
         )
 
     def _open_runner(
-        self, executable: ServedExecutable, members: Sequence[ServedExecutable], signature: WireSignature
+        self,
+        executable: ServedExecutable,
+        members: Sequence[ServedExecutable],
+        signature: WireSignature,
+        unlike: LengthBatches | None,
     ) -> RequestRunner:
-        choose = self._chooser(executable)
+        choose = self._chooser(executable, unlike)
         batching, instances = self._config.batching, self._config.instances
         if batching is None:
             return InstancePool(choose, instances, self.counts)
@@ -336,14 +346,34 @@ class Servable:
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
             return InstancePool(choose, instances, self.counts)
-        return DynamicBatcher(choose, signature.required, batching, instances, self.counts, executable.needs_native)
+        return DynamicBatcher(
+            choose, signature.required, batching, instances, self.counts, executable.needs_native, unlike
+        )
 
-    def _chooser(self, executable: ServedExecutable) -> Choose:
+    def _unlike_lengths(self, members: Sequence[ServedExecutable], signature: WireSignature) -> LengthBatches | None:
+        """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
+        config = self._config.lengths
+        if config is None or self.interim:
+            return None
+        joins = self._config.batching is not None and no_batch_axis(signature) is None
+        lengths = lengths_of(None if config == "auto" else config, members[0].inputs)
+        for one in members:
+            if isinstance(lengths, Lengths):
+                lengths = PaddingCheck(one, signature, lengths, joins=joins).run()
+        if isinstance(lengths, Lengths):
+            told = ", ".join(f"axis {axis} of {name!r}" for name, axis in lengths.axes.items())
+            logger.info("Model %r: requests are padded to %s, on %s", self.name, list(lengths.buckets), told)
+            return LengthBatches(lengths, self.counts)
+        logger.warning("Model %r: requests are not padded, whatever their length: %s", self.name, lengths)
+        return None
+
+    def _chooser(self, executable: ServedExecutable, unlike: LengthBatches | None) -> Choose:
         """Return the choice of each execution."""
 
         def open_run(one: ServedExecutable) -> Run:
             # Requests fit the signature once they are read; only what images were decoded to is checked again.
-            return placed(one.run if self._images else one.run_checked)
+            run = placed(one.run if self._images else one.run_checked)
+            return run if unlike is None else unlike.padding(run)
 
         return executable.chooser(open_run) if isinstance(executable, VariantSet) else always(open_run(executable))
 

@@ -6,22 +6,30 @@ batch. So each likely size runs once at load: all sizes up to 16, above that the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import math
 import pathlib
 import time
 from collections.abc import Iterable
 
 import numpy as np
 
+from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.samples import Feeds, read_given
 from trtnode.engines.inputs.signature import Signature
 from trtnode.serving.batching.axis_check import no_batch_axis
+from trtnode.serving.batching.length_batches import LengthBatches
+from trtnode.serving.batching.lengths import Fill
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
 
 logger = logging.getLogger(__name__)
+
+LENGTHS_S = 20.0
+"""The longest time of the warm-up of lengths."""
 
 MOST_S = 60.0
 """The longest time of a warm-up, beyond its first run. Requests pay for what is left."""
@@ -58,6 +66,43 @@ def warm_up(
             config.name,
             str(error).rstrip(". "),
         )
+
+
+def warm_lengths(
+    executable: ServedExecutable,
+    signature: WireSignature,
+    unlike: LengthBatches,
+    config: ModelConfig,
+    batching: BatchingConfig | None,
+) -> None:
+    """Run a model twice at each length, by itself and in batches of 2, 4, 8 and so on, the smallest first.
+
+    The second run tells the time; executions of requests correct it. Whatever fails is left to requests.
+
+    Args:
+        executable: The model.
+        signature: Its inputs and outputs.
+        unlike: Pads its requests.
+        config: How it is served.
+        batching: How its requests are joined; None if they run one by one.
+    """
+    run, lengths, names = unlike.padding(executable.run, counted=False), unlike.lengths, signature.output_names
+    most = batching.max_batch_size if batching is not None else 1
+    rows = [1 << power for power in range(most.bit_length())] if config.warmup else []
+    shapes = itertools.product(rows, lengths.buckets)
+    deadline = time.monotonic() + LENGTHS_S
+    for size, bucket in sorted(shapes, key=lambda one: (one[0] > 1, math.prod(one))):
+        if time.monotonic() > deadline:
+            logger.info("Model %r: the warm-up ended at batches of %d of length %d", config.name, size, bucket)
+            return
+        feeds = lengths.padded(lengths.shortened(_all_zeros(signature, size)), bucket, _one_for(lengths.mask))
+        with contextlib.suppress(EngineError):
+            for _ in range(2):
+                run(feeds, names, None)
+
+
+def _one_for(mask: str | None) -> Fill:
+    return lambda name, _like: int(name == mask)
 
 
 def try_once(executable: ServedExecutable, config: ModelConfig) -> None:

@@ -83,6 +83,9 @@ Mebibytes = Annotated[int, pydantic.Field(ge=1, le=2**30)]
 Size = Annotated[int, pydantic.Field(ge=-1, le=LARGEST_SIZE)]
 """A dimension of a shape; -1 for any."""
 
+Axis = Annotated[int, pydantic.Field(ge=1, le=63)]
+"""Place of a dimension in a shape, behind that of the batch."""
+
 VersionNumber = Annotated[int, pydantic.Field(ge=1, le=LARGEST_SIZE)]
 
 Seconds = Annotated[float, pydantic.Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]

@@ -15,6 +15,7 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.partitioner.options import declared
 from trtnode.serving.schema.fields import (
     LONGEST_MS,
+    Axis,
     ConfigPath,
     Cores,
     Count,
@@ -90,6 +91,30 @@ class BatchingConfig(Section):
             yield "latency_target_ms", "has no effect without adaptive: true; add it or leave this out"
 
 
+class LengthsConfig(Section):
+    """Axes whose size differs between requests, which are padded to few sizes."""
+
+    axes: Annotated[dict[str, Axis], Field(min_length=1)]
+    """The axis of each input that has the length, by name."""
+    mask: str | None = None
+    """The input that is 0 where there is padding; null for a model without one."""
+    buckets: Annotated[ListOf[Count], Field(min_length=1)]
+    """The lengths that requests are padded to, in ascending order."""
+    pad: dict[str, Finite] = Field(default_factory=dict)
+    """What inputs are padded with, by name; 0 if not named."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the fault of each setting that contradicts another one."""
+        if self.mask is not None and self.mask not in self.axes:
+            yield "mask", f"{self.mask!r} is none of the inputs in axes; add it there"
+        for name in self.pad.keys() - self.axes.keys():
+            yield "pad", f"{name!r} is none of the inputs in axes; add it there or leave it out"
+        if self.mask is not None and self.pad.get(self.mask):
+            yield "pad", f"{self.mask!r} is the mask, which is 0 where there is padding; leave it out"
+        if list(self.buckets) != sorted(set(self.buckets)):
+            yield "buckets", "should ascend; put them in order"
+
+
 class TensorConfig(Section):
     """An input or output, as clients see it."""
 
@@ -159,6 +184,9 @@ class ModelConfig(Section):
     this key, it is the one that the model was compiled with: native, unless compiled with ``--nan engine``."""
     batching: BatchingConfig | None = None
     """Joins requests on axis 0; null runs them one by one."""
+    lengths: Literal["auto"] | LengthsConfig | None = None
+    """Pads requests of unlike lengths to few lengths, so that they share batches; only if the answers don't depend on
+    padding, which is tried at load. auto finds the axes by their name, the mask, and buckets; null pads nothing."""
     instances: Cores = 1
     """Executions at the same time. Engines of OpenVINO take turns with all cores unless ``threads`` leaves some."""
     threads: Cores | None = None

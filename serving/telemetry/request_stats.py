@@ -117,6 +117,9 @@ class Snapshot:
         durations: Of answered requests, in nanoseconds.
         batches: By rows of an execution.
         variants: Answered requests by the variant that answered.
+        buckets: Executions by the length that their requests were padded to.
+        padding: Elements of inputs that were padding.
+        shapes: Pairs of a length and a number of rows that were executed.
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
@@ -134,6 +137,9 @@ class Snapshot:
     durations: Durations
     batches: Mapping[int, BatchStats]
     variants: Mapping[str, int]
+    buckets: Mapping[int, int]
+    padding: int
+    shapes: int
     latencies: Mapping[int, int]
     failure_latencies: Mapping[int, int]
     last_ms: int
@@ -204,6 +210,9 @@ class ModelCounts:
         self._batched_rows = 0
         self._alone = BatchStats()
         self._variants: Counter[str] = Counter()
+        self._buckets: Counter[int] = Counter()
+        self._padding = 0
+        self._shapes: set[tuple[int, int]] = set()
         self._latencies: Counter[int] = Counter()
         self._failure_latencies: Counter[int] = Counter()
         self._last_ns = 0
@@ -292,6 +301,18 @@ class ModelCounts:
             self._batches.setdefault(rows, BatchStats()).add(spent)
             self._batched_rows += rows
 
+    def add_bucket(self, bucket: int, rows: int, padding: int, *, executions: int = 1) -> None:
+        """Count an execution of requests that are padded to a length, and the elements of padding."""
+        with self._lock:
+            self._buckets[bucket] += executions
+            self._padding += padding
+            self._shapes.add((bucket, rows))
+
+    def add_padding(self, padding: int) -> None:
+        """Count elements of padding."""
+        with self._lock:
+            self._padding += padding
+
     def snapshot(self) -> Snapshot:
         """Return all counts, as of one moment."""
         with self._lock:
@@ -313,6 +334,9 @@ class ModelCounts:
                 durations=durations,
                 batches=batches,
                 variants=dict(self._variants),
+                buckets=dict(sorted(self._buckets.items())),
+                padding=self._padding,
+                shapes=len(self._shapes),
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,

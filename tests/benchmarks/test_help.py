@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("name", ["defaults", "overhead", "sparse", "start_up"])
+@pytest.mark.parametrize("name", ["defaults", "lengths", "overhead", "sparse", "start_up"])
 def test_help_is_an_answer_and_no_measurement(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

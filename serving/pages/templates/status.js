@@ -160,18 +160,27 @@ function where(model) {
   return make("div", parts);
 }
 
-function batches(model) {
-  const sizes = model.counts.batches, shown = sizes.slice(0, MOST_BATCHES);
+function executions(title, sizes, unit, notes = []) {
+  const shown = sizes.slice(0, MOST_BATCHES);
   const rest = total(sizes.slice(MOST_BATCHES));
   if (rest) shown.push([`> ${shown[MOST_BATCHES - 1][0]}`, rest]);
   const most = Math.max(...shown.map(([, count]) => count), 1);
   const columns = shown.map(([rows, count]) => {
     const bar = make("i", "");
     bar.style.height = `${60 * count / most}%`;
-    return make("li", [number(count), bar, `${rows}`], {title: `${rows} rows: ${counted(count, "execution")}`});
+    return make("li", [number(count), bar, `${rows}`], {title: `${rows} ${unit}: ${counted(count, "execution")}`});
   });
   const drawing = columns.length ? make("ol", columns, {class: "batches"}) : make("p", "none yet", {class: "note"});
-  return make("div", [make("h3", "Executions by rows"), drawing]);
+  return make("div", [make("h3", title), drawing, ...notes.map(note => make("p", note, {class: "note"}))]);
+}
+
+const batches = model => executions("Executions by rows", model.counts.batches, "rows");
+
+// Of a model whose requests are padded to few lengths.
+function lengths(model) {
+  const {buckets, padding, shapes} = model.counts;
+  const notes = [`${counted(padding, "element")} of padding, ${counted(shapes, "shape")}`];
+  return buckets.length ? [executions("Executions by padded length", buckets, "long", notes)] : [];
 }
 
 const TONES = {READY: "good", LOADING: "busy", UNLOADING: "busy", UNAVAILABLE: "bad"};
@@ -215,7 +224,7 @@ function rows(model, at) {
   const state = make("td", make("span", model.state.toLowerCase(), {class: `state ${TONES[model.state]}`}));
   const runs = make("td", summary(model.runs), {class: "runs minor"});
   const row = make("tr", [make("td", name), state, make("td", sparkline(model)), ...cells(model), runs], {class: "model"});
-  const parts = model.runs ? [chart(model), failures(model), where(model), batches(model)] : [failures(model)];
+  const parts = model.runs ? [chart(model), failures(model), where(model), batches(model), ...lengths(model)] : [failures(model)];
   const about = model.reason ? [make("p", model.reason, {class: "reason"})] : [];
   if (isOpen) about.push(make("div", parts, {class: "parts"}));
   return about.length ? [row, make("tr", make("td", about, {colspan: 11}), {class: "more", id})] : [row];

@@ -24,6 +24,7 @@ from trtnode.engines.openvino.backend import OpenVinoBackend
 from trtnode.engines.openvino.cpu_plugin import WITHOUT_DOT_PRODUCTS
 from trtnode.engines.openvino.engine import OpenVinoEngine
 from trtnode.engines.openvino.library import ov
+from trtnode.engines.process_memory import resident_bytes
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -278,3 +279,24 @@ def test_engines_hold_their_weights(backend: OpenVinoBackend, tmp_path: pathlib.
     x = np.ones((2, 64), np.float32)
     engine.bind([x], None)
     np.testing.assert_allclose(engine.run()[0], x @ weights, rtol=1e-4, atol=1e-4)
+
+
+def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBackend, tmp_path: pathlib.Path) -> None:
+    layers = "".join(f"m{i} = MatMul(s{i}, w{i}) s{i + 1} = Softmax<axis=1>(m{i}) " for i in range(4))
+    graph = f"g (float[N,T,64] s0) => (float[N,T,64] y) {{ {layers} y = Relu(s4) }}"
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+    weights = np.random.default_rng(0).standard_normal((4, 64, 64)).astype(np.float32)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(one, f"w{i}") for i, one in enumerate(weights))
+    onnx.save(proto, tmp_path / "m.onnx")
+    engine = backend.load(*built(backend, tmp_path / "m.onnx"), threads=1)
+
+    def grown(lengths: range) -> int:
+        before = resident_bytes()
+        for length in lengths:
+            engine.bind([np.zeros((1, length, 64), np.float32)], None)
+            engine.run()
+        return resident_bytes() - before
+
+    grown(range(1, 512))  # fills what is kept
+
+    assert grown(range(512, 1000)) < 10 << 20

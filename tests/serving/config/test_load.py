@@ -285,6 +285,32 @@ def test_a_fault_in_the_batching_of_a_model_is_told(
     assert faults(path) == f"servable.yaml:5: models[0].batching.{expected}"
 
 
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("some", "lengths: should be 'auto'"),
+        ("{buckets: [8]}", "lengths.axes: is missing"),
+        ("{axes: {ids: 1}}", "lengths.buckets: is missing"),
+        ("{axes: {}, buckets: [8]}", "lengths.axes: "),
+        ("{axes: {ids: 0}, buckets: [8]}", "lengths.axes.ids: should be greater than or equal to 1, not 0"),
+        ("{axes: {ids: 1}, buckets: []}", "lengths.buckets: "),
+        ("{axes: {ids: 1}, buckets: [0]}", "lengths.buckets[0]: should be greater than or equal to 1, not 0"),
+        ("{axes: {ids: 1}, buckets: [8, 4]}", "lengths.buckets: should ascend; put them in order"),
+        ("{axes: {ids: 1}, buckets: [8], mask: m}", "lengths.mask: 'm' is none of the inputs in axes; add it there"),
+        ("{axes: {ids: 1}, buckets: [8], pad: {x: 1}}", "lengths.pad: 'x' is none of the inputs in axes"),
+        ("{axes: {m: 1}, buckets: [8], mask: m, pad: {m: 1}}", "lengths.pad: 'm' is the mask"),
+        ("{axes: {ids: 1}, buckets: [8], pad: {ids: a}}", 'lengths.pad.ids: should be a valid number, not "a"'),
+        ("{axis: {ids: 1}, buckets: [8]}", "lengths.axis: unknown key; did you mean 'axes'?"),
+    ],
+)
+def test_a_fault_in_the_lengths_of_a_model_is_told(
+    write: Callable[[str | bytes], pathlib.Path], setting: str, expected: str
+) -> None:
+    told = faults(write(MODEL + f"  lengths: {setting}"))
+
+    assert f"models[0].{expected}" in told
+
+
 def test_schema_covers_the_whole_tree() -> None:
     schema = config_schema()
 

@@ -146,6 +146,11 @@ def test_what_answers_do_not_depend_on_is_told_once(
         ("ensemble_scheduling { }", "ensemble_scheduling: this server doesn't follow this field"),
         ("response_cache { enable: true }", "response_cache: this server doesn't follow this field"),
         ('input [ { name: "a" reshape { shape: [ 3 ] } } ]', "reshape: this server doesn't follow this field"),
+        (
+            'input [ { name: "a" allow_ragged_batch: true } ]',
+            "allow_ragged_batch: models of Triton pad by themselves; take it out, and set lengths of the model",
+        ),
+        ("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input: models of Triton pad by themselves"),
         ("max_batch_size: many", "config.pbtxt:1: not a model configuration in protobuf's text format"),
         ("max_batch_size: -1", "max_batch_size: should be at least 0"),
         (

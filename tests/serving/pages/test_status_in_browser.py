@@ -90,9 +90,9 @@ SLOT = 500
 
 
 def model_facts(**changes: Any) -> dict[str, Any]:
-    counts = {"success": 0, "waiting": 0}
+    counts = {"success": 0, "waiting": 0, "padding": 0, "shapes": 0}
     lists = ("failures", "rejections", "fallbacks", "latencies", "batches", "answered_by_slot", "failed_by_slot",
-             "recent_latencies")  # fmt: skip
+             "recent_latencies", "buckets")  # fmt: skip
     runs = {"engine": "openvino", "segments": 2, "engine_nodes": 9, "native_nodes": 3, "precision": "fp16",
             "rejected": [], "stand_in": False}  # fmt: skip
     facts = {"name": "m", "version": "1", "state": "READY", "reason": "", "required": True, "runs": runs}
@@ -225,6 +225,9 @@ def test_details_show_batches_reasons_and_a_chart_with_axes(
             "failures": [["OTHER", 6], ["REJECTED", 4]],
             "rejections": [["queue_full", 4]],
             "fallbacks": [["building", 2]],
+            "buckets": [[16, 5], [24, 7]],
+            "padding": 1234,
+            "shapes": 9,
             "answered_by_slot": [[SLOT - 3, 10]],
         },
         last_failure={"reason": "OTHER", "detail": "input 'x' has another shape", "time_s": NOW_S - 1},
@@ -242,6 +245,8 @@ def test_details_show_batches_reasons_and_a_chart_with_axes(
     assert "6 the request was at fault" in text
     assert "4 the model's queue was full" in text
     assert "2 building" in text
+    assert "Executions by padded length" in text
+    assert "1,234 elements of padding, 9 shapes" in text
     assert "input 'x' has another shape" in text
     assert "120 12 580 > 12" in text
     assert "9 in 2 openvino segments, 3 native, fp16" in text
