@@ -14,10 +14,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 
 from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
 from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
+from trtnode.partitioner.model.mapped_weights import read_around_weights
 from trtnode.partitioner.model.new_values import NewNames
 
 UNSIGNED_WEIGHTS = {"session.x64quantprecision": "1"}
@@ -76,11 +79,17 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
 
 
 def _mentions(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> bool:
+    """Return whether an operator has one of the names in its own. Files without large weights are searched as bytes."""
     if isinstance(source, onnx.ModelProto):
-        content = source.SerializeToString()
-        return any(name.encode() in content for name in names)
+        return any(name in node.op_type for node in protobuf_walk.nodes(source) for name in names)
     if not source.is_file() or source.stat().st_size == 0:
         return False
+    try:
+        around = read_around_weights(source)
+    except DecodeError:
+        return False  # ONNX Runtime says what is wrong
+    if around is not None:
+        return _mentions(around[0], names)
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return any(data.find(name.encode()) >= 0 for name in names)
 
