@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -210,3 +211,16 @@ def test_messages_have_an_end() -> None:
 )
 def test_shared_memory_is_for_types_that_numpy_knows(dtype: ir.DataType | None, expected: bool) -> None:
     assert runs_as_array(TensorSpec(name="x", dtype=dtype, shape=(1,))) == expected
+
+
+@pytest.mark.parametrize("path", [True, False])
+def test_weights_whose_scales_have_no_zero_points_run(path: bool, workshop: Workshop) -> None:
+    """On some processors, the option that keeps 8-bit sums exact would give them a zero point of another rank."""
+    source = workshop.write("""g (float[N,4] x) => (float[N,4] y)
+        <int8[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] s = {0.5, 0.25}> {
+        v = DequantizeLinear<axis = 1>(w, s) p = MatMul(x, v) y = Concat<axis = 1>(p, p) }""")
+
+    session = NativeSession(source if path else onnx.load(source))
+
+    weight = np.arange(1, 9).reshape(4, 2) * np.array([0.5, 0.25], np.float32)
+    np.testing.assert_allclose(session.run({"x": X})[0][:, :2], X @ weight, atol=0.05)
