@@ -20,6 +20,10 @@ FORGETTING = 256
 """The part by which the time of an execution that was not worth it sinks, so that it is tried again some day."""
 
 
+NEIGHBOURS = 2
+"""Buckets on each side of that of a request whose requests may run with it."""
+
+
 class BucketTimes:
     """Times of executions by bucket and rows. A shorter one counts at once, a longer one by and by."""
 
@@ -129,7 +133,7 @@ class LengthBatches:
             level = [one for one in group if one is not head]
             before = len(chosen)
             for one in sorted(level, key=lambda one: self._distance(head, one)):
-                if one.bucket is None or one.key != head.key or self._distance(head, one) > 1:
+                if one.bucket is None or one.key != head.key or self._distance(head, one) > NEIGHBOURS:
                     continue
                 together = max(bucket, one.bucket), rows + one.rows
                 if together[1] <= max_rows and self._times.pays(together, (bucket, rows), (one.bucket, one.rows)):

@@ -174,10 +174,10 @@ def batches() -> LengthBatches:
 
 
 def test_requests_of_the_first_ones_bucket_run_with_it_then_those_of_its_neighbours(batches: LengthBatches) -> None:
-    queue = [waiting(7), waiting(2), waiting(9), waiting(8), waiting(15), waiting(5)]
+    queue = [waiting(3), waiting(7), waiting(9), waiting(5), waiting(15), waiting(4), waiting(6)]
 
-    assert lengths_beside(queue, batches=batches) == [7, 8, 9, 5]
-    assert lengths_beside(queue, batches=batches, max_rows=2) == [7, 8]
+    assert lengths_beside(queue, batches=batches) == [3, 4, 5, 6, 7]
+    assert lengths_beside(queue, batches=batches, max_rows=2) == [3, 4]
 
 
 def test_a_request_beyond_all_buckets_runs_by_itself(batches: LengthBatches) -> None:
@@ -186,9 +186,9 @@ def test_a_request_beyond_all_buckets_runs_by_itself(batches: LengthBatches) -> 
 
 
 def test_nobody_overtakes_a_request_of_a_higher_priority(batches: LengthBatches) -> None:
-    queue = [waiting(7), waiting(2), waiting(7, priority=2)]
+    queue = [waiting(3), waiting(15), waiting(3, priority=2)]
 
-    assert lengths_beside(queue, batches=batches) == [7]
+    assert lengths_beside(queue, batches=batches) == [3]
     assert lengths_beside([waiting(7), waiting(7, priority=2)], batches=batches) == [7, 7]
 
 
