@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import json
+import pathlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -105,9 +107,11 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
     elif not compiled.native_fallback:
         console.print("ONNX Runtime refuses this model: only its engines run it, on machines like this one.")
     elif compiled.engine_bytes:
+        output = pathlib.Path(facts["output"])
+        written = sum(file.stat().st_size for file in output.parent.glob(f"{glob.escape(output.name)}*"))
         console.print(
-            f"{facts['file_bytes']:,} bytes for {facts['source_bytes']:,} of the model, with engines of "
-            f"{compiled.engine_bytes:,}: a weight that an engine keeps as it is stands once."
+            f"{written:,} bytes on disk, with engines of {compiled.engine_bytes:,}: a weight that an engine keeps as it "
+            "is stands once."
         )
 
 
