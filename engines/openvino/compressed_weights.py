@@ -2,8 +2,7 @@
 
 Its kernels expect the scales of a matrix for each column, or for blocks of rows. In the other forms they read wrong
 scales, or memory beyond them.
-It has no 8-bit kernels for what ONNX Runtime quantizes in each run: it converts both factors to float32, and takes 1.4
-to 2 times as long.
+It has no 8-bit kernels for what ONNX Runtime quantizes in each run: it converts both factors to float32, and is slower.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -210,3 +211,18 @@ def test_messages_have_an_end() -> None:
 )
 def test_shared_memory_is_for_types_that_numpy_knows(dtype: ir.DataType | None, expected: bool) -> None:
     assert runs_as_array(TensorSpec(name="x", dtype=dtype, shape=(1,))) == expected
+
+
+@pytest.mark.parametrize("path", [True, False])
+def test_weights_whose_scales_have_no_zero_points_run(path: bool, workshop: Workshop) -> None:
+    """On some processors, the option that keeps 8-bit sums exact would give them a zero point of another rank."""
+    numbers = np.arange(1024).reshape(32, 32) % 100
+    scales = np.linspace(0.5, 1, 32, dtype=np.float32)
+    source = workshop.write(f"""g (float[N,32] x) => (float[N,32] y) <
+        int8[32,32] w = {{{", ".join(map(str, numbers.ravel()))}}}, float[32] s = {{{", ".join(map(str, scales))}}}> {{
+        v = DequantizeLinear<axis = 1>(w, s) y = Add(x, v) }}""")
+
+    session = NativeSession(source if path else onnx.load(source))
+
+    x = np.ones((32, 32), np.float32)
+    np.testing.assert_allclose(session.run({"x": x})[0], x + numbers * scales)
