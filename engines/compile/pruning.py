@@ -8,26 +8,24 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from trtnode.engines.artifact.files import check_output, write_model
-from trtnode.engines.errors import AlreadyCompiledError, CalibrationDataError, ExecutionError, PruningError
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.errors import AlreadyCompiledError, CalibrationDataError, ExecutionError
 from trtnode.engines.inputs.samples import find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.precision.accuracy_budget import Comparison, Figures, adapted
 from trtnode.engines.precision.options import AccuracyBudget
 from trtnode.engines.quantization.dataset import CalibrationDataset
 from trtnode.engines.sparse.pruning import PruningScope, prune_model
+from trtnode.engines.sparse.tensors import floats_of
 from trtnode.partitioner.compiled.trtnode import is_compiled
 from trtnode.partitioner.graph.view import Graph, specs
-from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.external_data import leave_weights_outside
 from trtnode.partitioner.model.loading import load_model, read_proto
 
 MOST_SAMPLES = 200
 """More say little more about a mean."""
-
-MOST_BYTES = 2**31 - 1
-"""Of a model whose shapes onnx can infer: one protobuf message."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +79,7 @@ def prune_file(
     if is_compiled(graph.model):
         raise AlreadyCompiledError(source)
     pruned = read_proto(source)
-    take_data_inside(source, pruned.graph.initializer)
-    if pruned.ByteSize() > MOST_BYTES:
-        raise PruningError(f"{source} is larger than 2 GiB, so onnx can't infer its shapes and it can't be pruned.")
+    leave_weights_outside(source, pruned)
     weights = prune_model(pruned, sparsity, block, scope)
     figures = _compare(source, pruned, graph, data)
     write_model(pruned, output)
@@ -100,7 +96,9 @@ def _compare(source: pathlib.Path, pruned: onnx.ModelProto, graph: Graph, data: 
     """Run both models on samples. None where no samples are given, and the model runs on nothing that is generated."""
     inputs = specs(graph.inputs)
     before = NativeSession(source, name=str(source))
-    after = NativeSession(pruned, name="the pruned model")
+    with TemporaryFolder() as folder:
+        write_model(pruned, folder / "pruned.onnx", link=True)
+        after = NativeSession(folder / "pruned.onnx", name="the pruned model")
     given = CalibrationDataset(data).feeds(inputs, limit=MOST_SAMPLES) if data else find_samples(before, inputs, None)
     comparison = Comparison(AccuracyBudget())
     for feeds in given:
@@ -124,5 +122,5 @@ def _share_of_zeros(arrays: Iterable[np.ndarray]) -> float:
 def _float_weights(model: onnx.ModelProto) -> Iterator[np.ndarray]:
     """Yield the tensors that layers multiply by: neither biases nor sizes."""
     for tensor in model.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
-            yield numpy_helper.to_array(tensor)
+        if (values := floats_of(tensor)) is not None and values.ndim > 1:
+            yield values

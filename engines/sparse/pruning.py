@@ -18,6 +18,7 @@ from onnx import numpy_helper
 from trtnode.engines.errors import PruningError
 from trtnode.engines.sparse.layers import find_layers
 from trtnode.engines.sparse.packing import LEAST_VALUES
+from trtnode.engines.sparse.tensors import floats_of
 
 RECURRENT = ("LSTM", "GRU")
 
@@ -111,8 +112,8 @@ def _weights(model: onnx.ModelProto) -> Iterator[Weights]:
 
 def _recurrent_weights(node: onnx.NodeProto, name: str, tensors: Mapping[str, onnx.TensorProto]) -> Iterator[Weights]:
     for tensor in (tensors.get(given) for given in node.input[1:3]):
-        if tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 3:
-            array = numpy_helper.to_array(tensor)
+        array = floats_of(tensor)
+        if tensor is not None and array is not None and array.ndim == 3:
             matrix = array.reshape(-1, array.shape[-1])
             yield Weights(layer=name, tensor=tensor.name, matrix=matrix, transposed=False)
 

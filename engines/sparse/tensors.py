@@ -7,6 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from trtnode.engines.sparse.packing import SparseWeights
+from trtnode.partitioner.model.mapped_weights import data_outside
 
 DOMAIN = "trtnode.sparse"
 """Domain of the operators. Beside engines of this library, no file holds them."""
@@ -22,10 +23,11 @@ def constants_of(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def floats_of(tensor: onnx.TensorProto | None) -> np.ndarray | None:
-    """Return a float32 tensor's values; None for every other type."""
+    """Return a float32 tensor's values, mapped if they lie in a file of absolute path; None for every other type."""
     if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
         return None
-    return numpy_helper.to_array(tensor)
+    placed = data_outside(tensor)
+    return numpy_helper.to_array(tensor) if placed is None else np.frombuffer(placed, "<f4").reshape(tuple(tensor.dims))
 
 
 def packed_tensors(value: str, weights: SparseWeights, bias: np.ndarray | None) -> list[onnx.TensorProto]:
