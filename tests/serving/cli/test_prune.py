@@ -73,10 +73,10 @@ def test_layers_can_be_named_to_stay_dense_and_the_ends_to_be_pruned(tmp_path: p
 def test_weights_in_a_file_of_their_own_are_pruned_as_those_inside(tmp_path: pathlib.Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> dense (float[N, 300] x) => (float[N, 300] y) '
-        "{ a = MatMul(x, u.weight) b = MatMul(a, v.weight) y = MatMul(b, w.weight) }"
+        "{ a = MatMul(x, u_weight) b = MatMul(a, v_weight) y = MatMul(b, w_weight) }"
     )
     values = np.random.default_rng(0).standard_normal((3, 300, 300)).astype(np.float32)
-    tensors = [numpy_helper.from_array(one, f"{name}.weight") for one, name in zip(values, "uvw", strict=True)]
+    tensors = [numpy_helper.from_array(one, f"{name}_weight") for one, name in zip(values, "uvw", strict=True)]
     model.graph.initializer.extend(tensors)
     onnx.save(model, tmp_path / "inside.onnx")
     onnx.save(model, tmp_path / "outside.onnx", save_as_external_data=True, location="weights", size_threshold=0)
@@ -85,7 +85,7 @@ def test_weights_in_a_file_of_their_own_are_pruned_as_those_inside(tmp_path: pat
         assert prune(tmp_path / f"{place}.onnx", "-o", tmp_path / f"{place}_pruned.onnx", "--sparsity", 0.5) == 0
 
     inside, outside = (onnx.load(tmp_path / f"{place}_pruned.onnx") for place in ("inside", "outside"))
-    assert zeros_of(tmp_path / "outside_pruned.onnx") == {"u.weight": 0, "v.weight": 0.5, "w.weight": 0}
+    assert zeros_of(tmp_path / "outside_pruned.onnx") == {"u_weight": 0, "v_weight": 0.5, "w_weight": 0}
     assert [t.raw_data for t in outside.graph.initializer] == [t.raw_data for t in inside.graph.initializer]
 
 
