@@ -49,8 +49,9 @@ class AttackedServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "trtnode", "serve", "--config", str(config)],
                 stderr=log,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
             )
+        # Not by a preexec_fn: that forks, and gRPC's threads in this process may not survive a fork.
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         self.pid = self._process.pid
 
     def __enter__(self) -> AttackedServer:

@@ -290,6 +290,7 @@ def test_description_says_what_runs_where(workshop: Workshop) -> None:
         "rejected": [],
         "unchecked": 0,
         "native_fallback": True,
+        "index_sizes": {},
         "reference_nodes": [],
     }
     assert [s.name for s in executable.inputs] == ["x"]
