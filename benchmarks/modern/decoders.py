@@ -119,8 +119,8 @@ def measure_speed(name: str, folder: pathlib.Path, rounds: int) -> SpeedRow:
     loaded, empty = _process_mb(path.with_name("engines.onnx"), request(TOKENS, TOKENS)), _process_mb(None, {})
     return SpeedRow(
         name=name,
-        engine_nodes=with_engines["engine_nodes"] / with_engines["nodes"],
-        segments=len(with_engines["segments"]),
+        engine_nodes=with_engines["report"]["engine_nodes"] / with_engines["report"]["nodes"],
+        segments=with_engines["segments"],
         chosen=by_default["engine"] if by_default["segments"] else NATIVE,
         ratios=ratios[COMPILED],
         engine_ratios=ratios["engines"],

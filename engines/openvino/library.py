@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-KEPT_KERNELS, KEPT_TWICE = 512, 128
+KEPT_KERNELS, KEPT_TWICE = 256, 128
 """Kernels that are kept, of each type of layer, and in oneDNN. Equal layers share them, so an encoder needs three of
 its matrix products for a shape, and one of most other types."""
 
