@@ -60,7 +60,7 @@ class SpeedRow:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingRow:
-    """What a loop of tokens meets, with all engines.
+    """Figures of a loop of tokens, with all engines.
 
     Attributes:
         name: Of the model.

@@ -1,4 +1,4 @@
-"""What weights cost: memory and processor time of the commands, beside OpenVINO and ONNX Runtime in empty processes."""
+"""Memory and processor time of the commands, beside those of OpenVINO and ONNX Runtime in processes of their own."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class LengthsConfig(Section):
     buckets: Annotated[ListOf[Count], Field(min_length=1)]
     """The lengths that requests are padded to, in ascending order."""
     pad: dict[str, Finite] = Field(default_factory=dict)
-    """What inputs are padded with, by name; 0 if not named."""
+    """The padding of inputs, by name; 0 if not named."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield the key and the fault of each setting that contradicts another one."""
