@@ -115,19 +115,16 @@ def _compile_in_some_form(context: CompileContext) -> CompiledModel:
     """
     try:
         return _compile(context)
-    except ModelLoadError as refusal:
+    except ModelLoadError:
         source, rewritten = context.source, context.folder / "native.onnx"
-        try:
-            context.worker.call(write_native_form, TIMEOUT_S, source.path, rewritten, refusal)
-        except ModelLoadError:
-            if context.unchecked:  # nothing here could run the model, so nothing could judge its engines
-                raise refusal from None
-            refused = dataclasses.replace(source, runs_natively=False)
-            compiled = _compile(dataclasses.replace(context, source=refused))
-            if not compiled.native_fallback:
-                logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
-            return compiled
-        return _compile(dataclasses.replace(context, source=dataclasses.replace(source, path=rewritten)))
+        if context.worker.call(write_native_form, TIMEOUT_S, source.path, rewritten):
+            return _compile(dataclasses.replace(context, source=dataclasses.replace(source, path=rewritten)))
+        if context.unchecked:  # nothing here could run the model, so nothing could judge its engines
+            raise
+        compiled = _compile(dataclasses.replace(context, source=dataclasses.replace(source, runs_natively=False)))
+        if not compiled.native_fallback:
+            logger.warning("ONNX Runtime refuses this model, so its engines have no native fallback")
+        return compiled
 
 
 def _compile(context: CompileContext) -> CompiledModel:

@@ -46,41 +46,42 @@ def open_native(source: pathlib.Path | onnx.ModelProto, *, name: str, **options:
     """
     try:
         return NativeSession(source, name=name, **options)
-    except ModelLoadError as refusal:
+    except ModelLoadError:
         with TemporaryFolder() as folder:
             path = folder / "native.onnx"
-            write_native_form(source, path, refusal)
+            if not write_native_form(source, path):
+                raise
             return NativeSession(path, name=name, **options)
 
 
-def write_native_form(source: pathlib.Path | onnx.ModelProto, target: pathlib.Path, refusal: ModelLoadError) -> None:
+def write_native_form(source: pathlib.Path | onnx.ModelProto, target: pathlib.Path) -> bool:
     """Rewrite a model for ONNX Runtime and write it into a file.
 
     Older opsets than it has kernels for are raised by ONNX's own converter; newer ones are lowered where no operator
     changes its meaning; operators that it doesn't know are replaced by the functions that define them.
 
     Args:
-        source: The model.
+        source: The model, which ONNX Runtime refuses as it is.
         target: The file.
-        refusal: ONNX Runtime's refusal of the model as it is.
 
-    Raises:
-        ModelLoadError: ``refusal``, where ONNX Runtime refuses the native form as well.
+    Returns:
+        Whether there is such a form, and ONNX Runtime takes it.
     """
     try:
         form = native_form(source)
     except Exception as error:  # ONNX lets exceptions of any type out about a model that contradicts its rules
         logger.debug("%s has no native form: %s", source, error)
-        raise refusal from None
+        return False
     if form is None:
-        raise refusal
+        return False
     write_model(form, target)
     try:
         NativeSession(target)
     except ModelLoadError as error:
         logger.debug("The native form of %s is refused as well: %s", source, error)
-        raise refusal from None
+        return False
     logger.info("ONNX Runtime refuses the model as it is; it runs rewritten for opset %d", form.opset_import[0].version)
+    return True
 
 
 def native_form(source: pathlib.Path | onnx.ModelProto) -> onnx.ModelProto | None:

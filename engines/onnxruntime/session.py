@@ -74,16 +74,15 @@ class NativeSession:
         model = with_unsigned_weights(model) if exact else model
         options |= optimizer_options(model) if optimize else {}
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
-        problems: list[Exception] = []
-        for setting in exact_settings(model, unfused=unfused) if exact else ({},):
+        settings = tuple(exact_settings(model, unfused=unfused)) if exact else ({},)
+        for number, setting in enumerate(settings, 1):
             try:
                 given = _options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
                 session = _open(source, given, profile_to, operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
-                problems.append(error)
-        else:
-            raise ModelLoadError(name, clean_message(problems[-1])) from problems[-1]
+                if number == len(settings):
+                    raise ModelLoadError(name, clean_message(error)) from error
         self._session = session
         self._raw = session._sess
         types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -95,3 +99,24 @@ def test_limits_are_those_of_the_library(workshop: Workshop) -> None:
     NativeSession(workshop.write(text, opset=limits.opset, ir=limits.ir_version))
 
     assert (limits.opset, limits.ir_version) >= (21, 10)
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_model_that_is_refused_in_both_forms_leaves_no_session_behind(workshop: Workshop) -> None:
+    """A session's weights and threads would stay until the collector looks at old objects, which is rarely."""
+    source = workshop.write("g (bfloat16[2] x) => (bfloat16[2] y) { y = Softmax(x) }")
+    threads = len(os.listdir("/proc/self/task"))
+
+    for _ in range(3):
+        with contextlib.suppress(ModelLoadError):
+            open_native(source, name="model", threads=3)
+
+    assert len(os.listdir("/proc/self/task")) == threads
