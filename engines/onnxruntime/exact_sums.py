@@ -8,19 +8,16 @@ Models that quantize weights alone need none of this, and with the option scales
 
 from __future__ import annotations
 
-import mmap
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
 from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
+from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
 from trtnode.partitioner.errors import PartitionError
-from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
-from trtnode.partitioner.model.mapped_weights import read_around_weights
 from trtnode.partitioner.model.new_values import NewNames
 
 UNSIGNED_WEIGHTS = {"session.x64quantprecision": "1"}
@@ -42,7 +39,7 @@ ACTIVATION_ZERO, WEIGHT, WEIGHT_ZERO = 2, 3, 5
 def exact_settings(source: pathlib.Path | onnx.ModelProto, *, unfused: bool) -> tuple[Mapping[str, str], ...]:
     """Return session options that keep sums exact on this processor; each is for what the one before refuses."""
     asked = UNFUSED if unfused else {}
-    saturates = has_short_sums(usable_flags()) and _mentions(source, QUANTIZING)
+    saturates = has_short_sums(usable_flags()) and mentions(source, QUANTIZING)
     return ({**asked, **UNSIGNED_WEIGHTS}, UNFUSED) if saturates else (asked,)
 
 
@@ -55,7 +52,7 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
     Returns:
         The model; the source itself where there is nothing to change, or where weights lie in files of their own.
     """
-    if not has_short_sums(usable_flags()) or not _mentions(source, REWRITTEN):
+    if not has_short_sums(usable_flags()) or not mentions(source, REWRITTEN):
         return source
     model = onnx.ModelProto()
     try:
@@ -76,22 +73,6 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
         for index in (WEIGHT, WEIGHT_ZERO):
             node.input[index] = unsigned[node.input[index]]
     return model if nodes else source
-
-
-def _mentions(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> bool:
-    """Return whether an operator has one of the names in its own. Files without large weights are searched as bytes."""
-    if isinstance(source, onnx.ModelProto):
-        return any(name in node.op_type for node in protobuf_walk.nodes(source) for name in names)
-    if not source.is_file() or source.stat().st_size == 0:
-        return False
-    try:
-        around = read_around_weights(source)
-    except DecodeError:
-        return False  # ONNX Runtime says what is wrong
-    if around is not None:
-        return _mentions(around[0], names)
-    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(name.encode()) >= 0 for name in names)
 
 
 def _saturates(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:

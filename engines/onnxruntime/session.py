@@ -27,6 +27,7 @@ from trtnode.engines.onnxruntime.installation import warn_of_overlay
 from trtnode.engines.onnxruntime.library import onnxruntime, ort_c
 from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
 from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
+from trtnode.engines.onnxruntime.workarounds.empty_tensors import inputs_behind_which_kernels_end
 from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.partitioner.graph.view import TensorSpec
@@ -85,6 +86,7 @@ class NativeSession:
                     raise ModelLoadError(name, clean_message(error)) from error
         self._session = session
         self._raw = session._sess
+        self._ending = inputs_behind_which_kernels_end(model)
         types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
         self._converts = any(t in SMALL_TYPES for t in types)
         self.inputs: tuple[str, ...] = tuple(v.name for v in session.get_inputs())
@@ -98,9 +100,10 @@ class NativeSession:
         """Run on numpy arrays, and lists or None for sequences and optionals.
 
         Raises:
-            ExecutionError: ONNX Runtime failed.
+            ExecutionError: ONNX Runtime failed, or would end the process.
         """
         wanted = self.outputs if outputs is None else outputs
+        self._check_elements(feeds)
         try:
             if self._converts:
                 return self._run_small_types(feeds, wanted)
@@ -117,8 +120,9 @@ class NativeSession:
         """Run without copies, on arrays or ``OrtValue``s, and return ``OrtValue``s.
 
         Raises:
-            ExecutionError: ONNX Runtime failed.
+            ExecutionError: ONNX Runtime failed, or would end the process.
         """
+        self._check_elements(feeds)
         values, _owners = _wrapped(feeds)
         try:
             return list(self._raw.run_with_ort_values(values, self.outputs, None))
@@ -129,6 +133,14 @@ class NativeSession:
         """Run on types that the binding's own ``run`` doesn't know."""
         values, _owners = _wrapped(feeds)
         return [as_array(value).copy() for value in self._raw.run_with_ort_values(values, outputs, None)]
+
+    def _check_elements(self, feeds: Mapping[str, Any]) -> None:
+        for name, operator in self._ending.items():
+            value = feeds.get(name)
+            shape = value.shape() if isinstance(value, ort_c.OrtValue) else np.shape(value)
+            if 0 in shape:
+                problem = f"{name!r} has no elements, and ONNX Runtime's {operator} behind it would end the process."
+                raise ExecutionError(f"{problem} Send at least one.")
 
     def end_profiling(self) -> pathlib.Path:
         """Write the times of all runs, as JSON in Chrome's trace format."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 
+from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
@@ -26,9 +26,9 @@ def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
     Args:
         source: A file or a small model.
     """
+    if not mentions(source, ["DequantizeLinear"]):
+        return {}
     try:
-        if isinstance(source, pathlib.Path) and not _mentions(source, b"DequantizeLinear"):
-            return {}
         model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
     except (OSError, PartitionError):
         return {}  # ONNX Runtime says what is wrong
@@ -68,10 +68,3 @@ def _narrow(scope: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
 def _scopes(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
     yield from protobuf_walk.graphs(model)
     yield from model.functions
-
-
-def _mentions(file: pathlib.Path, op_type: bytes) -> bool:
-    if not file.is_file() or file.stat().st_size == 0:
-        return False
-    with file.open("rb") as data, mmap.mmap(data.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped.find(op_type) >= 0

@@ -1,0 +1,45 @@
+"""Operators whose kernels end the process where an input has no elements. Such a run is refused before it begins."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.loading import read_proto
+
+ENDING = ("ConvTranspose", "GRU", "LSTM")
+"""Found by running every case of the onnx suite with each of its sizes as 0. Division by 0, and empty work shared out
+among threads, are what they have in common."""
+
+
+def inputs_behind_which_kernels_end(source: pathlib.Path | onnx.ModelProto) -> Mapping[str, str]:
+    """Return the inputs that one of these operators depends on, each with the name of the operator.
+
+    Args:
+        source: A file or a small model.
+    """
+    if not mentions(source, ENDING):
+        return {}
+    try:
+        model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
+    except (OSError, PartitionError):
+        return {}  # ONNX Runtime says what is wrong
+    ending = {name: name for name in ENDING}
+    for function in model.functions:  # a function may call one that stands behind it, but exporters write none such
+        if found := next(_within(function.node, ending), None):
+            ending[function.name] = found
+    behind: dict[str, str] = {}
+    for node in reversed(model.graph.node):
+        found = next(_within([node], ending), None) or next((behind[o] for o in node.output if o in behind), None)
+        if found is not None:
+            behind.update(dict.fromkeys((i for n in protobuf_walk.nodes_within([node]) for i in n.input if i), found))
+    return {value.name: behind[value.name] for value in model.graph.input if value.name in behind}
+
+
+def _within(nodes: list[onnx.NodeProto], ending: Mapping[str, str]) -> Iterator[str]:
+    return (ending[node.op_type] for node in protobuf_walk.nodes_within(nodes) if node.op_type in ending)
