@@ -26,7 +26,7 @@ from trtnode.engines.build.tolerance import accumulates_quantized, find_differen
 from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
 from trtnode.engines.inputs.input_uses import InputUses
-from trtnode.engines.inputs.samples import Feeds, Runner, empty_samples, find_samples, relate_sizes
+from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, empty_samples, find_samples, relate_sizes
 from trtnode.engines.inputs.varied_samples import varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.type_inference import inferred_types
@@ -321,6 +321,7 @@ def _natively(
     other: NativeSession | None = None,
 ) -> list[_Compared]:
     """Run all samples, so that no session takes memory any more when the first engine is loaded."""
+    session = Remembering(session)
     samples = find_samples(session, inputs, given)
     compared = [_Compared.of(session, feeds, other) for feeds in samples]
     if not samples:
@@ -421,20 +422,22 @@ class _Answer:
 def _steady_answers(
     source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None, uses: InputUses
 ) -> Sequence[_Answer]:
-    native = NativeSession(source, name=str(source))
+    session = NativeSession(source, name=str(source))
+    native = Remembering(session)
     quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
     answers, samples = [], find_samples(native, inputs, given)
-    varied = varied_samples(native, inputs, _generated(native, inputs, given, samples), uses)
     for feeds in samples:
         expected = dict(zip(native.outputs, native.run(feeds), strict=True))
-        repeated = dict(zip(native.outputs, native.run(feeds), strict=True))
+        repeated = dict(zip(native.outputs, session.run(feeds), strict=True))
         steady = {n: v for n, v in expected.items() if find_difference(v, repeated[n]) is None}
         answers.append(_Answer(feeds=feeds, outputs=steady, quantized=quantized))
+        if all(map(_is_finite, expected.values())):
+            break  # each engine was compared on the others
     names = set(native.outputs).intersection(*(answer.outputs for answer in answers))
-    for one in varied:
-        if not one.scaled:
-            outputs = {name: one.values[name] for name in names}
-            answers.append(_Answer(feeds=one.feeds, outputs=outputs, quantized=quantized, varied=True))
+    base = _generated(session, inputs, given, samples)
+    for one in varied_samples(session, inputs, base, uses, scales=False):
+        outputs = {name: one.values[name] for name in names}
+        answers.append(_Answer(feeds=one.feeds, outputs=outputs, quantized=quantized, varied=True))
     return answers
 
 

@@ -46,7 +46,7 @@ class VariedSample:
 
 
 def varied_samples(
-    session: Runner, inputs: Sequence[TensorSpec], base: Feeds | None, uses: InputUses
+    session: Runner, inputs: Sequence[TensorSpec], base: Feeds | None, uses: InputUses, *, scales: bool = True
 ) -> Iterator[VariedSample]:
     """Yield further samples of a model: of an odd size, of ties and zeros in a large size, and of several scales.
 
@@ -55,6 +55,7 @@ def varied_samples(
         inputs: Its inputs.
         base: Generated inputs that it runs on; None yields nothing.
         uses: What it does with its inputs.
+        scales: Vary the scale, too.
     """
     if base is None:
         return
@@ -64,7 +65,7 @@ def varied_samples(
     if varying.is_free:
         yield from _first(session, (varying.normal(odd, apart=True), varying.normal(odd), varying.normal(3 * small)))
     yield from _first(session, (varying.ties(size) for size in (max(large, odd), 2 * small, small)))
-    for sample in _first(session, [varying.scaled(small)]):
+    for sample in _first(session, [varying.scaled(small)] if scales else []):
         yield dataclasses.replace(sample, scaled=True)
 
 

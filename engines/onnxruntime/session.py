@@ -136,7 +136,7 @@ class NativeSession:
 
     def _check_elements(self, feeds: Mapping[str, Any]) -> None:
         for name, operator in self._ending.items():
-            value = feeds.get(name)
+            value: Any = feeds.get(name)
             shape = value.shape() if isinstance(value, ort_c.OrtValue) else np.shape(value)
             if 0 in shape:
                 problem = f"{name!r} has no elements, and ONNX Runtime's {operator} behind it would end the process."

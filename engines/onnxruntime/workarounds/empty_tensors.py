@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
@@ -41,5 +41,5 @@ def inputs_behind_which_kernels_end(source: pathlib.Path | onnx.ModelProto) -> M
     return {value.name: behind[value.name] for value in model.graph.input if value.name in behind}
 
 
-def _within(nodes: list[onnx.NodeProto], ending: Mapping[str, str]) -> Iterator[str]:
+def _within(nodes: Iterable[onnx.NodeProto], ending: Mapping[str, str]) -> Iterator[str]:
     return (ending[node.op_type] for node in protobuf_walk.nodes_within(nodes) if node.op_type in ending)

@@ -47,7 +47,7 @@ def test_a_wrong_engine_is_refused(fault: str, workshop: Workshop, without_mendi
 def test_the_usual_samples_alone_would_not_show_it(
     fault: str, workshop: Workshop, without_mending: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "varied_samples", lambda *_: iter(()))
+    monkeypatch.setattr(jobs, "varied_samples", lambda *_, **__: iter(()))
 
     assert refused(workshop, FAULTS[fault]) == set()
 
@@ -73,7 +73,7 @@ def test_a_wrong_rewrite_is_refused_on_an_odd_size(
 ) -> None:
     monkeypatch.setattr(batch_norm, "is_padded", lambda op: False)
     if not varied:
-        monkeypatch.setattr(jobs, "varied_samples", lambda *_: iter(()))
+        monkeypatch.setattr(jobs, "varied_samples", lambda *_, **__: iter(()))
 
     assert refused(workshop, POOLED) == ({ReasonCode.INACCURATE} if varied else set())
 
