@@ -29,6 +29,11 @@ def resident_bytes() -> int:
 def give_back_free_memory() -> None:
     """Free objects that only refer to each other, and give free pages back to the system, where its C library can."""
     gc.collect()
+    give_back_free_pages()
+
+
+def give_back_free_pages() -> None:
+    """Give free pages back to the system, where its C library can. It takes milliseconds."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

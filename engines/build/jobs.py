@@ -30,6 +30,7 @@ from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, empty_sam
 from trtnode.engines.inputs.varied_samples import varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.type_inference import inferred_types
+from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.contexts import empty_places
 from trtnode.engines.runtime.engine_loading import load_engine_file
@@ -184,6 +185,7 @@ def check_segments(
     other = open_observed(model, unfused=True) if unfused else None
     compared = _natively(open_observed(model), inputs, given, uses, other)
     del other
+    give_back_free_pages()
     return _compare(segments, compared, max(engine_s, ROOM * (time.monotonic() - began)))
 
 
@@ -219,6 +221,7 @@ def find_empty(
         for one in empty_samples(session, inputs)
     ]
     del session
+    give_back_free_pages()
     found: dict[str, list[EmptyInputs]] = {}
     for segment in segments:
         engine = load_engine_file(segment.name, segment.engine, segment.envelope)
@@ -403,8 +406,11 @@ def check_compiled(
     """
     began = time.monotonic()
     answers = _steady_answers(source, inputs, given, uses)
+    give_back_free_pages()
     report(Progress(CHECKING, 0, 1, max(ENGINE_S, ROOM * (time.monotonic() - began))))
-    problem = _problem_of_plain(compiled, answers) or (_problem_of_engines(compiled, answers) if engines else None)
+    problem = _problem_of_plain(compiled, answers)
+    give_back_free_pages()
+    problem = problem or (_problem_of_engines(compiled, answers) if engines else None)
     report(Progress(CHECKING, 1, 1))
     return problem
 

@@ -26,6 +26,7 @@ from trtnode.engines.tuning.precision_stage import PrecisionStage
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
+from trtnode.partitioner.model.mapped_weights import release_pages
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class Compilation:
             self._tune,
         )
         for step in steps:
+            release_pages(attempt.partition.graph.model)
             attempt = step(attempt)
             if attempt.refused:
                 break
@@ -215,6 +217,7 @@ class Compilation:
         source, given = context.source, context.options.check_inputs
         path, inputs = context.folder / "compiled.onnx", context.sampled_inputs(partition.graph)
         compiled.save(path)
+        release_pages(partition.graph.model)
         if source.runs_natively:
             uses, run = uses_of(partition.graph), not context.unchecked
             call, check = context.worker.call, jobs.check_compiled
