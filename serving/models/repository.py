@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
+from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
 from trtnode.serving.models.overrides import Override, added_model, read_override
 from trtnode.serving.models.servable import Loader, Servable
@@ -202,6 +203,7 @@ class ModelRepository:
         if not self._turns.wait_idle(timeout_s):
             return False
         closed = [model.close(timeout_s) for model in self._models.values()]
+        give_back_free_pages()
         return all(closed)
 
     def _load_all(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.errors import EngineError
-from trtnode.engines.process_memory import give_back_free_memory, resident_bytes
+from trtnode.engines.process_memory import resident_bytes
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.wording import counted
 from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
@@ -245,8 +245,6 @@ class Servable:
         self._files = None
         if executable is not None:
             executable.close()
-            del executable
-            give_back_free_memory()  # Python might not look for garbage among old objects for hours
         self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
     def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
+from trtnode.engines.process_memory import give_back_free_memory
 from trtnode.serving.errors import ModelChangeError
 from trtnode.serving.models.overrides import Override
 from trtnode.serving.models.servable import Loader, Servable
@@ -46,6 +47,7 @@ class ServedModel:
         self._tried: dict[int, Stamp] = {}
         self._former: Mapping[int, Servable] = {}
         self._retiring: list[threading.Thread] = []
+        self._ending = False
         self._unloads = 0
         self._lock = threading.Lock()
         for number in choose_versions(config, find_files(config)) or [ONLY_VERSION]:
@@ -117,7 +119,12 @@ class ServedModel:
             self._retire(gone)
 
     def close(self, timeout_s: float) -> bool:
-        """Free everything; return False if requests under way take longer than ``timeout_s``."""
+        """Free everything but what only a garbage collection finds: the server ends.
+
+        Returns:
+            False if requests under way take longer than ``timeout_s``.
+        """
+        self._ending = True
         self.unload()
         for thread in self._retiring:
             thread.join(timeout_s)
@@ -172,7 +179,7 @@ class ServedModel:
             self._put(number, candidate, unloads)
         candidate.load(self._loader)
         if candidate.is_ready and self.look().get(number) != file:
-            candidate.retire()
+            self._free(candidate)
             candidate.reason = CHANGED
         if candidate.is_ready:
             self._put(number, candidate, unloads)
@@ -207,9 +214,14 @@ class ServedModel:
         self._show_states()
         self._retiring = [thread for thread in self._retiring if thread.is_alive()]
         for servable in replaced.values():
-            thread = threading.Thread(target=servable.retire, name="retire-model", daemon=True)
+            thread = threading.Thread(target=self._free, args=(servable,), name="retire-model", daemon=True)
             thread.start()
             self._retiring.append(thread)
+
+    def _free(self, servable: Servable) -> None:
+        servable.retire()
+        if not self._ending:
+            give_back_free_memory()  # Python might not look for garbage among old objects for hours
 
     def _show_states(self) -> None:
         """Tell the readers which versions are ready."""

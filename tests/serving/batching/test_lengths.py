@@ -197,7 +197,7 @@ def test_requests_whose_batch_measured_slower_run_one_by_one(encoder: ServedExec
 
     def run(feeds: dict[str, np.ndarray], *_: object) -> dict[str, np.ndarray]:
         slow.add(len(feeds["ids"]))
-        threading.Event().wait(0.02 if len(feeds["ids"]) > 1 else 0.001)
+        threading.Event().wait(0.3 if len(feeds["ids"]) > 1 else 0.001)
         return {}
 
     batches = LengthBatches(LENGTHS, ModelCounts())
