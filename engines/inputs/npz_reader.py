@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import pathlib
 import zipfile
@@ -18,7 +19,7 @@ READ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 
 
 class ArrayStream:
-    """An array in a file, read from its first row to its last.
+    """An array in a file, read from its first row to its last. One in Fortran order is held as a whole.
 
     Attributes:
         shape: Of the whole array.
@@ -34,9 +35,12 @@ class ArrayStream:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         self.shape, columns_first, self.dtype = read(file)
-        if columns_first or self.dtype.hasobject:
-            raise ValueError("an array of Python objects or in Fortran order can't be read row by row")
+        if self.dtype.hasobject:
+            raise ValueError("an array of Python objects can't be read")
         self._file = file
+        if columns_first:
+            values = np.frombuffer(self._bytes(math.prod(self.shape)), self.dtype)
+            self._file = io.BytesIO(values.reshape(self.shape, order="F").tobytes())
 
     def read(self, rows: int) -> np.ndarray:
         """Read the next rows, ``dtype[rows, ...]``; a scalar as a whole.
@@ -45,11 +49,14 @@ class ArrayStream:
             EOFError: The file ends before.
         """
         shape = (rows, *self.shape[1:]) if self.shape else ()
-        wanted = math.prod(shape) * self.dtype.itemsize
+        return np.frombuffer(self._bytes(math.prod(shape)), self.dtype).reshape(shape)
+
+    def _bytes(self, elements: int) -> bytes:
+        wanted = elements * self.dtype.itemsize
         data = self._file.read(wanted)
         if len(data) < wanted:
             raise EOFError("the file is cut short")
-        return np.frombuffer(data, self.dtype).reshape(shape)
+        return data
 
 
 @contextlib.contextmanager

@@ -126,7 +126,8 @@ def _observed(
         session = _open_observed(graph, folder / "observed.onnx")
         for batch, count in batches:
             try:
-                values = dict(zip(session.outputs, session.run(batch), strict=True))
+                results = session.run(batch) if session.outputs else []
+                values = dict(zip(session.outputs, results, strict=True))
             except ExecutionError as error:
                 raise CalibrationDataError(source, f"the model does not run on it: {error}") from error
             yield {**batch, **values}, count

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import onnx
 import onnx_ir as ir
 
 from trtnode.engines.errors import QuantizationError
+from trtnode.partitioner.model.loading import view_model
 from trtnode.partitioner.model.opset_versions import means_the_same
+from trtnode.partitioner.model.values import holds_map
 
 
 def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Model:
@@ -23,14 +27,22 @@ def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Mode
         QuantizationError: The converter can't.
     """
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), wanted)
-    work = ir.from_proto(model)
+    work = _viewed(model)
     if opset < wanted:
         if all(_keeps_its_meaning(op, opset, wanted) for op in work.graph.all_nodes() if not op.domain):
             work.opset_imports[""] = wanted
         else:
-            work = ir.from_proto(_converted(model, opset, wanted))
+            work = _viewed(_converted(model, opset, wanted))
     work.ir_version = max(work.ir_version, ir_version)
     return work
+
+
+def _viewed(model: onnx.ModelProto) -> ir.Model:
+    if not any(holds_map(value.type) for value in (*model.graph.input, *model.graph.output)):
+        return ir.from_proto(model)
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)  # the view takes the types of such values out
+    return view_model(copied, pathlib.Path("model"))
 
 
 def _keeps_its_meaning(op: ir.Node, opset: int, wanted: int) -> bool:

@@ -244,6 +244,15 @@ def test_what_holds_infinity_has_no_range(shared_workshop: Workshop, tmp_path: p
     assert table.ranges == {"x": (0.0, 1.0), "z": (0.0, 1.0)}
 
 
+def test_a_model_that_ends_in_maps_is_calibrated(shared_workshop: Workshop, tmp_path: pathlib.Path) -> None:
+    node = "y = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (x)"
+    model = shared_workshop.write(f"net (float[N, 2] x) => (seq(map(int64, float)) y) {{ {node} }}")
+
+    table = calibrate(model, write_samples(tmp_path, x=np.float32([[1.0, 1.0]])))
+
+    assert table.ranges == {"x": (1.0, 1.0)}
+
+
 def test_an_input_with_a_default_needs_no_samples(shared_workshop: Workshop, tmp_path: pathlib.Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> net (float[N, 2] x, float[2] w) => (float[N, 2] y) { y = Mul (x, w) }'

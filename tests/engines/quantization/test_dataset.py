@@ -91,6 +91,10 @@ def test_a_model_of_flags_alone_takes_a_file_of_them(save: Callable[..., Calibra
     assert read(save(rate=np.int64(3)), RATE) == [{"rate": 3}]
 
 
+def test_an_array_in_fortran_order_is_read_like_others(save: Callable[..., CalibrationDataset]) -> None:
+    assert read(save(image=np.asfortranarray(ROWS)), IMAGE) == read(save(image=ROWS), IMAGE)
+
+
 def test_arrays_that_are_no_input_are_left_out(save: Callable[..., CalibrationDataset]) -> None:
     assert read(save(image=ROWS[:1], label=np.int64([3])), IMAGE) == [{"image": [[0, 1]]}]
 
