@@ -31,7 +31,7 @@ from trtnode.serving.executables.interface import Choose, Run, ServedExecutable,
 from trtnode.serving.executables.variant_set import VariantSet
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.instance_pool import InstancePool
-from trtnode.serving.models.interface_check import check_interface, tell_of_untold
+from trtnode.serving.models.interface_check import served_signature, tell_of_untold
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -149,6 +149,16 @@ class Servable:
             UnavailableError: The model isn't ready.
         """
         return self.cache.signature
+
+    def told_inputs(self) -> list[WireTensor]:
+        """Return the inputs that metadata lists: those without a default, and those that the configuration names.
+
+        Raises:
+            UnavailableError: The model isn't ready.
+        """
+        named = self._config.interface.inputs if self._config.interface is not None else {}
+        signature = self.signature
+        return [one for one in signature.inputs.values() if one.name in signature.required or one.name in named]
 
     @property
     def platform(self) -> str:
@@ -295,9 +305,9 @@ class Servable:
         variants = executable if isinstance(executable, VariantSet) else None
         members = variants.parts if variants is not None else [executable]
         try:
-            signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
-            check_interface(signature, self._config.interface)
-            tell_of_untold(signature, executable.inputs, executable.outputs)
+            signature = served_signature(self._config, executable)
+            if self._config.interface is None:
+                tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
             unlike = self._unlike_lengths(members, signature)

@@ -118,19 +118,29 @@ class LengthsConfig(Section):
 class TensorConfig(Section):
     """An input or output, as clients see it."""
 
-    datatype: str
-    """Its type in the protocol: FP32, INT64, BYTES, ..."""
-    shape: ListOf[Size]
-    """Its shape, with -1 for a dimension that may vary."""
+    datatype: str | None = None
+    """Its type in the protocol: FP32, INT64, BYTES, ...; null takes that of the file."""
+    shape: ListOf[Size] | None = None
+    """Its shape, with -1 for a dimension that the file decides; null takes that of the file."""
+    _place: str = pydantic.PrivateAttr("")
+
+    @property
+    def place(self) -> str:
+        """The file and line that say so; empty where that isn't known."""
+        return self._place
+
+    def stands_at(self, place: str) -> None:
+        """Note the file and line that say so."""
+        self._place = place
 
 
 class InterfaceConfig(Section):
-    """Inputs and outputs that clients rely on."""
+    """Inputs and outputs that clients see. Sizes that the file leaves open are those given here."""
 
     inputs: dict[str, TensorConfig] = Field(default_factory=dict)
-    """All inputs without a default, by name; empty for no check."""
+    """The inputs, by name, with all that have no default; empty for those of the file."""
     outputs: dict[str, TensorConfig] = Field(default_factory=dict)
-    """Outputs, by name."""
+    """The outputs, by name; others are not there. Empty for those of the file."""
 
 
 class VariantConfig(Section):
@@ -169,7 +179,7 @@ class ModelConfig(Section):
     versions: LatestVersions | Literal["all"] | ListOf[VersionNumber] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
     interface: InterfaceConfig | None = None
-    """Inputs and outputs that the model must have: a file with others is not loaded. null takes any."""
+    """Inputs and outputs that clients see: a file that contradicts them is not loaded. null takes those of the file."""
     watch: bool = False
     """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True

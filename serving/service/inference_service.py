@@ -142,7 +142,7 @@ class InferenceService:
         """
         servable = self._repository.find(name, version)
         signature = servable.signature
-        inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
+        inputs = tuple(servable.told_inputs())
         versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
         return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
 

@@ -41,9 +41,9 @@ def model_config(servable: Servable) -> ModelConfig:
                 name=tensor.name,
                 data_type=_data_type(tensor.datatype),
                 dims=_dims(tensor, batched),
+                optional=tensor.name not in signature.required,
             )
-            for tensor in signature.inputs.values()
-            if tensor.name in signature.required
+            for tensor in servable.told_inputs()
         ],
         output=[
             ModelOutput(name=tensor.name, data_type=_data_type(tensor.datatype), dims=_dims(tensor, batched))
