@@ -97,7 +97,7 @@ def _field(value: Mapping[str, Any], place: Location) -> str:
     """Write a place with the model's name in it, since a repository has no list of models."""
     match place:
         case ("models", int(index), *rest):
-            return ".".join([value["models"][index]["name"], field_text(tuple(rest))]).rstrip(".")
+            return ".".join([value["models"][index].name, field_text(tuple(rest))]).rstrip(".")
     return field_text(place)
 
 

@@ -24,7 +24,7 @@ from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, lengths_of
 from trtnode.serving.batching.padding_check import PaddingCheck
-from trtnode.serving.batching.queued_request import Then
+from trtnode.serving.batching.queued_request import Outcome, Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
 from trtnode.serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
@@ -40,6 +40,8 @@ from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.brevity import Brevity
 from trtnode.serving.threads.cpu_affinity import placed
+from trtnode.serving.triton.conversion import triton_config
+from trtnode.serving.triton.wire import Reshapes, as_clients_see
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class Servable:
         self._cache: RequestCache | None = None
         self._all_outputs: Sequence[WireTensor] | None = None
         self._images: Mapping[str, ImageDecoder] = {}
+        self._reshapes = Reshapes(triton_config(config))
 
     @property
     def is_ready(self) -> bool:
@@ -298,14 +301,28 @@ class Servable:
         assert self._runner is not None, "only users that have entered run the model"
         if self.interim:
             self.counts.add_fallback("building")
+        if self._reshapes:
+            feeds, then = self._reshapes.taken(feeds), self._reshaping(then)
         names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
         self._runner.submit(feeds, names, options, durations, then)
+
+    def _reshaping(self, then: Then) -> Then:
+        """Return what passes an answer on in the shapes that clients see."""
+
+        def pass_on(outcome: Outcome) -> None:
+            try:
+                then(outcome if isinstance(outcome, BaseException) else self._reshapes.given(outcome))
+            except ServingError as error:
+                then(error)
+
+        return pass_on
 
     def _open(self, executable: ServedExecutable) -> None:
         variants = executable if isinstance(executable, VariantSet) else None
         members = variants.parts if variants is not None else [executable]
         try:
             signature = served_signature(self._config, executable)
+            told = as_clients_see(signature, triton_config(self._config), self._config.path.parent.parent)
             if self._config.interface is None:
                 tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
@@ -329,14 +346,12 @@ class Servable:
             if self._config.nan is not None:
                 leaf.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
-            self._all_outputs = signature.outputs
+            self._all_outputs = told.outputs
         self._executable, self._variants, self._facts = executable, variants, executable.description
         if variants is not None:
             chosen = next(one for one in self._config.variants if one.label == variants.answering)
             self._config = self._config.of_variant(chosen)
-        self._cache = RequestCache(
-            signature.taking_images(self._images), self.version, is_batched=self.batching is not None
-        )
+        self._cache = RequestCache(told.taking_images(self._images), self.version, is_batched=self.batching is not None)
 
     def _open_runner(
         self,

@@ -69,12 +69,14 @@ class WireTensor:
         datatype: Its element type.
         shape: -1 for a dimension that may vary; None where even the rank is unknown.
         label: How messages call it.
+        classes: The name of each class, where it has any.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[int, ...] | None
     label: str
+    classes: tuple[str, ...] = ()
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Refuse a shape that doesn't fit.

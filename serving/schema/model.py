@@ -67,6 +67,16 @@ class BatchingConfig(Section):
     """Choose delay and batch size from measured times."""
     latency_target_ms: Milliseconds | None = None
     """The bound of adaptive batching on the 99th percentile, in milliseconds."""
+    _own_timeout: bool = pydantic.PrivateAttr(False)
+
+    def keep_own_timeout(self, *, always: bool) -> None:
+        """Note whether requests may shorten ``timeout_ms``."""
+        self._own_timeout = always
+
+    @property
+    def own_timeout(self) -> bool:
+        """True if the timeout of a request has no effect."""
+        return self._own_timeout
 
     def warm_sizes(self) -> list[int]:
         """Return the batch sizes above one row to run once before the first request.
@@ -211,6 +221,17 @@ class ModelConfig(Section):
     """Building blocks or ONNX files behind the model, in order."""
     scaling: ScalingConfig | None = None
     """Replicas on a Ray cluster; only with `--on ray`, which gives a model without this section one replica."""
+
+    _origin: bytes = pydantic.PrivateAttr(b"")
+
+    def came_from(self, origin: bytes) -> None:
+        """Note the configuration of Triton, serialized, that this section was made of."""
+        self._origin = origin
+
+    @property
+    def origin(self) -> bytes:
+        """The configuration of Triton that it was made of; empty if it stands in servable.yaml."""
+        return self._origin
 
     @property
     def has_pipeline(self) -> bool:
