@@ -36,10 +36,8 @@ def answer_log_settings(request: LogSettingsRequest) -> LogSettingsResponse:
     if request.settings:
         change_log_settings({key: _value(setting) for key, setting in request.settings.items()})
     value = LogSettingsResponse.SettingValue
-    settings = {
-        key: value(bool_param=setting) if isinstance(setting, bool) else value(uint32_param=int(setting))
-        for key, setting in log_settings().items()
-    }
+    fields = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+    settings = {key: value(**{fields[type(setting)]: setting}) for key, setting in log_settings().items()}
     return LogSettingsResponse(settings=settings)
 
 

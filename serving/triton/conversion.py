@@ -73,7 +73,9 @@ def model_of(config: TritonConfig, name: str, folder: pathlib.Path) -> tuple[Mod
     try:
         model = ModelConfig.model_validate(section)
     except pydantic.ValidationError as error:
-        return None, [Finding(_place_of(fault["loc"]), _text(fault), refused=True) for fault in error.errors()]
+        deepest = sorted(error.errors(), key=lambda fault: -len(fault["loc"]))  # of a choice, the branch that is meant
+        found = {_place_of(fault["loc"]): _text(fault) for fault in reversed(deepest)}
+        return None, [Finding(place, text, refused=True) for place, text in found.items()]
     model.came_from(config.SerializeToString(deterministic=True))
     if model.batching is not None:
         model.batching.keep_own_timeout(always=not config.dynamic_batching.default_queue_policy.allow_timeout_override)

@@ -138,14 +138,46 @@ def test_libraries_of_operators_stand_below_folders_that_the_server_names(reposi
     ("name", "sentence"),
     [
         pytest.param("gone", "can't be read (No such file", id="missing"),
-        pytest.param("", "holds no model", id="empty"),
+        pytest.param("empty", "holds no model", id="empty"),
         pytest.param("model.onnx", "is a file; name the folder that holds the models' folders", id="a-file"),
     ],
 )
 def test_a_folder_without_models_is_refused(name: str, sentence: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "model.onnx").touch()
+    (tmp_path / "empty").mkdir()
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
 
     with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
         config_from(parser.parse_args(["--model-repository", str(tmp_path / name)]))
+
+
+@pytest.mark.parametrize("name", [None, "letters"])
+def test_a_folder_of_one_model_is_a_repository_of_one(name: str | None, repository: pathlib.Path) -> None:
+    (repository / "sum" / "config.pbtxt").write_text('name: "digits"')
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+    flags = ["--model-repository", str(repository / "sum"), *(["--name", name] if name else [])]
+
+    (model,) = config_from(parser.parse_args(flags)).models
+
+    assert (model.name, model.path) == (name or "digits", repository / "sum")
+
+
+def test_a_folder_of_one_file_is_a_repository_of_one(models: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    shutil.copy(models / "two.onnx", tmp_path / "model.onnx")
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+
+    (model,) = config_from(parser.parse_args(["--model-repository", str(tmp_path), "--name", "sum"])).models
+
+    assert (model.name, model.path) == ("sum", tmp_path / "model.onnx")
+
+
+def test_the_name_of_several_models_is_none_of_one(repository: pathlib.Path) -> None:
+    shutil.copytree(repository / "sum", repository / "second")
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+
+    with pytest.raises(ConfigError, match="holds 2 models, and --name is about one"):
+        config_from(parser.parse_args(["--model-repository", str(repository), "--name", "m"]))

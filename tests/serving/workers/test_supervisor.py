@@ -71,7 +71,7 @@ def test_the_status_page_is_about_all_workers(running: Group) -> None:
 def test_what_rest_refuses_reads_as_with_one_process(running: Group) -> None:
     assert running.http("/v2/models/none") == (
         404,
-        '{"error": "there is no model \'none\'; this server has digits, m"}',
+        '{"error": "Request for unknown model: \'none\' is not found; this server has digits, m"}',
     )
     assert running.http("/v2/nowhere")[0] == running.http("/nowhere")[0] == 404
     with triton_http.InferenceServerClient(running.http_address) as client:
