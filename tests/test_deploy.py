@@ -355,3 +355,29 @@ def test_the_service_of_kserve_names_the_runtime_and_a_protocol_of_it(kserve: di
     assert model["runtime"] == runtime["metadata"]["name"]
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
     assert model["modelFormat"]["name"] in {one["name"] for one in runtime["spec"]["supportedModelFormats"]}
+
+
+def built(kind: str, value: Any, modules: Sequence[Any]) -> Any:
+    """Return what JSON stands for in classes of Kubernetes' generated clients, which refuse what they don't know."""
+    if kind.startswith("list["):
+        return [built(kind[5:-1], one, modules) for one in value]
+    model = next((getattr(module, kind) for module in modules if hasattr(module, kind)), None)
+    if model is None or not isinstance(value, dict):
+        return value
+    names = {json_name: name for name, json_name in model.attribute_map.items()}
+    assert value.keys() <= names.keys(), f"{kind} has no {value.keys() - names.keys()}"
+    fields = {names[key]: built(model.openapi_types[names[key]], one, modules) for key, one in value.items()}
+    return model(**fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [("ServingRuntime", "V1alpha1ServingRuntime"), ("InferenceService", "V1beta1InferenceService")],
+)
+def test_the_manifests_for_kserve_are_what_its_classes_take(kind: str, model: str, kserve: dict[str, Any]) -> None:
+    library = pytest.importorskip("kserve", reason="package kserve isn't installed; it needs 60 others")
+    kubernetes = pytest.importorskip("kubernetes.client")
+
+    one = built(model, kserve[kind], (library, kubernetes))
+
+    assert (one.kind, one.metadata.name) == (kind, kserve[kind]["metadata"]["name"])

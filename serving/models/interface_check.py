@@ -12,6 +12,7 @@ from trtnode.serving.errors import InterfaceError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import ModelConfig, TensorConfig
+from trtnode.serving.triton.conversion import triton_config
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,11 @@ def served_signature(config: ModelConfig, executable: ServedExecutable) -> WireS
         return signature
     inputs = _narrowed(signature, "input", promised.inputs, signature.inputs)
     outputs = _narrowed(signature, "output", promised.outputs, {one.name: one for one in signature.outputs})
+    for one in triton_config(config).input:
+        if one.optional and one.name in signature.required:
+            place = promised.inputs[one.name].place
+            problem = f"input {one.name!r} is optional there, and the file has no default for it ({place})"
+            raise InterfaceError(signature.model, problem)
     unnamed = sorted(signature.required - inputs.keys())
     if unnamed:
         raise InterfaceError(signature.model, f"it needs the input {unnamed[0]!r}, too")

@@ -139,9 +139,10 @@ def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfi
         raise InvalidRequestError(f"config: {str(error)[:1000]}") from None
     if triton.name not in ("", config.name):
         raise InvalidRequestError(f"config: name: is {triton.name[:255]!r}; leave it out, or write {config.name!r}")
-    libraries = triton_config(config).model_operations.op_library_filename
-    if not set(triton.model_operations.op_library_filename) <= set(libraries):
-        raise InvalidRequestError("config: model_operations: libraries can't be set by a request; take it out")
+    if not _files_named(triton) <= _files_named(triton_config(config)):
+        raise InvalidRequestError(
+            "config: a request can't name files of the server (op_library_filename, label_filename)"
+        )
     refused, logged = problems_of(triton)
     made, faults = (None, refused) if refused else model_of(triton, config.name, config.path)
     if made is None or faults:
@@ -156,6 +157,11 @@ def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfi
     changed = config.model_copy(update={**update, OPTIONS: dataclasses.replace(config.options, **options)})
     changed.came_from(made.origin)
     return changed
+
+
+def _files_named(config: TritonConfig) -> set[str]:
+    """Return the files on the server that a configuration names: libraries, and labels."""
+    return {*config.model_operations.op_library_filename, *(one.label_filename for one in config.output)} - {""}
 
 
 def _is_set(model: ModelConfig, key: str) -> bool:

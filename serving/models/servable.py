@@ -322,7 +322,9 @@ class Servable:
         members = variants.parts if variants is not None else [executable]
         try:
             signature = served_signature(self._config, executable)
-            told = as_clients_see(signature, triton_config(self._config), self._config.path.parent.parent)
+            folder = self._config.path.parent
+            folder = folder.parent if folder.name.isdecimal() else folder
+            told = as_clients_see(signature, triton_config(self._config), folder)
             if self._config.interface is None:
                 tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:

@@ -19,7 +19,7 @@ import tritonclient.http.aio as triton_http_aio
 from onnx import TensorProto, helper
 from tritonclient.utils import shared_memory
 
-from tests.serving.conftest import READY_S, Running, given, refusal, save
+from tests.serving.conftest import READY_S, Eventually, Running, given, refusal, save
 from trtnode.engines.build.options import CompileOptions
 from trtnode.serving.cli.serve import SERVE
 from trtnode.serving.config.command_line import config_from
@@ -62,13 +62,24 @@ CONFIGS = {
     "text": "",
     "plain": None,
     "never": 'input [ { name: "a" data_type: TYPE_INT32 dims: [ -1 ] } ]',
+    "optional": 'input [ { name: "k" },\n { name: "a" optional: true } ]',
+    "outside": 'output [ { name: "sum" label_filename: "../images/labels.txt" } ]',
     "numbers": 'input { name: "i" data_type: TYPE_INT64 dims: 3 }',
+    "named": 'name: "named" platform: "onnxruntime_onnx"',
     "batched": "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 10 }",
 }
 
 
+UNSERVABLE = {
+    "never": "input 'a' should be INT32, and is FP32 (",
+    "optional": "input 'a' is optional there, and the file has no default for it (",
+    "outside": "labels.txt' can't be read: it is outside of the model's folder",
+}
+"""Models that don't load, and why."""
+
+
 def written(folder: pathlib.Path) -> pathlib.Path:
-    """Write a repository of eight models."""
+    """Write a repository of models, of which eight load."""
     pooled = [VALUE("mean", FLOAT, ["n", "c", 1, 1]), VALUE("largest", FLOAT, ["n", "c", 1, 1])]
     pools = [
         helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
@@ -128,7 +139,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) -
     arguments = ["--model-repository", str(written(repository)), "--config", str(server), "--port", "0"]
     config = config_from(parser.parse_args([*arguments, "--http-port", "0"]))
     native = CompileOptions(engine="native")
-    models = tuple(one.model_copy(update={"required": one.name != "never", "options": native}) for one in config.models)
+    models = tuple(
+        one.model_copy(update={"required": one.name not in UNSERVABLE, "options": native}) for one in config.models
+    )
     config = config.model_copy(update={"models": models})
     built = Server(config, engine_loader(config))
     built.start()
@@ -191,11 +204,28 @@ def test_an_optional_input_may_be_absent(served: Running) -> None:
     assert [one.count for one in config.instance_group] == [2]
 
 
-def test_a_file_that_contradicts_its_configuration_is_refused_with_the_line(served: Running) -> None:
-    reasons = {one.name: one.reason for one in served.client.get_model_repository_index().models}
+@pytest.mark.parametrize("name", UNSERVABLE)
+def test_a_file_that_contradicts_its_configuration_is_refused(
+    name: str, served: Running, eventually: Eventually
+) -> None:
+    reasons: dict[str, str] = {}
 
-    assert "input 'a' should be INT32, and is FP32 (" in reasons["never"]
-    assert "never/config.pbtxt:1)" in reasons["never"]
+    def is_tried() -> bool:
+        reasons.update({one.name: one.reason for one in served.client.get_model_repository_index().models})
+        return bool(reasons[name])
+
+    eventually(is_tried)
+
+    assert UNSERVABLE[name] in reasons[name]
+
+
+def test_the_refusal_has_the_line_of_the_field(served: Running, eventually: Eventually) -> None:
+    def reason() -> str:
+        return next(one.reason for one in served.client.get_model_repository_index().models if one.name == "optional")
+
+    eventually(lambda: bool(reason()))
+
+    assert "optional/config.pbtxt:2)" in reason()
 
 
 def test_timeouts_of_requests_count_only_where_the_configuration_allows_them(served: Running) -> None:
@@ -262,7 +292,8 @@ def test_model_control_unloads_and_loads_with_either_kind_of_settings(served: Ru
         ('{"input": [{"nane": "x"}]}', 'no field named "nane"'),
         ('{"name": "other"}', "config: name: is 'other'; leave it out, or write 'plain'"),
         ('{"max_batch_size": -1}', "config: max_batch_size: should be at least 0"),
-        ('{"model_operations": {"op_library_filename": ["x.so"]}}', "libraries can't be set by a request"),
+        ('{"model_operations": {"op_library_filename": ["x.so"]}}', "a request can't name files of the server"),
+        ('{"output": [{"name": "sum", "label_filename": "/etc/passwd"}]}', "a request can't name files of the server"),
         ('{"max_batch_sise": 1}', "max_batch_sise can't be set by a request"),
         ('{"version_policy": {"specific": {"versions": ["0"]}}}', "config: version_policy: should be greater"),
     ],
