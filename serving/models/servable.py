@@ -24,7 +24,7 @@ from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, lengths_of
 from trtnode.serving.batching.padding_check import PaddingCheck
-from trtnode.serving.batching.queued_request import Outcome, Then
+from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
 from trtnode.serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
@@ -126,7 +126,7 @@ class Servable:
         self._cache: RequestCache | None = None
         self._all_outputs: Sequence[WireTensor] | None = None
         self._images: Mapping[str, ImageDecoder] = {}
-        self._reshapes = Reshapes(triton_config(config))
+        self._reshapes = Reshapes.of(triton_config(config))
 
     @property
     def is_ready(self) -> bool:
@@ -301,21 +301,10 @@ class Servable:
         assert self._runner is not None, "only users that have entered run the model"
         if self.interim:
             self.counts.add_fallback("building")
-        if self._reshapes:
-            feeds, then = self._reshapes.taken(feeds), self._reshaping(then)
+        if self._reshapes is not None:
+            feeds, then = self._reshapes.taken(feeds), self._reshapes.passing_on(then)
         names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
         self._runner.submit(feeds, names, options, durations, then)
-
-    def _reshaping(self, then: Then) -> Then:
-        """Return what passes an answer on in the shapes that clients see."""
-
-        def pass_on(outcome: Outcome) -> None:
-            try:
-                then(outcome if isinstance(outcome, BaseException) else self._reshapes.given(outcome))
-            except ServingError as error:
-                then(error)
-
-        return pass_on
 
     def _open(self, executable: ServedExecutable) -> None:
         variants = executable if isinstance(executable, VariantSet) else None

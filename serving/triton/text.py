@@ -38,19 +38,19 @@ class ConfigText:
         """
         self._file = file
         text = _text_of(file)
+        self._lines: dict[str, int] = {}
+        self._tokens = _tokens(text)
+        self._ahead = next(self._tokens, ("", 0))
+        self._typos: list[Problem] = []
         try:
             self.message = text_format.Parse(text, ModelConfig(), allow_unknown_field=True)
+            self._read_fields(self.message.DESCRIPTOR, "")
         except RecursionError:
             raise ConfigError(file, [Problem("nested too deep for a model configuration")]) from None
         except text_format.ParseError as error:
             problem = str(error).rpartition(" : ")[2].rstrip(".")
             problem = f"not a model configuration in protobuf's text format: {problem}"
             raise ConfigError(file, [Problem(problem, line=error.GetLine())]) from None
-        self._lines: dict[str, int] = {}
-        self._tokens = _tokens(text)
-        self._ahead = next(self._tokens, ("", 0))
-        self._typos: list[Problem] = []
-        self._read_fields(self.message.DESCRIPTOR, "")
         if self._typos:
             raise ConfigError(file, self._typos)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,27 @@ class Reshapes:
         self._inputs = {one.name: tuple(one.reshape.shape) for one in config.input if one.HasField("reshape")}
         self._outputs = {one.name: tuple(one.dims) for one in config.output if one.HasField("reshape")}
 
-    def __bool__(self) -> bool:
-        return bool(self._inputs or self._outputs)
+    @classmethod
+    def of(cls, config: TritonConfig) -> Reshapes | None:
+        """Return those of a configuration; None where it has none."""
+        found = cls(config)
+        return found if found._inputs or found._outputs else None
 
     def taken(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the arrays of a request as the model takes them."""
         return self._reshaped(feeds, self._inputs)
 
-    def given(self, results: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the arrays of an answer as clients see them."""
-        return self._reshaped(results, self._outputs)
+    def passing_on(self, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what passes the arrays of an answer on as clients see them, and errors as they are."""
+
+        def pass_on(outcome: Any) -> None:
+            try:
+                outcome = outcome if isinstance(outcome, BaseException) else self._reshaped(outcome, self._outputs)
+            except InvalidRequestError as error:
+                outcome = error
+            then(outcome)
+
+        return pass_on
 
     def _reshaped(self, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         changed = dict(arrays)

@@ -225,7 +225,17 @@ def test_what_cannot_be_done_is_refused_with_its_line(text: str, line: str, read
 
 
 @pytest.mark.parametrize(
-    "text", ["input {", 'name: "', "input [ {} ", "a { b { c", 5000 * "a {", "max_batch_size: 1 }"]
+    "text",
+    [
+        "input {",
+        'name: "',
+        "input [ {} ",
+        "a { b { c",
+        5000 * "a {",
+        200 * "zzz {" + 200 * "}" + "}",
+        3000 * "zzz {" + 3000 * "}",
+        "max_batch_size: 1 }",
+    ],
 )
 def test_text_that_ends_early_is_refused(text: str, read: Read) -> None:
     with pytest.raises(ConfigError, match=r"not a model configuration|nested too deep"):
