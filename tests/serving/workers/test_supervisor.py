@@ -104,7 +104,10 @@ def test_a_line_of_the_log_names_its_worker(running: Group) -> None:
 def test_a_change_that_no_worker_can_make_is_refused_in_one_sentence(running: Group) -> None:
     client = running.connect()
 
-    with pytest.raises(InferenceServerException, match=r"^\[StatusCode.INTERNAL\] model 'other' is not loaded: there "):
+    with pytest.raises(
+        InferenceServerException,
+        match=r"^\[StatusCode.INTERNAL\] model 'other' is not loaded: Request for unknown model",
+    ):
         client.load_model("other")
     assert status_of(lambda: client.register_system_shared_memory("region", "no-such-object", 16)) == "INTERNAL"
     assert status_of(lambda: client.get_inference_statistics("other")) == "INVALID_ARGUMENT"
