@@ -65,8 +65,11 @@ def module_text(descriptor: descriptor_pb2.FileDescriptorProto) -> str:
 
 
 def strict_stub(text: str) -> str:
-    """Return protoc's stub with type arguments of ``Mapping``, which protoc omits and mypy --strict requires."""
-    return re.sub(r"_Mapping\]", "_Mapping[str, object]]", text)
+    """Return protoc's stub with the types that it omits and mypy --strict requires: of ``Mapping``, and of ``kwargs``.
+
+    Fields that are called like a keyword of Python stand in ``kwargs``.
+    """
+    return re.sub(r"_Mapping\]", "_Mapping[str, object]]", text).replace("**kwargs)", "**kwargs: object)")
 
 
 def _run_protoc(source: pathlib.Path, output: pathlib.Path) -> None:

@@ -101,6 +101,13 @@ class InterfaceError(ServingError):
         super().__init__(f"Model {model!r} has another interface than configured: {problem}.")
 
 
+class LabelFileError(ServingError):
+    """The labels of a model's classes can't be read."""
+
+    def __init__(self, model: str, file: pathlib.Path, problem: str) -> None:
+        super().__init__(f"Model {model!r}: its label_filename {str(file)!r} can't be read: {problem}. Put it there.")
+
+
 class InvalidOutputError(ServingError):
     """An executable gave another type than it declares."""
 

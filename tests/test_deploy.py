@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -23,6 +24,8 @@ import yaml
 from packaging.requirements import Requirement
 
 import trtnode
+from trtnode.serving.cli.serve import SERVE
+from trtnode.serving.config.command_line import config_from
 from trtnode.serving.config.load import load_config
 from trtnode.serving.schema.server import ServableConfig
 from unprivileged import become
@@ -312,3 +315,69 @@ def server_user() -> int:
 
 def written(folder: pathlib.Path) -> set[pathlib.Path]:
     return set(folder.rglob("*"))
+
+
+@pytest.fixture
+def kserve() -> dict[str, Any]:
+    """The manifests for KServe, by kind."""
+    documents = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
+    return {one["kind"]: one for one in documents}
+
+
+@pytest.mark.parametrize("form", ["model.onnx", "1/model.onnx", "digits/1/model.onnx"])
+def test_the_runtime_of_kserve_serves_what_is_mounted(
+    form: str, kserve: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    (container,) = kserve["ServingRuntime"]["spec"]["containers"]
+    file = tmp_path / "mnt/models" / form
+    file.parent.mkdir(parents=True)
+    shutil.copy(DIGITS, file)
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+    command, *arguments = [
+        one.replace("/mnt/models", str(tmp_path / "mnt/models")).replace("{{.Name}}", "letters")
+        for one in container["args"]
+    ]
+
+    config = config_from(parser.parse_args(arguments))
+
+    assert command == "serve"
+    assert [model.name for model in config.models] == ["letters"]
+    assert config.server.http.port == container["ports"][0]["containerPort"] == 8080
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in kserve["ServingRuntime"]["spec"]["volumes"]
+    }
+
+
+def test_the_service_of_kserve_names_the_runtime_and_a_protocol_of_it(kserve: dict[str, Any]) -> None:
+    runtime, model = kserve["ServingRuntime"], kserve["InferenceService"]["spec"]["predictor"]["model"]
+
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    assert model["modelFormat"]["name"] in {one["name"] for one in runtime["spec"]["supportedModelFormats"]}
+
+
+def built(kind: str, value: Any, modules: Sequence[Any]) -> Any:
+    """Return what JSON stands for in classes of Kubernetes' generated clients, which refuse what they don't know."""
+    if kind.startswith("list["):
+        return [built(kind[5:-1], one, modules) for one in value]
+    model = next((getattr(module, kind) for module in modules if hasattr(module, kind)), None)
+    if model is None or not isinstance(value, dict):
+        return value
+    names = {json_name: name for name, json_name in model.attribute_map.items()}
+    assert value.keys() <= names.keys(), f"{kind} has no {value.keys() - names.keys()}"
+    fields = {names[key]: built(model.openapi_types[names[key]], one, modules) for key, one in value.items()}
+    return model(**fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [("ServingRuntime", "V1alpha1ServingRuntime"), ("InferenceService", "V1beta1InferenceService")],
+)
+def test_the_manifests_for_kserve_are_what_its_classes_take(kind: str, model: str, kserve: dict[str, Any]) -> None:
+    library = pytest.importorskip("kserve", reason="package kserve isn't installed; it needs 60 others")
+    kubernetes = pytest.importorskip("kubernetes.client")
+
+    one = built(model, kserve[kind], (library, kubernetes))
+
+    assert (one.kind, one.metadata.name) == (kind, kserve[kind]["metadata"]["name"])

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
@@ -152,6 +152,8 @@ class CompileOptions(EngineOptions, PrecisionOptions, ChoiceOptions):
             metavar="PATH",
         ),
     ] = ()
+    declared_sizes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """Shapes of inputs that hold besides those in the file, by name; -1 for a size that the file decides."""
     threads: int | None = None
     """Threads of each engine and session while they are measured; None leaves it to the libraries."""
     shares_cores: bool = False

@@ -173,7 +173,8 @@ def _typed(context: CompileContext) -> Graph:
     """
     options = context.options
     freeze, wishes = options.partition.freeze_initializers, context.wishes
-    graph = cleaned(context.source.path, options.shapes, freeze=freeze, wishes=wishes)
+    sizes = options.declared_sizes
+    graph = cleaned(context.source.path, options.shapes, freeze=freeze, wishes=wishes, sizes=sizes)
     return context.complete_natively(graph) if context.engine != NATIVE and lacks_types(graph) else graph
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
 
 from trtnode.engines.backends.shape_range import Profile
 from trtnode.engines.errors import AlreadyCompiledError
@@ -36,7 +39,12 @@ class SourceModel:
 
 
 def cleaned(
-    source: pathlib.Path, shapes: Sequence[Profile], *, freeze: bool = False, wishes: Wishes | None = None
+    source: pathlib.Path,
+    shapes: Sequence[Profile],
+    *,
+    freeze: bool = False,
+    wishes: Wishes | None = None,
+    sizes: Mapping[str, tuple[int, ...]] = types.MappingProxyType({}),
 ) -> Graph:
     """Load a model and simplify its graph.
 
@@ -45,6 +53,7 @@ def cleaned(
         shapes: To build engines for.
         freeze: Make constants of initializers that are graph inputs.
         wishes: The equal rewrites that it gets; None for none.
+        sizes: Shapes of inputs that requests will have, by name; -1 for a size that the file decides.
 
     Raises:
         AlreadyCompiledError: It is a compiled model.
@@ -55,6 +64,7 @@ def cleaned(
     check_computed_sizes(model, source, inline=True)
     if freeze:
         freeze_initializers(model)
+    _narrow(model, sizes)
     check_profiles(specs(tuple(model.graph.inputs)), shapes)
     mark_sizes(model, shapes)
     try:
@@ -68,3 +78,13 @@ def cleaned(
     if is_compiled(graph.model):
         raise AlreadyCompiledError(source)
     return graph
+
+
+def _narrow(model: ir.Model, sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """Fix in place the dimensions of inputs that the file leaves open and ``sizes`` doesn't."""
+    for value in model.graph.inputs:
+        wanted, found = sizes.get(value.name or ""), value.shape
+        if wanted is not None and (found is None or len(found) == len(wanted)):
+            known = [None] * len(wanted) if found is None else list(found)
+            pairs = zip(wanted, known, strict=True)
+            value.shape = ir.Shape([one if want < 0 or isinstance(one, int) else want for want, one in pairs])

@@ -129,7 +129,7 @@ class DynamicBatcher:
             raise QueueFullError(self._config.max_queue_size)
         request.arrived_ns = time.perf_counter_ns()
         request.priority = options.level(self._config.priority_levels)
-        timeout_ns = options.timeout_ns(self._config.timeout_ms)
+        timeout_ns = options.timeout_ns(self._config.timeout_ms, only_configured=self._config.own_timeout)
         request.deadline_ns = None if timeout_ns is None else request.arrived_ns + timeout_ns
         bisect.insort_right(self._queue, request, key=operator.attrgetter("priority"))
         request.queued = True

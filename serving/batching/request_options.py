@@ -31,9 +31,14 @@ class RequestOptions(NamedTuple):  # a frozen dataclass takes five times as long
         """Return the priority among ``levels``; the last level is for requests that name none, or one beyond."""
         return self.priority if 0 < self.priority <= levels else levels
 
-    def timeout_ns(self, configured_ms: int | None) -> int | None:
-        """Return the longest time in the queue in nanoseconds: the shorter of both limits, None if there is none."""
-        limits = [self.timeout_us * 1_000] if self.timeout_us else []
+    def timeout_ns(self, configured_ms: int | None, *, only_configured: bool = False) -> int | None:
+        """Return the longest time in the queue in nanoseconds: the shorter of both limits, None if there is none.
+
+        Args:
+            configured_ms: The limit of the model; None for none.
+            only_configured: Whether that of the request has no effect.
+        """
+        limits = [self.timeout_us * 1_000] if self.timeout_us and not only_configured else []
         if configured_ms is not None:
             limits.append(configured_ms * 1_000_000)
         return min(limits, default=None)

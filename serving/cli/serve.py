@@ -37,7 +37,9 @@ def _configure_serve(parser: argparse.ArgumentParser) -> None:
     )
     ports.add_argument("--http-port", type=port, metavar="P", help="HTTP port; default: 8002")
     one = parser.add_argument_group("options of MODEL")
-    one.add_argument("--name", metavar="N", help="its name in requests; default: of the file's name")
+    one.add_argument(
+        "--name", metavar="N", help="its name in requests, or that of a repository's only model; default: of the file"
+    )
     add_compile_options(parser)
 
 

@@ -3,5 +3,5 @@
 Takes: the path of a file.
 Gives: a configuration that can be served.
 Promises: every fault is told at once, with file, line and field.
-Imports: models, schema.
+Imports: models, schema, triton.
 """

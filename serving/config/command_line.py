@@ -45,7 +45,7 @@ def config_from(
     if arguments.model is not None:
         return _beside_models(arguments, _one_model(arguments, options))
     if arguments.model_repository is not None:
-        _refuse(about_model, "with --model-repository, write it in the model's config.pbtxt")
+        _refuse(options, "with --model-repository, write it in the model's config.pbtxt")
         config = _beside_models(arguments, _repository(arguments))
         check_libraries(arguments.model_repository, config)
         return config
@@ -76,7 +76,7 @@ def valid_name(path: pathlib.Path) -> str:
 
 def _repository(arguments: argparse.Namespace) -> ServableConfig:
     repository = arguments.model_repository
-    value = {"server": _server(arguments), "models": models_in(repository)}
+    value = {"server": _server(arguments), "models": models_in(repository, arguments.name)}
     try:
         config = ServableConfig.model_validate(value)
     except pydantic.ValidationError as error:
@@ -97,7 +97,7 @@ def _field(value: Mapping[str, Any], place: Location) -> str:
     """Write a place with the model's name in it, since a repository has no list of models."""
     match place:
         case ("models", int(index), *rest):
-            return ".".join([value["models"][index]["name"], field_text(tuple(rest))]).rstrip(".")
+            return ".".join([value["models"][index].name, field_text(tuple(rest))]).rstrip(".")
     return field_text(place)
 
 

@@ -54,6 +54,10 @@ def load_config(
         config = ServableConfig.model_validate(tree.value, context={"folder": path.absolute().parent})
     except pydantic.ValidationError as error:
         raise ConfigError(path, list(_structure_problems(error.errors(), tree))) from None
+    for number, model in enumerate(config.models if ("models",) in tree.lines else ()):
+        for side in ("inputs", "outputs"):
+            for name, tensor in getattr(model.interface, side, {}).items():
+                tensor.stands_at(f"{path}:{problem_at(tree, ('models', number, 'interface', side, name), '').line}")
     faults = [*setting_problems(config), *(cluster_problems if on_ray else scaling_problems)(config)]
     problems = [problem_at(tree, place, text) for place, text in faults]
     if problems:

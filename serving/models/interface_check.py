@@ -1,42 +1,55 @@
-"""Compares a model's inputs and outputs with those that its configuration promises to clients."""
+"""The inputs and outputs that clients see: those of the file, narrowed to what its configuration says."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.errors import InterfaceError
+from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
-from trtnode.serving.schema.model import InterfaceConfig, TensorConfig
+from trtnode.serving.schema.model import ModelConfig, TensorConfig
+from trtnode.serving.triton.conversion import triton_config
 
 logger = logging.getLogger(__name__)
 
 ANY = -1
 
 
-def check_interface(signature: WireSignature, promised: InterfaceConfig | None) -> None:
-    """Refuse a model that doesn't keep what is promised.
+def served_signature(config: ModelConfig, executable: ServedExecutable) -> WireSignature:
+    """Return a model's inputs and outputs as its configuration has them.
 
-    A dimension that one side leaves open fits any on the other, as in Triton.
+    A dimension that one side leaves open is that of the other, as in Triton. Tensors that the configuration leaves out
+    are not there, unless it names none.
 
     Raises:
         InterfaceError: An input or output is missing, or has another type or shape.
+        UnservableModelError: The protocol can't carry the model's tensors.
     """
+    signature = WireSignature.of(config.name, executable.inputs, executable.outputs)
+    promised = config.interface
     if promised is None:
-        return
-    outputs = {tensor.name: tensor for tensor in signature.outputs}
-    sides: tuple[tuple[str, Mapping[str, TensorConfig], Mapping[str, WireTensor]], ...] = (
-        ("input", promised.inputs, signature.inputs),
-        ("output", promised.outputs, outputs),
-    )
-    for kind, wanted, found in sides:
-        for name, tensor in wanted.items():
-            if problem := _problem(tensor, found.get(name), found):
-                raise InterfaceError(signature.model, f"{kind} {name!r} {problem}")
-    unnamed = sorted(signature.required - promised.inputs.keys()) if promised.inputs else []
+        return signature
+    inputs = _narrowed(signature, "input", promised.inputs, signature.inputs)
+    outputs = _narrowed(signature, "output", promised.outputs, {one.name: one for one in signature.outputs})
+    for one in triton_config(config).input:
+        if one.optional and one.name in signature.required:
+            place = promised.inputs[one.name].place
+            problem = f"input {one.name!r} is optional there, and the file has no default for it ({place})"
+            raise InterfaceError(signature.model, problem)
+    unnamed = sorted(signature.required - inputs.keys())
     if unnamed:
         raise InterfaceError(signature.model, f"it needs the input {unnamed[0]!r}, too")
+    return dataclasses.replace(signature, inputs=inputs, outputs=tuple(outputs.values()))
+
+
+def declared_sizes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs that a configuration gives, by name."""
+    wanted = config.interface.inputs if config.interface is not None else {}
+    return {name: tensor.shape for name, tensor in wanted.items() if tensor.shape is not None}
 
 
 def tell_of_untold(signature: WireSignature, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
@@ -53,13 +66,32 @@ def tell_of_untold(signature: WireSignature, inputs: Sequence[TensorSpec], outpu
             )
 
 
-def _problem(wanted: TensorConfig, found: WireTensor | None, all_found: Mapping[str, WireTensor]) -> str | None:
+def _narrowed(
+    signature: WireSignature, kind: str, wanted: Mapping[str, TensorConfig], found: Mapping[str, WireTensor]
+) -> dict[str, WireTensor]:
+    for name, tensor in wanted.items():
+        if problem := _problem(tensor, found.get(name), found):
+            place = f" ({tensor.place})" if tensor.place else ""
+            raise InterfaceError(signature.model, f"{kind} {name!r} {problem}{place}")
+    if not wanted:
+        return dict(found)
+    return {name: _with_sizes(tensor, wanted[name].shape) for name, tensor in found.items() if name in wanted}
+
+
+def _with_sizes(tensor: WireTensor, wanted: tuple[int, ...] | None) -> WireTensor:
+    if wanted is None:
+        return tensor
+    pairs = zip(wanted, tensor.shape or wanted, strict=True)
+    return dataclasses.replace(tensor, shape=tuple(size if size != ANY else want for want, size in pairs))
+
+
+def _problem(wanted: TensorConfig, found: WireTensor | None, all_found: Mapping[str, Any]) -> str | None:
     if found is None:
         return f"is missing; there are {', '.join(map(repr, all_found))}"
-    if wanted.datatype != found.datatype.name:
+    if wanted.datatype not in (None, found.datatype.name):
         return f"should be {wanted.datatype}, and is {found.datatype.name}"
-    if found.shape is not None and not _fits(tuple(wanted.shape), found.shape):
-        return f"should have shape {list(wanted.shape)}, and has {list(found.shape)}"
+    if None not in (wanted.shape, found.shape) and not _fits(tuple(wanted.shape or ()), found.shape or ()):
+        return f"should have shape {list(wanted.shape or ())}, and has {list(found.shape or ())}"
     return None
 
 

@@ -32,6 +32,7 @@ from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.runtime.reference_nodes import OpenReference
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
+from trtnode.serving.models.interface_check import declared_sizes
 from trtnode.serving.models.isolated_reference import IsolatedReference
 from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
@@ -115,7 +116,9 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
-        options = dataclasses.replace(config.options, reference=bool(config.options.reference))
+        options = dataclasses.replace(
+            config.options, reference=bool(config.options.reference), declared_sizes=declared_sizes(config)
+        )
         path, cache, chained = config.path, self._cache, config.has_pipeline
         key = None if chained else key_of_loaded(config, self._limits, threads)
         record = None if key is None else self._record(key, config)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import pydantic
+from google.protobuf import json_format
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.build.options import CompileOptions
+from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError
 from trtnode.serving.schema.model import OPTIONS, ModelConfig
 from trtnode.serving.schema.options import RENAMED_KEYS
 from trtnode.serving.schema.problems import structure_text, written
+from trtnode.serving.triton.conversion import model_of, problems_of, triton_config
+
+logger = logging.getLogger(__name__)
 
 OVERRIDABLE = (
     "versions", "engine", "precision", "measure", "tune", "no_optimize", "optimize", "nan", "partition", "batching",
@@ -25,6 +32,10 @@ OVERRIDABLE = (
 
 CONFIG_CHARACTERS = 1 << 20
 """Longest text of settings in a request; a longer one would make objects of many times its size."""
+TRITON_KEYS = frozenset(name for field in TritonConfig.DESCRIPTOR.fields for name in (field.name, field.json_name))
+"""Fields of Triton's model configuration, as JSON has them."""
+TRITON_MADE = ("versions", "interface", "batching", "instances", "threads", "warmup")
+"""Keys of a model that are made of these fields."""
 _FILE = re.compile(r"file:([1-9][0-9]{0,17})/([A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)")
 
 
@@ -92,14 +103,17 @@ def read_override(config: ModelConfig, settings: str, contents: Mapping[str, byt
 
     Args:
         config: The model as configured.
-        settings: A JSON object with keys of the model's section in servable.yaml, see ``OVERRIDABLE``.
+        settings: A JSON object with keys of the model's section in servable.yaml, see ``OVERRIDABLE``, or fields of
+            Triton's model configuration, or both.
         contents: Bytes by ``file:<version>/<path>``; if there are any, they are all that is served.
 
     Raises:
         ModelChangeError: The files can't be written.
         InvalidRequestError: The settings or the name of a file are at fault.
     """
-    changed = config.model_copy(update=_settings(config, settings))
+    given = _read_json(settings)
+    changed = _as_triton_says(config, {key: given.pop(key) for key in list(given) if key in TRITON_KEYS})
+    changed = changed.model_copy(update=_settings(changed, given))
     if not contents:
         return Override(changed)
     try:
@@ -109,7 +123,52 @@ def read_override(config: ModelConfig, settings: str, contents: Mapping[str, byt
     return Override(changed.model_copy(update={"path": files.path, "variants": ()}), files)
 
 
-def _settings(config: ModelConfig, text: str) -> dict[str, object]:
+def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfig:
+    """Return a model's configuration with what Triton's fields say in place of its own.
+
+    As in Triton, they stand for the whole config.pbtxt of a model that has one.
+
+    Raises:
+        InvalidRequestError: A field is unknown, of another type, or can't be followed.
+    """
+    if not given:
+        return config
+    try:
+        triton = json_format.ParseDict(dict(given), TritonConfig())
+    except json_format.ParseError as error:
+        raise InvalidRequestError(f"config: {str(error)[:1000]}") from None
+    if triton.name not in ("", config.name):
+        raise InvalidRequestError(f"config: name: is {triton.name[:255]!r}; leave it out, or write {config.name!r}")
+    if not _files_named(triton) <= _files_named(triton_config(config)):
+        raise InvalidRequestError(
+            "config: a request can't name files of the server (op_library_filename, label_filename)"
+        )
+    refused, logged = problems_of(triton)
+    made, faults = (None, refused) if refused else model_of(triton, config.name, config.path)
+    if made is None or faults:
+        raise InvalidRequestError(f"config: {faults[0].place}: {faults[0].text}")
+    for one in logged:
+        logger.warning("Model %r: config: %s: %s", config.name, one.place, one.text)
+    replaced = TRITON_MADE if config.origin else made.model_fields_set & set(TRITON_MADE)
+    options = {
+        key: getattr(made.options, key) for key in ("engine", "precision") if config.origin or _is_set(made, key)
+    }
+    update = {key: getattr(made, key) for key in replaced}
+    changed = config.model_copy(update={**update, OPTIONS: dataclasses.replace(config.options, **options)})
+    changed.came_from(made.origin)
+    return changed
+
+
+def _files_named(config: TritonConfig) -> set[str]:
+    """Return the files on the server that a configuration names: libraries, and labels."""
+    return {*config.model_operations.op_library_filename, *(one.label_filename for one in config.output)} - {""}
+
+
+def _is_set(model: ModelConfig, key: str) -> bool:
+    return bool(getattr(model.options, key) != getattr(CompileOptions(), key))
+
+
+def _read_json(text: str) -> dict[str, Any]:
     if len(text) > CONFIG_CHARACTERS:
         raise InvalidRequestError(f"the parameter 'config' has more than {CONFIG_CHARACTERS} characters")
     try:
@@ -118,10 +177,16 @@ def _settings(config: ModelConfig, text: str) -> dict[str, object]:
         raise InvalidRequestError(f"the parameter 'config' is no JSON ({error})") from None
     if not isinstance(given, dict):
         raise InvalidRequestError("the parameter 'config' should be a JSON object")
+    return given
+
+
+def _settings(config: ModelConfig, given: Mapping[str, Any]) -> dict[str, object]:
     refused = sorted(set(given) - set(OVERRIDABLE))
     if refused:
         known = ", ".join(OVERRIDABLE)
-        raise InvalidRequestError(f"config: {refused[0][:255]} can't be set by a request; {known} can")
+        raise InvalidRequestError(
+            f"config: {refused[0][:255]} can't be set by a request; {known} can, and fields of Triton's configuration"
+        )
     try:
         read = ModelConfig.model_validate({"name": config.name, "path": config.path, **given})
     except pydantic.ValidationError as error:

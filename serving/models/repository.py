@@ -113,8 +113,12 @@ class ModelRepository:
             return servable
         known = self._models[name].versions
         if not known:
-            raise NotFoundError(f"model {name!r} is unloaded; load it, or ask another server")
-        raise NotFoundError(f"model {name!r} has no version {version}; it has {', '.join(map(str, known))}")
+            raise NotFoundError(
+                f"Request for unknown model: {name!r} has no available versions; load it, or ask another server"
+            )
+        raise NotFoundError(
+            f"Request for unknown model: {name!r} version {version} is not found; it has {', '.join(map(str, known))}"
+        )
 
     def models(self) -> Iterable[ServedModel]:
         """All models, whatever their state."""
@@ -247,7 +251,9 @@ class ModelRepository:
             self._table = table
 
     def _no_model(self, name: str) -> str:
-        return f"there is no model {name[:255]!r}; this server has {', '.join(sorted(self._models))}"
+        return (
+            f"Request for unknown model: {name[:255]!r} is not found; this server has {', '.join(sorted(self._models))}"
+        )
 
 
 def _builds(model: ServedModel) -> bool:

@@ -31,7 +31,7 @@ from trtnode.serving.executables.interface import Choose, Run, ServedExecutable,
 from trtnode.serving.executables.variant_set import VariantSet
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.instance_pool import InstancePool
-from trtnode.serving.models.interface_check import check_interface, tell_of_untold
+from trtnode.serving.models.interface_check import served_signature, tell_of_untold
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -40,6 +40,8 @@ from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.brevity import Brevity
 from trtnode.serving.threads.cpu_affinity import placed
+from trtnode.serving.triton.conversion import triton_config
+from trtnode.serving.triton.wire import Reshapes, as_clients_see
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class Servable:
         self._cache: RequestCache | None = None
         self._all_outputs: Sequence[WireTensor] | None = None
         self._images: Mapping[str, ImageDecoder] = {}
+        self._reshapes = Reshapes.of(triton_config(config))
 
     @property
     def is_ready(self) -> bool:
@@ -149,6 +152,16 @@ class Servable:
             UnavailableError: The model isn't ready.
         """
         return self.cache.signature
+
+    def told_inputs(self) -> list[WireTensor]:
+        """Return the inputs that metadata lists: those without a default, and those that the configuration names.
+
+        Raises:
+            UnavailableError: The model isn't ready.
+        """
+        named = self._config.interface.inputs if self._config.interface is not None else {}
+        signature = self.signature
+        return [one for one in signature.inputs.values() if one.name in signature.required or one.name in named]
 
     @property
     def platform(self) -> str:
@@ -288,6 +301,8 @@ class Servable:
         assert self._runner is not None, "only users that have entered run the model"
         if self.interim:
             self.counts.add_fallback("building")
+        if self._reshapes is not None:
+            feeds, then = self._reshapes.taken(feeds), self._reshapes.passing_on(then)
         names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
         self._runner.submit(feeds, names, options, durations, then)
 
@@ -295,9 +310,12 @@ class Servable:
         variants = executable if isinstance(executable, VariantSet) else None
         members = variants.parts if variants is not None else [executable]
         try:
-            signature = WireSignature.of(self.name, executable.inputs, executable.outputs)
-            check_interface(signature, self._config.interface)
-            tell_of_untold(signature, executable.inputs, executable.outputs)
+            signature = served_signature(self._config, executable)
+            folder = self._config.path.parent
+            folder = folder.parent if folder.name.isdecimal() else folder
+            told = as_clients_see(signature, triton_config(self._config), folder)
+            if self._config.interface is None:
+                tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
             unlike = self._unlike_lengths(members, signature)
@@ -319,14 +337,12 @@ class Servable:
             if self._config.nan is not None:
                 leaf.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
-            self._all_outputs = signature.outputs
+            self._all_outputs = told.outputs
         self._executable, self._variants, self._facts = executable, variants, executable.description
         if variants is not None:
             chosen = next(one for one in self._config.variants if one.label == variants.answering)
             self._config = self._config.of_variant(chosen)
-        self._cache = RequestCache(
-            signature.taking_images(self._images), self.version, is_batched=self.batching is not None
-        )
+        self._cache = RequestCache(told.taking_images(self._images), self.version, is_batched=self.batching is not None)
 
     def _open_runner(
         self,

@@ -23,6 +23,7 @@ from trtnode.serving.batching.axis_check import no_batch_axis
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Fill
 from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.models.interface_check import served_signature
 from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
 
@@ -57,7 +58,7 @@ def warm_up(
     sizes = itertools.repeat(1, config.warmup if config.warmup_inputs is None else 0)
     batches = batching.warm_sizes() if config.warmup and batching is not None else []
     try:
-        feeds = (_all_zeros(signature, size) for size in itertools.chain(sizes, batches))
+        feeds = (_all_zeros(signature, size, config) for size in itertools.chain(sizes, batches))
         _repeat(config, feeds, executable, names)
     except Exception as error:
         logger.warning(
@@ -95,7 +96,7 @@ def warm_lengths(
         if time.monotonic() > deadline:
             logger.info("Model %r: the warm-up ended at batches of %d of length %d", config.name, size, bucket)
             return
-        feeds = lengths.padded(lengths.shortened(_all_zeros(signature, size)), bucket, _one_for(lengths.mask))
+        feeds = lengths.padded(lengths.shortened(_all_zeros(signature, size, config)), bucket, _one_for(lengths.mask))
         with contextlib.suppress(EngineError):
             for _ in range(2):
                 run(feeds, names, None)
@@ -107,10 +108,10 @@ def _one_for(mask: str | None) -> Fill:
 
 def try_once(executable: ServedExecutable, config: ModelConfig) -> None:
     """Run a model once as ``warm_up`` will, where that might not come back; what it fails with is told there."""
-    signature = WireSignature.of(config.name, executable.inputs, executable.outputs)
+    signature = served_signature(config, executable)
     names = [tensor.name for tensor in signature.outputs]
     given = config.warmup_inputs
-    feeds = _all_zeros(signature, 1) if given is None else _given(executable, given)
+    feeds = _all_zeros(signature, 1, config) if given is None else _given(executable, given)
     try:
         executable.run(feeds, names)
     except MemoryError:
@@ -134,25 +135,33 @@ def measuring_feeds(executable: ServedExecutable, config: ModelConfig) -> Feeds:
 
     Raises:
         EngineError: The configured inputs can't be read.
-        UnservableModelError: The protocol can't carry the model's tensors.
+        InterfaceError: As ``served_signature``.
+        UnservableModelError: As ``served_signature``.
     """
     if config.warmup_inputs is not None:
         return _given(executable, config.warmup_inputs)
-    signature = WireSignature.of(config.name, executable.inputs, executable.outputs)
+    signature = served_signature(config, executable)
     batched = config.batching is not None and no_batch_axis(signature) is None
-    return _all_zeros(signature, config.batching.max_batch_size if config.batching and batched else 1)
+    return _all_zeros(signature, config.batching.max_batch_size if config.batching and batched else 1, config)
 
 
 def _given(executable: ServedExecutable, path: pathlib.Path) -> Feeds:
     return read_given(path, Signature(executable.inputs, executable.outputs))
 
 
-def _all_zeros(signature: WireSignature, rows: int) -> Feeds:
-    return {name: _zeros(signature.inputs[name], rows) for name in signature.required}
+def _all_zeros(signature: WireSignature, rows: int, config: ModelConfig) -> Feeds:
+    """Return zeros in the best shapes of the first profile; sizes that nothing says are 1."""
+    best = config.options.shapes[0] if config.options.shapes else {}
+    return {
+        name: _zeros(signature.inputs[name], rows, best[name].opt if name in best and not best[name].values else ())
+        for name in signature.required
+    }
 
 
-def _zeros(tensor: WireTensor, rows: int) -> np.ndarray:
-    shape = [1 if size == -1 else size for size in tensor.shape or ()]
+def _zeros(tensor: WireTensor, rows: int, best: tuple[int, ...]) -> np.ndarray:
+    wanted = tensor.shape or ()
+    likely = best if len(best) == len(wanted) else (1,) * len(wanted)
+    shape = [one if size == -1 else size for size, one in zip(wanted, likely, strict=True)]
     if shape and rows > 1:
         shape[0] = rows
     if tensor.datatype is BYTES:

@@ -28,7 +28,7 @@ def classified(
 
     Returns:
         The outputs and their arrays. A classification is BYTES[rows, k], or BYTES[k] for one example, of
-        ``"value:index"``, the largest value first.
+        ``"value:index"``, or ``"value:index:label"`` where the class has a name, the largest value first.
 
     Raises:
         InvalidRequestError: An output has no order, or its classes are too many for one response.
@@ -53,17 +53,20 @@ def _classified(
     if math.prod(shape) > MOST_CLASSES:
         raise InvalidRequestError(f"{tensor.label} has more than {MOST_CLASSES} classes to give; ask for fewer")
     rows = array.reshape(math.prod(batch), size)
-    classes = np.array([one for row in rows for one in _best(row, shape[-1])], object).reshape(shape)
+    classes = np.array([one for row in rows for one in _best(row, shape[-1], tensor.classes)], object).reshape(shape)
     return dataclasses.replace(tensor, datatype=BYTES), classes
 
 
-def _best(values: np.ndarray, count: int) -> list[str]:
+def _best(values: np.ndarray, count: int, names: Sequence[str]) -> list[str]:
     """Return the largest values of an example with their places; of equal ones the first, and NaN last."""
-    if values.dtype.kind not in "iu":  # float16 and bfloat16 as well
-        values = values.astype(np.float64)
-        ranked = np.where(np.isnan(values), -np.inf, values)
-        return [f"{values[place]:f}:{place}" for place in _descending(ranked)[:count]]
-    return [f"{values[place]}:{place}" for place in _descending(values)[:count]]
+    whole = values.dtype.kind in "iu"  # float16 and bfloat16 are neither, nor of kind f
+    values = values if whole else values.astype(np.float64)
+    ranked = values if whole else np.where(np.isnan(values), -np.inf, values)
+    return [
+        f"{values[place] if whole else format(values[place], 'f')}:{place}"
+        + (f":{names[place]}" if place < len(names) else "")
+        for place in _descending(ranked)[:count]
+    ]
 
 
 def _descending(values: np.ndarray) -> np.ndarray:

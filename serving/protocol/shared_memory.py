@@ -155,7 +155,7 @@ class SharedMemory:
             raise InvalidRequestError(f"the shared memory region {name!r} should have a byte_size of 1 or more")
         with self._lock:
             if name in self._regions:
-                raise AlreadyExistsError(f"there is a shared memory region {name!r} already; unregister it first")
+                raise AlreadyExistsError(f"shared memory region {name!r} already in manager; unregister it first")
             self._check_room(byte_size)
             self._regions[name] = _map(name, key, offset, byte_size)
         logger.info("Registered shared memory %r: %d bytes from %d on of object %r", name, byte_size, offset, key)
@@ -192,7 +192,9 @@ class SharedMemory:
         try:
             return self._regions[name]
         except KeyError:
-            raise NotFoundError(f"there is no shared memory region {name[:MAX_NAME]!r}; register it first") from None
+            raise NotFoundError(
+                f"Unable to find shared memory region: {name[:MAX_NAME]!r}; register it first"
+            ) from None
 
     def _check_room(self, byte_size: int) -> None:
         if byte_size > self._max_bytes:
@@ -250,4 +252,4 @@ def _open(key: str) -> int:
         # No link is followed out of the folder, and a pipe put there can't keep the thread waiting.
         return os.open(OBJECTS / base, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise SharedMemoryError(f"the shared memory object {key!r} can't be opened: {error.strerror}") from error
+        raise SharedMemoryError(f"Unable to open shared memory region: {key!r}: {error.strerror}") from error

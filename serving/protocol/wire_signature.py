@@ -13,9 +13,6 @@ import onnx_ir
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.errors import InvalidRequestError, UnservableModelError
 
-REPEATED = 8
-"""Times that a request may name an output, for clients that do so more than once."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Datatype:
@@ -69,12 +66,14 @@ class WireTensor:
         datatype: Its element type.
         shape: -1 for a dimension that may vary; None where even the rank is unknown.
         label: How messages call it.
+        classes: The name of each class, where it has any.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[int, ...] | None
     label: str
+    classes: tuple[str, ...] = ()
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Refuse a shape that doesn't fit.
@@ -152,14 +151,16 @@ class WireSignature:
         """Refuse a request of more tensors than the model has, before anything is made of them.
 
         Raises:
-            InvalidRequestError: It has more inputs, or many times its outputs.
+            InvalidRequestError: It has more inputs, or names more outputs.
         """
         if inputs > len(self.inputs):
             raise InvalidRequestError(
                 f"the request has {inputs} inputs, but model {self.model!r} has {_listed(self.inputs)}"
             )
-        if outputs > REPEATED * len(self.outputs):
-            raise InvalidRequestError(f"the request names {outputs} outputs; name each that you want once")
+        if outputs > len(self.outputs):
+            raise InvalidRequestError(
+                f"the request names {outputs} outputs, but model {self.model!r} has {_listed(self.output_names)}"
+            )
 
     def check_present(self, names: Iterable[str]) -> None:
         """Refuse a request that lacks an input.
@@ -176,10 +177,10 @@ class WireSignature:
         return InvalidRequestError(f"model {self.model!r} has no input {name!r}; it has {_listed(self.inputs)}")
 
     def select(self, names: Sequence[str]) -> tuple[WireTensor, ...]:
-        """Return the requested outputs, all of them if ``names`` is empty, each once, in the model's order.
+        """Return the requested outputs, all of them if ``names`` is empty, in the model's order.
 
         Raises:
-            InvalidRequestError: A name is unknown.
+            InvalidRequestError: A name is unknown, or stands there twice.
         """
         if not names or names == self.output_names:
             return self.outputs
@@ -189,6 +190,9 @@ class WireSignature:
             known = self.output_names
             unknown = next(name for name in names if name not in known)
             raise InvalidRequestError(f"model {self.model!r} has no output {unknown!r}; it has {_listed(known)}")
+        if len(wanted) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidRequestError(f"the request names the output {twice!r} twice; name each that you want once")
         return chosen
 
 

@@ -23,7 +23,7 @@ from trtnode.serving.grpc.codec import UNREADABLE, parser_of
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply
 from trtnode.serving.ray_serve.state import ClusterState
 from trtnode.serving.security.authorization import MODEL_FIELDS
-from trtnode.serving.service.inference_service import EXTENSIONS, SERVER_NAME
+from trtnode.serving.service.inference_service import EXTENSIONS
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.service.status import status_of
 from trtnode.serving.workers.merged_answers import COMBINATIONS
@@ -43,16 +43,18 @@ class Cluster:
         state: The replicas that there are.
     """
 
-    def __init__(self, replicas: Mapping[str, Any], state: ClusterState) -> None:
+    def __init__(self, replicas: Mapping[str, Any], state: ClusterState, name: str) -> None:
         """Prepare.
 
         Args:
             replicas: The deployment handle of each model, by its name.
             state: The replicas that there are.
+            name: What the server calls itself.
         """
         # By gRPC: Ray's object store would copy large tensors.
         self._replicas = {name: handle.options(_by_reference=False) for name, handle in replicas.items()}
         self.state = state
+        self._name = name
         self._own: Mapping[str, Callable[[Any], Awaitable[Any]]] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -98,7 +100,8 @@ class Cluster:
     def _replica(self, name: str) -> Any:
         if name not in self._replicas:
             raise NotFoundError(
-                f"there is no model {name[:255]!r}; this server has {', '.join(sorted(self._replicas))}"
+                f"Request for unknown model: {name[:255]!r} is not found; "
+                f"this server has {', '.join(sorted(self._replicas))}"
             )
         return self._replicas[name]
 
@@ -109,7 +112,7 @@ class Cluster:
         return ServerReadyResponse(ready=not await self.state.not_ready())
 
     async def _metadata(self, _request: Any) -> ServerMetadataResponse:
-        return ServerMetadataResponse(name=SERVER_NAME, version=builder_version(), extensions=EXTENSIONS)
+        return ServerMetadataResponse(name=self._name, version=builder_version(), extensions=EXTENSIONS)
 
     async def _model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
         if request.name not in self._replicas or await self.state.lacks(request.name):

@@ -71,7 +71,7 @@ class Ingress:
         self._authorizer = Authorizer(server.admin, tokens, metrics)
         context = serve.get_replica_context()
         self._state = ClusterState(context.app_name, config.models)
-        self._cluster = Cluster(replicas, self._state)
+        self._cluster = Cluster(replicas, self._state, server.name)
         name = context.replica_id.unique_id
         http = ClusterHttpApp(server, self._cluster, self._authorizer, name=name, registry=lambda: metrics.registry)
         self._http = http.asgi()

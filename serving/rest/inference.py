@@ -20,7 +20,7 @@ from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
 from trtnode.serving.rest.json_messages import infer_parameters
-from trtnode.serving.rest.tensors import OutputFormats, parse_request, read_inputs, write_outputs
+from trtnode.serving.rest.tensors import OutputFormats, parse_request, raw_request, read_inputs, write_outputs
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.inference_service import InferenceService
@@ -68,8 +68,11 @@ class RestInference(Inference):
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
         text, binary = self._body.split()
-        request = parse_request(text, cache.signature)
-        self.id = request.id
+        if text or not binary:
+            request = parse_request(text, cache.signature)
+        else:
+            request, binary = raw_request(binary, cache.signature, is_batched=cache.is_batched)
+        self.id = request.id or ""
         priority, timeout_us = queue_wishes(infer_parameters(request.parameters))
         feeds = read_inputs(request, binary, cache.signature, memory)
         outputs = cache.signature.select(request.output_names)

@@ -81,13 +81,13 @@ def fill(message: Any, fields: Mapping[str, Any]) -> Any:
         raise InvalidRequestError(f"the body doesn't fit: {error}") from None
 
 
-def infer_parameters(values: Mapping[str, bool | int | float | str]) -> dict[str, InferParameter]:
-    """Return parameters of a request or tensor in the protocol's form.
+def infer_parameters(values: Mapping[str, bool | int | float | str | None] | None) -> dict[str, InferParameter]:
+    """Return parameters of a request or tensor in the protocol's form, without those that are null.
 
     Raises:
         InvalidRequestError: A number is too large for it.
     """
-    return {name: _infer_parameter(name, value) for name, value in values.items()}
+    return {name: _infer_parameter(name, value) for name, value in (values or {}).items() if value is not None}
 
 
 def repository_parameters(values: Any) -> dict[str, ModelRepositoryParameter]:
@@ -118,6 +118,7 @@ def log_settings(values: Mapping[str, Any]) -> dict[str, LogSettingsRequest.Sett
 _TYPES = {
     FieldDescriptor.CPPTYPE_BOOL: "boolean",
     FieldDescriptor.CPPTYPE_DOUBLE: "number",
+    FieldDescriptor.CPPTYPE_FLOAT: "number",
     FieldDescriptor.CPPTYPE_ENUM: "string",
     FieldDescriptor.CPPTYPE_INT32: "integer",
     FieldDescriptor.CPPTYPE_INT64: "integer",

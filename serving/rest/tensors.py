@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +39,10 @@ SPARE_DEPTH = 2
 """Lists around data beyond those of its shape; clients wrap single values."""
 
 
+Parameters = dict[str, bool | int | float | str | None]
+"""A null is the same as no such parameter, as for all that may be left out."""
+
+
 class _Part(pydantic.BaseModel):
     """A JSON object of the protocol. Keys that are not in it are ignored."""
 
@@ -49,7 +55,7 @@ class RestInput(_Part):
     name: str
     shape: list[int]
     datatype: str
-    parameters: dict[str, bool | int | float | str] = {}
+    parameters: Parameters | None = None
     data: list[Any] | None = None
 
 
@@ -57,21 +63,21 @@ class RestOutput(_Part):
     """An output that a request asks for."""
 
     name: str
-    parameters: dict[str, bool | int | float | str] = {}
+    parameters: Parameters | None = None
 
 
 class RestRequest(_Part):
     """The JSON of an inference request."""
 
-    id: str = ""
-    parameters: dict[str, bool | int | float | str] = {}
+    id: str | None = None
+    parameters: Parameters | None = None
     inputs: list[RestInput]
-    outputs: list[RestOutput] = []
+    outputs: list[RestOutput] | None = None
 
     @property
     def output_names(self) -> list[str]:
         """The outputs that it names; none stands for all."""
-        return [output.name for output in self.outputs]
+        return [output.name for output in self.outputs or ()]
 
 
 def parse_request(text: bytes, signature: WireSignature) -> RestRequest:
@@ -93,6 +99,38 @@ def parse_request(text: bytes, signature: WireSignature) -> RestRequest:
         raise InvalidRequestError(f"the body is no inference request: {problem}") from None
 
 
+def raw_request(binary: memoryview, signature: WireSignature, *, is_batched: bool) -> tuple[RestRequest, memoryview]:
+    """Return the request that a body of nothing but the data of the model's only input stands for, as in Triton.
+
+    A batch of it has one row, and the size leaves one other dimension to find. Data of BYTES is one element, without
+    its length before it, which it gets here. The outputs come raw as well.
+
+    Raises:
+        InvalidRequestError: The model has several inputs, or the size doesn't give a shape.
+    """
+    if len(signature.required) != 1:
+        raise InvalidRequestError(
+            f"a body without JSON is the data of one input, but model {signature.model!r} has {len(signature.required)}"
+        )
+    (tensor,) = (signature.inputs[name] for name in signature.required)
+    if tensor.datatype.numpy.hasobject:
+        binary, elements = memoryview(struct.pack("<I", len(binary)) + binary), 1
+    else:
+        elements = len(binary) // tensor.datatype.numpy.itemsize
+    declared = list(tensor.shape if tensor.shape is not None else (-1,))
+    if is_batched:
+        declared[0] = 1
+    known = math.prod(size for size in declared if size != -1)
+    if declared.count(-1) > 1 or (-1 in declared and (known == 0 or elements % known)):
+        raise InvalidRequestError(
+            f"{tensor.label} has {len(binary)} bytes of data, from which no shape like {declared} follows"
+        )
+    shape = [elements // known if size == -1 else size for size in declared]
+    size: Parameters = {BINARY_SIZE: len(binary)}
+    given = RestInput(name=tensor.name, shape=shape, datatype=tensor.datatype.name, parameters=size)
+    return RestRequest(inputs=[given], parameters={"binary_data_output": True}), binary
+
+
 def read_inputs(
     request: RestRequest, binary: memoryview, signature: WireSignature, memory: SharedMemory
 ) -> dict[str, np.ndarray]:
@@ -109,12 +147,12 @@ def read_inputs(
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
-    signature.check_counts(len(request.inputs), len(request.outputs))
+    signature.check_counts(len(request.inputs), len(request.outputs or ()))
     feeds: dict[str, np.ndarray] = {}
     for wire in request.inputs:
         shape = tuple(wire.shape)
         tensor = declared_input(signature, feeds, wire.name, wire.datatype, shape)
-        size = wire.parameters.get(BINARY_SIZE)
+        size = (wire.parameters or {}).get(BINARY_SIZE)
         place = tensor_place(wire.name, infer_parameters(wire.parameters)) if wire.parameters else None
         if [size, place, wire.data].count(None) != 2:
             raise InvalidRequestError(
@@ -165,9 +203,10 @@ class OutputFormats:
             NotFoundError: A region of shared memory isn't registered.
             UnsupportedError: Shared memory is off.
         """
-        wishes = {output.name: infer_parameters(output.parameters) for output in request.outputs}
+        named = request.outputs or ()
+        wishes = {output.name: infer_parameters(output.parameters) for output in named}
         default = _flag(request.parameters, "binary_data_output", default=False)
-        asked = {one.name: _flag(one.parameters, "binary_data", default=default) for one in request.outputs}
+        asked = {one.name: _flag(one.parameters, "binary_data", default=default) for one in named}
         windows, classes = output_windows(wishes.items(), memory), class_counts(wishes.items())
         raw = frozenset(one.name for one in outputs if one.name not in windows and asked.get(one.name, default))
         for tensor in outputs:
@@ -208,8 +247,9 @@ def write_outputs(
     return outputs, raw
 
 
-def _flag(parameters: Mapping[str, bool | int | float | str], name: str, *, default: bool) -> bool:
-    value = parameters.get(name, default)
+def _flag(parameters: Parameters | None, name: str, *, default: bool) -> bool:
+    value = (parameters or {}).get(name)
+    value = default if value is None else value
     if not isinstance(value, bool):
         raise InvalidRequestError(f"the parameter {name!r} should be true or false")
     return value

@@ -67,6 +67,16 @@ class BatchingConfig(Section):
     """Choose delay and batch size from measured times."""
     latency_target_ms: Milliseconds | None = None
     """The bound of adaptive batching on the 99th percentile, in milliseconds."""
+    _own_timeout: bool = pydantic.PrivateAttr(False)
+
+    def keep_own_timeout(self, *, always: bool) -> None:
+        """Note whether requests may shorten ``timeout_ms``."""
+        self._own_timeout = always
+
+    @property
+    def own_timeout(self) -> bool:
+        """True if the timeout of a request has no effect."""
+        return self._own_timeout
 
     def warm_sizes(self) -> list[int]:
         """Return the batch sizes above one row to run once before the first request.
@@ -118,19 +128,29 @@ class LengthsConfig(Section):
 class TensorConfig(Section):
     """An input or output, as clients see it."""
 
-    datatype: str
-    """Its type in the protocol: FP32, INT64, BYTES, ..."""
-    shape: ListOf[Size]
-    """Its shape, with -1 for a dimension that may vary."""
+    datatype: str | None = None
+    """Its type in the protocol: FP32, INT64, BYTES, ...; null takes that of the file."""
+    shape: ListOf[Size] | None = None
+    """Its shape, with -1 for a dimension that the file decides; null takes that of the file."""
+    _place: str = pydantic.PrivateAttr("")
+
+    @property
+    def place(self) -> str:
+        """The file and line that say so; empty where that isn't known."""
+        return self._place
+
+    def stands_at(self, place: str) -> None:
+        """Note the file and line that say so."""
+        self._place = place
 
 
 class InterfaceConfig(Section):
-    """Inputs and outputs that clients rely on."""
+    """Inputs and outputs that clients see. Sizes that the file leaves open are those given here."""
 
     inputs: dict[str, TensorConfig] = Field(default_factory=dict)
-    """All inputs without a default, by name; empty for no check."""
+    """The inputs, by name, with all that have no default; empty for those of the file."""
     outputs: dict[str, TensorConfig] = Field(default_factory=dict)
-    """Outputs, by name."""
+    """The outputs, by name; others are not there. Empty for those of the file."""
 
 
 class VariantConfig(Section):
@@ -169,7 +189,7 @@ class ModelConfig(Section):
     versions: LatestVersions | Literal["all"] | ListOf[VersionNumber] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
     interface: InterfaceConfig | None = None
-    """Inputs and outputs that the model must have: a file with others is not loaded. null takes any."""
+    """Inputs and outputs that clients see: a file that contradicts them is not loaded. null takes those of the file."""
     watch: bool = False
     """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True
@@ -201,6 +221,17 @@ class ModelConfig(Section):
     """Building blocks or ONNX files behind the model, in order."""
     scaling: ScalingConfig | None = None
     """Replicas on a Ray cluster; only with `--on ray`, which gives a model without this section one replica."""
+
+    _origin: bytes = pydantic.PrivateAttr(b"")
+
+    def came_from(self, origin: bytes) -> None:
+        """Note the configuration of Triton, serialized, that this section was made of."""
+        self._origin = origin
+
+    @property
+    def origin(self) -> bytes:
+        """The configuration of Triton that it was made of; empty if it stands in servable.yaml."""
+        return self._origin
 
     @property
     def has_pipeline(self) -> bool:

@@ -140,6 +140,8 @@ class TracingConfig(Section):
 class ServerConfig(Section):
     """The process and its ports."""
 
+    name: Annotated[str, Field(min_length=1, max_length=255)] = "trtnode"
+    """What the server calls itself in its metadata; `triton` for clients that ask for that."""
     grpc: GrpcConfig = GrpcConfig()
     """The gRPC port."""
     http: HttpConfig = HttpConfig()

@@ -24,7 +24,6 @@ from trtnode.serving.threads.request_pool import RequestPool
 if TYPE_CHECKING:
     from trtnode.serving.telemetry.tracing import Tracing
 
-SERVER_NAME = "trtnode"
 STOPPING = "the server is stopping"
 EXTENSIONS = (
     "binary_tensor_data",
@@ -86,6 +85,8 @@ class InferenceService:
         self.not_ready_reasons: Sequence[str] = ()
         """Why a server of several processes isn't ready, though these models may be; requests are answered all the
         same."""
+        self.name = config.name
+        """What it calls itself in its metadata."""
         self.version = _installed_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""
@@ -142,7 +143,7 @@ class InferenceService:
         """
         servable = self._repository.find(name, version)
         signature = servable.signature
-        inputs = tuple(tensor for tensor in signature.inputs.values() if tensor.name in signature.required)
+        inputs = tuple(servable.told_inputs())
         versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
         return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from trtnode.protos import (
     InferBatchStatistics,
@@ -21,35 +22,35 @@ from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.wire_signature import BYTES, Datatype, WireTensor
 from trtnode.serving.schema.model import BatchingConfig
 from trtnode.serving.telemetry.request_stats import BatchStats, Snapshot
+from trtnode.serving.triton.conversion import triton_config
+
+Tensor = TypeVar("Tensor", ModelInput, ModelOutput)
 
 
 def model_config(servable: Servable) -> ModelConfig:
     """Describe how a model is served. Shapes are without the batch axis where the model is batched, as in Triton.
+
+    What its configuration of Triton says besides, such as the format of an input, stands there as well.
 
     Raises:
         UnavailableError: The model isn't ready.
     """
     signature, batching = servable.signature, servable.batching
     batched = batching is not None
-    return ModelConfig(
+    origin = triton_config(servable.config)
+    inputs, outputs = ({one.name: one for one in origin.input}, {one.name: one for one in origin.output})
+    config = ModelConfig(
         name=servable.name,
         platform=servable.platform,
         backend=servable.platform.removesuffix("_onnx"),
         max_batch_size=batching.max_batch_size if batching is not None else 0,
         input=[
-            ModelInput(
-                name=tensor.name,
-                data_type=_data_type(tensor.datatype),
-                dims=_dims(tensor, batched),
-            )
-            for tensor in signature.inputs.values()
-            if tensor.name in signature.required
+            _described(inputs.get(tensor.name, ModelInput()), tensor, batched, tensor.name not in signature.required)
+            for tensor in servable.told_inputs()
         ],
-        output=[
-            ModelOutput(name=tensor.name, data_type=_data_type(tensor.datatype), dims=_dims(tensor, batched))
-            for tensor in signature.outputs
-        ],
-        instance_group=[
+        output=[_described(outputs.get(tensor.name, ModelOutput()), tensor, batched) for tensor in signature.outputs],
+        instance_group=origin.instance_group
+        or [
             ModelInstanceGroup(
                 name=f"{servable.name}_0", count=servable.instances, kind=ModelInstanceGroup.Kind.KIND_CPU
             )
@@ -57,6 +58,21 @@ def model_config(servable: Servable) -> ModelConfig:
         dynamic_batching=None if batching is None else _dynamic_batching(batching),
         parameters={key: ModelParameter(string_value=value) for key, value in servable.parameters().items()},
     )
+    for field in ("input", "output", "instance_group", "max_batch_size", "dynamic_batching"):
+        origin.ClearField(field)
+    origin.MergeFrom(config)
+    return origin
+
+
+def _described(written: Tensor, tensor: WireTensor, batched: bool, optional: bool = False) -> Tensor:
+    """Return an input or output as it is served, with what its configuration says besides."""
+    told = type(written)(name=tensor.name, data_type=_data_type(tensor.datatype), dims=_dims(tensor, batched))
+    if isinstance(told, ModelInput):
+        told.optional = optional
+    for field in ("name", "data_type", "dims"):
+        written.ClearField(field)
+    told.MergeFrom(written)
+    return told
 
 
 def model_statistics(servable: Servable) -> ModelStatistics:
@@ -105,7 +121,7 @@ def _dynamic_batching(batching: BatchingConfig) -> ModelDynamicBatching:
         default_queue_policy=ModelQueuePolicy(
             timeout_action=ModelQueuePolicy.TimeoutAction.REJECT,
             default_timeout_microseconds=(batching.timeout_ms or 0) * 1000,
-            allow_timeout_override=True,
+            allow_timeout_override=not batching.own_timeout,
             max_queue_size=batching.max_queue_size,
         ),
     )

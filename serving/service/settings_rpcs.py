@@ -35,12 +35,15 @@ def answer_log_settings(request: LogSettingsRequest) -> LogSettingsResponse:
     """
     if request.settings:
         change_log_settings({key: _value(setting) for key, setting in request.settings.items()})
-    value = LogSettingsResponse.SettingValue
-    settings = {
-        key: value(bool_param=setting) if isinstance(setting, bool) else value(uint32_param=int(setting))
-        for key, setting in log_settings().items()
-    }
-    return LogSettingsResponse(settings=settings)
+    return LogSettingsResponse(settings={key: _setting(value) for key, value in log_settings().items()})
+
+
+def _setting(value: bool | int | str) -> LogSettingsResponse.SettingValue:
+    if isinstance(value, bool):
+        return LogSettingsResponse.SettingValue(bool_param=value)
+    if isinstance(value, int):
+        return LogSettingsResponse.SettingValue(uint32_param=value)
+    return LogSettingsResponse.SettingValue(string_param=value)
 
 
 def _value(setting: LogSettingsRequest.SettingValue) -> bool | int | str:

@@ -23,7 +23,7 @@ from trtnode.protos import (
     ServerReadyResponse,
 )
 from trtnode.serving.protocol.wire_signature import WireTensor
-from trtnode.serving.service.inference_service import SERVER_NAME, InferenceService
+from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.model_messages import model_config, model_statistics
 from trtnode.serving.service.repository_rpcs import repository_methods
 from trtnode.serving.service.rpc_table import BROADCAST_RPCS
@@ -82,7 +82,7 @@ class UnaryRpcs:
 
     def _server_metadata(self, _request: ServerMetadataRequest) -> ServerMetadataResponse:
         service = self._service
-        return ServerMetadataResponse(name=SERVER_NAME, version=service.version, extensions=service.extensions)
+        return ServerMetadataResponse(name=service.name, version=service.version, extensions=service.extensions)
 
     def _model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
         return ModelReadyResponse(ready=self._service.model_ready(request.name, request.version))

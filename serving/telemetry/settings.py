@@ -25,7 +25,9 @@ _LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logg
 """From everything to nothing: this server logs nothing at CRITICAL."""
 _SWITCHES: Mapping[str, type] = {"log_verbose_level": int, "log_info": bool, "log_warning": bool, "log_error": bool}
 """The switch of each level, with its type, in the order of ``_LOG_LEVELS``."""
-_FIXED = ("log_file", "log_format")
+_FIXED: Mapping[str, Value] = {"log_file": "", "log_format": "default"}
+"""Settings that don't change while the server runs, as Triton calls those of this one."""
+_FIXED_TRACE = {"trace_count": ["-1"], "log_frequency": ["0"], "trace_file": [""], "trace_mode": ["opentelemetry"]}
 
 _OFF, _ON = "OFF", "TIMESTAMPS"
 _TRACE_LEVELS = (_OFF, _ON, "TENSORS")
@@ -36,7 +38,7 @@ _RATE_DIGITS = 10
 def log_settings() -> dict[str, Value]:
     """Return the settings in effect: which levels are written, and 1 or 0 for debug lines."""
     lowest = _lowest()
-    return {key: kind(place >= lowest) for place, (key, kind) in enumerate(_SWITCHES.items())}
+    return {**_FIXED, **{key: kind(place >= lowest) for place, (key, kind) in enumerate(_SWITCHES.items())}}
 
 
 def change_log_settings(wanted: Mapping[str, Value]) -> None:
@@ -48,7 +50,7 @@ def change_log_settings(wanted: Mapping[str, Value]) -> None:
         InvalidRequestError: A value is of another type, or the switches contradict each other.
         UnsupportedError: The request changes the file or the format of the log.
     """
-    if any(key in wanted for key in _FIXED):
+    if any(wanted.get(key, value) != value for key, value in _FIXED.items()):
         raise UnsupportedError("file and format of the log can't be changed while the server runs; see server.log")
     least, most = 0, len(_LOG_LEVELS) - 1
     for place, (key, kind) in enumerate(_SWITCHES.items()):
@@ -79,8 +81,8 @@ def _set_lowest(place: int) -> None:
 def trace_settings(tracing: Tracing | None) -> dict[str, list[str]]:
     """Return the settings in effect."""
     if tracing is None:
-        return {"trace_level": [_OFF]}
-    return {"trace_level": [_ON if tracing.enabled else _OFF], "trace_rate": [str(tracing.rate)]}
+        return {**_FIXED_TRACE, "trace_level": [_OFF], "trace_rate": ["1"]}
+    return {**_FIXED_TRACE, "trace_level": [_ON if tracing.enabled else _OFF], "trace_rate": [str(tracing.rate)]}
 
 
 def change_trace_settings(tracing: Tracing | None, model: str, wanted: Mapping[str, Sequence[str]]) -> None:

@@ -94,7 +94,7 @@ def test_options_about_ports_win_over_the_file(model: pathlib.Path, tmp_path: pa
         (["MODEL", "--port", "7", "--http-port", "7"], "--http-port: server.grpc.port is 7 too"),
         (["--config", "MODEL"], "two.onnx is a model, and no configuration; `trtnode serve model.onnx` serves"),
         (["--config", "servable.yaml", "--engine", "native"], "--engine: is about MODEL; with --config, write it in"),
-        (["--model-repository", "models", "--name", "m"], "--name: is about MODEL; with --model-repository, write it"),
+        (["--model-repository", "models", "--engine", "native"], "--engine: is about MODEL; with --model-repository, "),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(arguments: list[str], sentence: str, model: pathlib.Path) -> None:

@@ -114,65 +114,7 @@ def test_an_accelerator_is_an_engine_and_its_precision(
         model = configured(repository, ACCELERATED)
 
     assert (model.options.engine, model.options.precision) == ("tensorrt", "fp16")
-    assert "max_workspace_size_bytes is chosen by the engine" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ('output [ { name: "y" label_filename: "labels.txt" } ]', "classifications are answered without labels"),
-        ('parameters { key: "execution_mode" value: { string_value: "1" } }', "parameters['execution_mode']: not foll"),
-        ("instance_group [ { kind: KIND_GPU } ]", "instance_group.kind: the engine decides where a model runs"),
-        ("dynamic_batching { preserve_ordering: true }", "answers may pass one another"),
-        ('metric_tags { key: "team" value: "a" }', "metrics have no labels of your own"),
-    ],
-)
-def test_what_answers_do_not_depend_on_is_told_once(
-    text: str, line: str, repository: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        configured(repository, text)
-
-    assert line in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ('name: "other"', "name: is 'other' in the folder 'sum'; give both the same name"),
-        ('backend: "python"', "backend: is 'python', and this server runs ONNX files; take the model out"),
-        ('platform: "tensorrt_plan"', "platform: is 'tensorrt_plan', and this server runs ONNX files"),
-        ("max_batch_size: 2\nsequence_batching { }", "config.pbtxt:2: sequence_batching: this server doesn't follow"),
-        ("ensemble_scheduling { }", "ensemble_scheduling: this server doesn't follow this field"),
-        ("response_cache { enable: true }", "response_cache: this server doesn't follow this field"),
-        ('input [ { name: "a" reshape { shape: [ 3 ] } } ]', "reshape: this server doesn't follow this field"),
-        (
-            'input [ { name: "a" allow_ragged_batch: true } ]',
-            "allow_ragged_batch: models of Triton pad by themselves; take it out, and set lengths of the model",
-        ),
-        ("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input: models of Triton pad by themselves"),
-        ("max_batch_size: many", "config.pbtxt:1: not a model configuration in protobuf's text format"),
-        ("max_batch_size: -1", "max_batch_size: should be at least 0"),
-        (
-            'parameters { key: "intra_op_thread_count" value: { string_value: "' + 5000 * "1" + '" } }',
-            "parameters['intra_op_thread_count']: should be a number, not '1111",
-        ),
-        ('default_model_filename: "net.onnx"', "call the file model.onnx, or leave it alone in its folder"),
-        ("instance_group [ { gpus: [ 0, 1 ] } ]", "models can't be spread over GPUs"),
-        ("version_policy { specific { versions: 2 } }", "sum.versions: "),
-        ("max_batch_size: 4 dynamic_batching { preferred_batch_size: 9 }", "preferred_batch_sizes: 9 is more than"),
-        (
-            'model_warmup { inputs { key: "a" value: { input_data_file: "f" } } }',
-            "model_warmup.inputs['a']: files can't be read here; use zero_data or random_data",
-        ),
-        (
-            'optimization { execution_accelerators { gpu_execution_accelerator { name: "auto_io_binding" } } }',
-            "there is no 'auto_io_binding' here",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_one_sentence(text: str, sentence: str, repository: pathlib.Path) -> None:
-    assert sentence in refusal(repository, text)
+    assert "parameters['max_workspace_size_bytes']: is chosen by the engine" in caplog.text
 
 
 def test_libraries_of_operators_stand_below_folders_that_the_server_names(repository: pathlib.Path) -> None:
@@ -196,14 +138,46 @@ def test_libraries_of_operators_stand_below_folders_that_the_server_names(reposi
     ("name", "sentence"),
     [
         pytest.param("gone", "can't be read (No such file", id="missing"),
-        pytest.param("", "holds no model", id="empty"),
+        pytest.param("empty", "holds no model", id="empty"),
         pytest.param("model.onnx", "is a file; name the folder that holds the models' folders", id="a-file"),
     ],
 )
 def test_a_folder_without_models_is_refused(name: str, sentence: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "model.onnx").touch()
+    (tmp_path / "empty").mkdir()
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
 
     with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
         config_from(parser.parse_args(["--model-repository", str(tmp_path / name)]))
+
+
+@pytest.mark.parametrize("name", [None, "letters"])
+def test_a_folder_of_one_model_is_a_repository_of_one(name: str | None, repository: pathlib.Path) -> None:
+    (repository / "sum" / "config.pbtxt").write_text('name: "digits"')
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+    flags = ["--model-repository", str(repository / "sum"), *(["--name", name] if name else [])]
+
+    (model,) = config_from(parser.parse_args(flags)).models
+
+    assert (model.name, model.path) == (name or "digits", repository / "sum")
+
+
+def test_a_folder_of_one_file_is_a_repository_of_one(models: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    shutil.copy(models / "two.onnx", tmp_path / "model.onnx")
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+
+    (model,) = config_from(parser.parse_args(["--model-repository", str(tmp_path), "--name", "sum"])).models
+
+    assert (model.name, model.path) == ("sum", tmp_path / "model.onnx")
+
+
+def test_the_name_of_several_models_is_none_of_one(repository: pathlib.Path) -> None:
+    shutil.copytree(repository / "sum", repository / "second")
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+
+    with pytest.raises(ConfigError, match="holds 2 models, and --name is about one"):
+        config_from(parser.parse_args(["--model-repository", str(repository), "--name", "m"]))

@@ -113,12 +113,24 @@ def test_a_batch_of_no_rows_is_answered(infer: Infer) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        pytest.param({"model_name": "three"}, "NOT_FOUND", "there is no model 'three'", id="unknown-model"),
-        pytest.param({"model_name": ""}, "NOT_FOUND", "there is no model ''", id="empty-model-name"),
         pytest.param(
-            {"model_version": "2"}, "NOT_FOUND", "model 'two' has no version 2; it has 1", id="unknown-version"
+            {"model_name": "three"}, "NOT_FOUND", "Request for unknown model: 'three' is not found", id="unknown-model"
         ),
-        pytest.param({"model_version": "0"}, "NOT_FOUND", "model 'two' has no version 0", id="version-zero"),
+        pytest.param(
+            {"model_name": ""}, "NOT_FOUND", "Request for unknown model: '' is not found", id="empty-model-name"
+        ),
+        pytest.param(
+            {"model_version": "2"},
+            "NOT_FOUND",
+            "Request for unknown model: 'two' version 2 is not found; it has 1",
+            id="unknown-version",
+        ),
+        pytest.param(
+            {"model_version": "0"},
+            "NOT_FOUND",
+            "Request for unknown model: 'two' version 0 is not found",
+            id="version-zero",
+        ),
         pytest.param({"model_version": "one"}, "INVALID_ARGUMENT", "'one' is not a number", id="version-is-no-number"),
         pytest.param({"model_version": "-1"}, "INVALID_ARGUMENT", "'-1' is not a number", id="negative-version"),
         pytest.param(

@@ -108,16 +108,6 @@ def test_a_classification_is_announced(port: ModuleType, client: Any) -> None:
     assert "classification" in (metadata["extensions"] if port is tritonclient.http else metadata.extensions)
 
 
-def test_an_output_that_is_asked_for_twice_is_given_once(port: ModuleType, client: Any) -> None:
-    wishes = [port.InferRequestedOutput("y"), port.InferRequestedOutput("y")]
-
-    result = client.infer("same_float", given(port, x=SCORES), outputs=wishes)
-
-    response = result.get_response()
-    assert len(response["outputs"] if isinstance(response, dict) else response.outputs) == 1
-    assert np.array_equal(result.as_numpy("y"), SCORES, equal_nan=True)
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -110,7 +110,9 @@ def test_a_new_version_that_appears_is_swapped_in_and_the_old_one_goes(
     assert load.errors == []
     assert set(load.answers) == {1, 2}
     assert list(running.client.get_model_metadata("m").versions) == ["2"]
-    with pytest.raises(InferenceServerException, match="model 'm' has no version 1; it has 2"):
+    with pytest.raises(
+        InferenceServerException, match="Request for unknown model: 'm' version 1 is not found; it has 2"
+    ):
         adders.ask(running.client, "1")
 
 

@@ -195,7 +195,8 @@ def test_a_model_of_another_interface_than_promised_is_not_served(
     code, log = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models").end()
 
     assert code == 1
-    assert "Model 'm' has another interface than configured: input 'c' is missing; there are 'a', 'b'." in log
+    assert "Model 'm' has another interface than configured: input 'c' is missing; there are 'a', 'b' (" in log
+    assert "m/config.pbtxt:1)." in log
 
 
 def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:

@@ -151,7 +151,7 @@ def test_shared_memory_works_in_streams(client: triton.InferenceServerClient, me
 
     assert sum(error is None for _, error in answers) == 2
     assert memory.read(12, 512) == memory.read(12, 1024) == x.tobytes()
-    assert any("no shared memory region 'nowhere'" in str(error) for _, error in answers)
+    assert any("Unable to find shared memory region: 'nowhere'" in str(error) for _, error in answers)
 
 
 def test_shared_memory_works_with_the_asyncio_client(

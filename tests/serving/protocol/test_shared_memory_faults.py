@@ -22,7 +22,7 @@ ON = "admin: {shared_memory: true}, limits: {shared_memory_mb: 1}"
 @pytest.mark.parametrize(
     ("region", "size", "offset", "code", "text"),
     [
-        pytest.param("other", 12, 0, "NOT_FOUND", "no shared memory region 'other'", id="unknown-region"),
+        pytest.param("other", 12, 0, "NOT_FOUND", "Unable to find shared memory region: 'other'", id="unknown-region"),
         pytest.param("r", 12, 90, "INVALID_ARGUMENT", "not inside the shared memory region", id="beyond-the-region"),
         pytest.param("r", 12, 2**62, "INVALID_ARGUMENT", "not inside", id="huge-offset"),
         pytest.param("r", 2**62, 0, "INVALID_ARGUMENT", "not inside", id="huge-size"),
@@ -45,7 +45,7 @@ def test_an_input_at_the_wrong_place_is_refused(
 @pytest.mark.parametrize(
     ("region", "size", "offset", "code", "text"),
     [
-        pytest.param("other", 12, 0, "NOT_FOUND", "no shared memory region 'other'", id="unknown-region"),
+        pytest.param("other", 12, 0, "NOT_FOUND", "Unable to find shared memory region: 'other'", id="unknown-region"),
         pytest.param("r", 12, 90, "INVALID_ARGUMENT", "not inside the shared memory region", id="beyond-the-region"),
         pytest.param("r", 8, 0, "INTERNAL", "has 12 bytes, but 8 are there", id="too-small"),
     ],

@@ -187,7 +187,7 @@ def test_a_version_may_be_named(client: triton.InferenceServerClient) -> None:
     assert client.infer("two", rows(), model_version="1").get_response()["model_version"] == "1"
     code, text = refusal(lambda: client.infer("two", rows(), model_version="9"))
 
-    assert (code, text) == ("404", "model 'two' has no version 9; it has 1")
+    assert (code, text) == ("404", "Request for unknown model: 'two' version 9 is not found; it has 1")
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
@@ -295,7 +295,7 @@ def test_models_are_listed_loaded_and_unloaded(start: Starter, connect: Connect,
     client.unload_model("m")
     assert refusal(ask)[0] == "404"
     code, text = refusal(lambda: client.load_model("none"))
-    assert (code, "there is no model 'none'" in text) == ("500", True)
+    assert (code, "Request for unknown model: 'none' is not found" in text) == ("500", True)
 
 
 def test_tensors_travel_in_shared_memory(with_memory: Running, connect: Connect, region: pathlib.Path) -> None:

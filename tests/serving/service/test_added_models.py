@@ -51,7 +51,7 @@ def test_it_is_unloaded_like_others_and_comes_back_only_with_its_files(running: 
     client.unload_model("new")
 
     assert not client.is_model_ready("new")
-    with pytest.raises(InferenceServerException, match="there is no model 'new'") as error:
+    with pytest.raises(InferenceServerException, match="Request for unknown model: 'new' is not found") as error:
         client.load_model("new")
     assert code_of(error) == "StatusCode.INTERNAL"
     client.load_model("new", **bring)
@@ -77,7 +77,7 @@ def test_one_that_can_not_be_loaded_leaves_no_trace(running: Running) -> None:
     assert index(client) == before
     assert client.is_server_ready()
     assert b'"new"' not in urllib.request.urlopen(f"{running.http}/metrics").read()
-    with pytest.raises(InferenceServerException, match="there is no model 'new'"):
+    with pytest.raises(InferenceServerException, match="Request for unknown model: 'new' is not found"):
         client.get_model_metadata("new")
 
 

@@ -14,7 +14,14 @@ from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Running, refusal
 
-INFO = {"log_error": True, "log_warning": True, "log_info": True, "log_verbose_level": 0}
+INFO = {
+    "log_file": "",
+    "log_format": "default",
+    "log_error": True,
+    "log_warning": True,
+    "log_info": True,
+    "log_verbose_level": 0,
+}
 
 
 @pytest.fixture
@@ -117,7 +124,14 @@ def test_log_settings_of_another_type_are_refused(
 def test_nothing_is_traced_and_the_server_says_so(client: triton.InferenceServerClient) -> None:
     settings = client.get_trace_settings().settings
 
-    assert {key: list(value.value) for key, value in settings.items()} == {"trace_level": ["OFF"]}
+    assert {key: list(value.value) for key, value in settings.items()} == {
+        "trace_level": ["OFF"],
+        "trace_rate": ["1"],
+        "trace_count": ["-1"],
+        "log_frequency": ["0"],
+        "trace_file": [""],
+        "trace_mode": ["opentelemetry"],
+    }
     assert client.update_trace_settings("two", {"trace_level": ["OFF"]}).settings == settings
     assert client.update_trace_settings(settings={"made_up": "1"}).settings == settings
 

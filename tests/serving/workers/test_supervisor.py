@@ -71,7 +71,7 @@ def test_the_status_page_is_about_all_workers(running: Group) -> None:
 def test_what_rest_refuses_reads_as_with_one_process(running: Group) -> None:
     assert running.http("/v2/models/none") == (
         404,
-        '{"error": "there is no model \'none\'; this server has digits, m"}',
+        '{"error": "Request for unknown model: \'none\' is not found; this server has digits, m"}',
     )
     assert running.http("/v2/nowhere")[0] == running.http("/nowhere")[0] == 404
     with triton_http.InferenceServerClient(running.http_address) as client:
@@ -104,7 +104,10 @@ def test_a_line_of_the_log_names_its_worker(running: Group) -> None:
 def test_a_change_that_no_worker_can_make_is_refused_in_one_sentence(running: Group) -> None:
     client = running.connect()
 
-    with pytest.raises(InferenceServerException, match=r"^\[StatusCode.INTERNAL\] model 'other' is not loaded: there "):
+    with pytest.raises(
+        InferenceServerException,
+        match=r"^\[StatusCode.INTERNAL\] model 'other' is not loaded: Request for unknown model",
+    ):
         client.load_model("other")
     assert status_of(lambda: client.register_system_shared_memory("region", "no-such-object", 16)) == "INTERNAL"
     assert status_of(lambda: client.get_inference_statistics("other")) == "INVALID_ARGUMENT"

@@ -1,0 +1,53 @@
+"""docs/triton.md: its table of fields is that of the program, and the program's covers the protocol's message."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import tritonclient.grpc as triton
+
+from trtnode.protos import ModelConfig
+from trtnode.serving.triton.keys import KEYS, Effect, all_paths, effect_of
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "triton.md"
+
+
+def table() -> list[str]:
+    """Return the rows that the page should have; a run of this file as a program prints them."""
+    return [f"| `{path}` | {key.effect}{': ' if key.text else ''}{key.text} |" for path, key in sorted(KEYS.items())]
+
+
+def test_the_table_of_the_page_is_that_of_the_program() -> None:
+    fields, _, _ = PAGE.read_text().partition("## Clients")
+    rows = [line for line in fields.splitlines() if line.startswith("| `")]
+
+    assert [row for row in rows if row not in table()] == []
+    assert [row for row in table() if row not in rows] == []
+
+
+@pytest.mark.parametrize("path", sorted(all_paths()))
+def test_every_field_of_the_message_has_an_entry_or_stands_below_one(path: str) -> None:
+    key = effect_of(path)
+
+    assert key is not None
+    assert key.text or key.effect is Effect.FOLLOWED
+
+
+@pytest.mark.parametrize("path", sorted(KEYS))
+def test_every_entry_is_a_field_of_the_message(path: str) -> None:
+    descriptor = ModelConfig.DESCRIPTOR
+    for step in path.split("."):
+        if descriptor.GetOptions().map_entry:
+            descriptor = descriptor.fields_by_name["value"].message_type
+        descriptor = descriptor.fields_by_name[step].message_type or descriptor
+
+
+def test_the_message_has_every_field_of_tritonclient() -> None:
+    theirs = triton.model_config_pb2.ModelConfig.DESCRIPTOR
+
+    assert set(ModelConfig.DESCRIPTOR.fields_by_name) == set(theirs.fields_by_name)
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

@@ -1,0 +1,448 @@
+"""A repository of Triton, served, and asked by Triton's clients."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import pathlib
+import queue
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+import tritonclient.http as triton_http
+import tritonclient.http.aio as triton_http_aio
+from onnx import TensorProto, helper
+from tritonclient.utils import shared_memory
+
+from tests.serving.conftest import READY_S, Eventually, Running, given, refusal, save
+from trtnode.engines.build.options import CompileOptions
+from trtnode.serving.cli.serve import SERVE
+from trtnode.serving.config.command_line import config_from
+from trtnode.serving.models.loader import engine_loader
+from trtnode.serving.process.single_process import Server
+
+FLOAT, INT64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
+VALUE = helper.make_tensor_value_info
+IMAGE = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
+SERVER = """
+server:
+  name: triton
+  admin: {repository: true, shared_memory: true, settings: true}
+"""
+CONFIGS = {
+    "images": """
+        platform: "onnxruntime_onnx"
+        max_batch_size: 4
+        input [ { name: "x" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 4, 4 ] } ]
+        output [ { name: "mean" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt"
+                   reshape { shape: [ 3, 1, 1 ] } } ]
+    """,
+    "flat": """
+        max_batch_size: 4
+        input [ { name: "x" data_type: TYPE_FP32 dims: [ 48 ] reshape { shape: [ 3, 4, 4 ] } } ]
+        output [ { name: "mean" data_type: TYPE_FP32 dims: [ 3, 1, 1 ] } ]
+        dynamic_batching { default_queue_policy { allow_timeout_override: true } }
+    """,
+    "adder": """
+        backend: "onnxruntime"
+        input [
+          { name: "a" data_type: TYPE_FP32 dims: [ -1 ] },
+          { name: "k" data_type: TYPE_FP32 dims: [ 1 ] optional: true }
+        ]
+        output [ { name: "sum" data_type: TYPE_FP32 dims: [ -1 ] } ]
+        version_policy { all { } }
+        instance_group [ { count: 2 kind: KIND_CPU } ]
+        parameters { key: "note" value { string_value: "kept" } }
+    """,
+    "text": "",
+    "plain": None,
+    "never": 'input [ { name: "a" data_type: TYPE_INT32 dims: [ -1 ] } ]',
+    "optional": 'input [ { name: "k" },\n { name: "a" optional: true } ]',
+    "outside": 'output [ { name: "sum" label_filename: "../images/labels.txt" } ]',
+    "numbers": 'input { name: "i" data_type: TYPE_INT64 dims: 3 }',
+    "named": 'name: "named" platform: "onnxruntime_onnx"',
+    "batched": "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 10 }",
+}
+
+
+UNSERVABLE = {
+    "never": "input 'a' should be INT32, and is FP32 (",
+    "optional": "input 'a' is optional there, and the file has no default for it (",
+    "outside": "labels.txt' can't be read: it is outside of the model's folder",
+}
+"""Models that don't load, and why."""
+
+
+def written(folder: pathlib.Path) -> pathlib.Path:
+    """Write a repository of models, of which eight load."""
+    pooled = [VALUE("mean", FLOAT, ["n", "c", 1, 1]), VALUE("largest", FLOAT, ["n", "c", 1, 1])]
+    pools = [
+        helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
+        helper.make_node("GlobalMaxPool", ["x"], ["largest"]),
+    ]
+    add = [helper.make_node("Add", ["a", "k"], ["sum"])]
+    k = helper.make_tensor("k", FLOAT, [1], [1.0])
+    graph = helper.make_graph(
+        add, "adder", [VALUE("a", FLOAT, ["n"]), VALUE("k", FLOAT, [1])], [VALUE("sum", FLOAT, ["n"])], [k]
+    )
+    adder = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for name, config in CONFIGS.items():
+        for version in ("1", "2") if name == "adder" else ("1",):
+            file = folder / name / version / "model.onnx"
+            file.parent.mkdir(parents=True)
+            match name:
+                case "images" | "flat":
+                    save(file, pools, [VALUE("x", FLOAT, ["n", "c", "h", "w"])], pooled)
+                case "text":
+                    save(
+                        file,
+                        [helper.make_node("Identity", ["t"], ["u"])],
+                        [VALUE("t", TEXT, ["n"])],
+                        [VALUE("u", TEXT, ["n"])],
+                    )
+                case "numbers":
+                    save(
+                        file,
+                        [helper.make_node("Neg", ["i"], ["j"])],
+                        [VALUE("i", INT64, ["n"])],
+                        [VALUE("j", INT64, ["n"])],
+                    )
+                case "batched":
+                    save(
+                        file,
+                        [helper.make_node("Neg", ["x"], ["y"])],
+                        [VALUE("x", FLOAT, ["n", 2])],
+                        [VALUE("y", FLOAT, ["n", 2])],
+                    )
+                case _:
+                    file.write_bytes(adder.SerializeToString())
+        if config is not None:
+            (folder / name / "config.pbtxt").write_text(config)
+    (folder / "images" / "labels.txt").write_text("red\ngreen\nblue\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("triton")
+    server = folder / "server.yaml"
+    server.write_text(f"{SERVER}cache: {{dir: {warm_cache}}}\n")
+    repository = folder / "repository"
+    repository.mkdir()
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+    arguments = ["--model-repository", str(written(repository)), "--config", str(server), "--port", "0"]
+    config = config_from(parser.parse_args([*arguments, "--http-port", "0"]))
+    native = CompileOptions(engine="native")
+    models = tuple(
+        one.model_copy(update={"required": one.name not in UNSERVABLE, "options": native}) for one in config.models
+    )
+    config = config.model_copy(update={"models": models})
+    built = Server(config, engine_loader(config))
+    built.start()
+    running = Running(built, triton.InferenceServerClient(f"127.0.0.1:{built.port}"))
+    assert built.wait_ready(READY_S), built.failure
+    yield running
+    running.client.close()
+    built.stop(5)
+
+
+@pytest.fixture(scope="module")
+def web(served: Running) -> Iterator[triton_http.InferenceServerClient]:
+    client = triton_http.InferenceServerClient(served.http.removeprefix("http://"))
+    yield client
+    client.close()
+
+
+def in_http(name: str, array: np.ndarray, datatype: str, *, binary: bool = True) -> triton_http.InferInput:
+    one = triton_http.InferInput(name, list(array.shape), datatype)
+    one.set_data_from_numpy(array, binary_data=binary)
+    return one
+
+
+def test_image_client_finds_format_dims_and_one_output_and_gets_labels(served: Running) -> None:
+    metadata = served.client.get_model_metadata("images")
+    config = served.client.get_model_config("images").config
+    (tensor,) = config.input
+    wanted = triton.InferRequestedOutput("mean", class_count=2)
+
+    answer = served.client.infer("images", [given("x", IMAGE)], outputs=[wanted]).as_numpy("mean")
+
+    assert (config.max_batch_size, list(tensor.dims), len(config.output)) == (4, [3, 4, 4], 1)
+    assert tensor.format == triton.model_config_pb2.ModelInput.FORMAT_NCHW
+    assert [list(one.shape) for one in (*metadata.inputs, *metadata.outputs)] == [[-1, 3, 4, 4], [-1, 3]]
+    assert [[str(one, "utf-8") for one in row] for row in answer] == [
+        ["39.500000:2:blue", "23.500000:1:green"],
+        ["87.500000:2:blue", "71.500000:1:green"],
+    ]
+
+
+def test_shapes_of_clients_become_those_of_the_file_and_back(
+    served: Running, web: triton_http.InferenceServerClient
+) -> None:
+    flat = served.client.infer("flat", [given("x", IMAGE.reshape(2, 48))]).as_numpy("mean")
+    images = web.infer("images", [in_http("x", IMAGE, "FP32")]).as_numpy("mean")
+
+    assert flat.shape == (2, 3, 1, 1)
+    assert np.array_equal(images, flat.reshape(2, 3))
+    assert refusal(lambda: served.client.infer("flat", [given("x", IMAGE)]))[0] == "INVALID_ARGUMENT"
+
+
+def test_an_optional_input_may_be_absent(served: Running) -> None:
+    a, k = np.array([1, 2], np.float32), np.array([5], np.float32)
+    config = served.client.get_model_config("adder").config
+
+    assert served.client.infer("adder", [given("a", a)], "2").as_numpy("sum").tolist() == [2, 3]
+    assert served.client.infer("adder", [given("a", a), given("k", k)]).as_numpy("sum").tolist() == [6, 7]
+    assert [(one.name, one.optional) for one in config.input] == [("a", False), ("k", True)]
+    assert config.parameters["note"].string_value == "kept"
+    assert [one.count for one in config.instance_group] == [2]
+
+
+@pytest.mark.parametrize("name", UNSERVABLE)
+def test_a_file_that_contradicts_its_configuration_is_refused(
+    name: str, served: Running, eventually: Eventually
+) -> None:
+    reasons: dict[str, str] = {}
+
+    def is_tried() -> bool:
+        reasons.update({one.name: one.reason for one in served.client.get_model_repository_index().models})
+        return bool(reasons[name])
+
+    eventually(is_tried)
+
+    assert UNSERVABLE[name] in reasons[name]
+
+
+def test_the_refusal_has_the_line_of_the_field(served: Running, eventually: Eventually) -> None:
+    def reason() -> str:
+        return next(one.reason for one in served.client.get_model_repository_index().models if one.name == "optional")
+
+    eventually(lambda: bool(reason()))
+
+    assert "optional/config.pbtxt:2)" in reason()
+
+
+def test_timeouts_of_requests_count_only_where_the_configuration_allows_them(served: Running) -> None:
+    policies = {
+        name: served.client.get_model_config(name).config.dynamic_batching.default_queue_policy
+        for name in ("flat", "batched")
+    }
+
+    assert [policies[name].allow_timeout_override for name in ("flat", "batched")] == [True, False]
+
+
+def test_every_client_gets_the_same_answers(served: Running, web: triton_http.InferenceServerClient) -> None:
+    numbers = np.array([1, 2, 3], np.int64)
+
+    async def asked() -> list[list[int]]:
+        client = triton_aio.InferenceServerClient(served.address)
+        over_http = triton_http_aio.InferenceServerClient(served.http.removeprefix("http://"))
+        first = await client.infer("numbers", [given("i", numbers)])
+        second = await over_http.infer("numbers", [in_http("i", numbers, "INT64", binary=False)])
+        await client.close()
+        await over_http.close()
+        return [first.as_numpy("j").tolist(), second.as_numpy("j").tolist()]
+
+    answers: queue.Queue[object] = queue.Queue()
+    served.client.start_stream(lambda result, error: answers.put(error or result))
+    served.client.async_stream_infer("numbers", [given("i", numbers)], request_id="7")
+    streamed = answers.get(timeout=60)
+    served.client.stop_stream()
+
+    assert isinstance(streamed, triton.InferResult)
+    assert streamed.get_response().id == "7"
+    found = [streamed.as_numpy("j").tolist(), *asyncio.run(asked())]
+    found.append(web.infer("numbers", [in_http("i", numbers, "INT64")]).as_numpy("j").tolist())
+    assert found == [[-1, -2, -3]] * 4
+
+
+def test_model_control_unloads_and_loads_with_either_kind_of_settings(served: Running) -> None:
+    client = served.client
+
+    client.unload_model("plain")
+    assert not client.is_model_ready("plain")
+    client.load_model("plain")
+    assert client.is_model_ready("plain")
+    client.load_model("numbers", config='{"instances": 2}')
+    assert client.get_model_config("numbers").config.instance_group[0].count == 2
+    triton_config = {
+        "input": [{"name": "i", "data_type": "TYPE_INT64", "dims": ["2"]}],
+        "instanceGroup": [{"count": 3}],
+    }
+    client.load_model("numbers", config=json.dumps(triton_config))
+    config = client.get_model_config("numbers").config
+    assert (list(config.input[0].dims), config.instance_group[0].count) == ([2], 3)
+    client.load_model("numbers", config=json.dumps({"max_batch_size": 4, "warmup": 1}))
+    assert client.get_model_config("numbers").config.max_batch_size == 4
+    client.load_model("numbers")
+    assert list(client.get_model_config("numbers").config.input[0].dims) == [3]
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ('{"sequence_batching": {}}', "config: sequence_batching: no model here keeps a state"),
+        ('{"max_batch_size": "many"}', "config: "),
+        ('{"input": [{"nane": "x"}]}', 'no field named "nane"'),
+        ('{"name": "other"}', "config: name: is 'other'; leave it out, or write 'plain'"),
+        ('{"max_batch_size": -1}', "config: max_batch_size: should be at least 0"),
+        ('{"model_operations": {"op_library_filename": ["x.so"]}}', "a request can't name files of the server"),
+        ('{"output": [{"name": "sum", "label_filename": "/etc/passwd"}]}', "a request can't name files of the server"),
+        ('{"max_batch_sise": 1}', "max_batch_sise can't be set by a request"),
+        ('{"version_policy": {"specific": {"versions": ["0"]}}}', "config: version_policy: should be greater"),
+    ],
+)
+def test_settings_that_cannot_be_had_leave_the_model_as_it_is(config: str, sentence: str, served: Running) -> None:
+    code, text = refusal(lambda: served.client.load_model("plain", config=config))
+
+    assert (code, sentence in text) == ("INVALID_ARGUMENT", True), text
+    assert served.client.is_model_ready("plain")
+
+
+def test_shared_memory_carries_inputs_and_outputs(served: Running) -> None:
+    x = np.array([[1, 2]], np.float32)
+    region = shared_memory.create_shared_memory_region("data", "/trtnode_triton_test", 16)
+    try:
+        shared_memory.set_shared_memory_region(region, [x])
+        served.client.register_system_shared_memory("data", "/trtnode_triton_test", 16)
+        source, target = triton.InferInput("x", [1, 2], "FP32"), triton.InferRequestedOutput("y")
+        source.set_shared_memory("data", 8)
+        target.set_shared_memory("data", 8, 8)
+        answer = served.client.infer("batched", [source], outputs=[target])
+        status = served.client.get_system_shared_memory_status()
+        assert answer.get_output("y").shape == [1, 2]
+        assert shared_memory.get_contents_as_numpy(region, np.float32, [1, 2], 8).tolist() == [[-1, -2]]
+        assert [one.byte_size for one in status.regions.values()] == [16]
+        served.client.unregister_system_shared_memory()
+    finally:
+        shared_memory.destroy_shared_memory_region(region)
+
+
+def test_the_server_has_the_configured_name(served: Running) -> None:
+    assert served.client.get_server_metadata().name == "triton"
+    assert httpx.get(f"{served.http}/v2").json()["name"] == "triton"
+
+
+def raw(served: Running, model: str, body: bytes) -> httpx.Response:
+    headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
+    return httpx.post(f"{served.http}/v2/models/{model}/infer", content=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "shape", "result"),
+    [
+        ("numbers", np.array([1, 2, 3], np.int64).tobytes(), [3], np.array([-1, -2, -3], np.int64).tobytes()),
+        ("batched", np.array([1, 2], np.float32).tobytes(), [1, 2], np.array([-1, -2], np.float32).tobytes()),
+        ("adder", np.array([1, 2], np.float32).tobytes(), [2], np.array([2, 3], np.float32).tobytes()),
+        ("text", b"a text", [1], b"\x06\0\0\0a text"),
+    ],
+)
+def test_a_body_may_be_the_data_of_the_only_input(
+    model: str, body: bytes, shape: list[int], result: bytes, served: Running
+) -> None:
+    answer = raw(served, model, body)
+
+    size = int(answer.headers["Inference-Header-Content-Length"])
+    (output,) = json.loads(answer.content[:size])["outputs"]
+    assert (output["shape"], answer.content[size:]) == (shape, result)
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "sentence"),
+    [
+        ("numbers", bytes(16), "has 16 bytes of data, but shape [3] of type INT64 takes 24"),
+        ("batched", bytes(4), "but shape [1, 2] of type FP32 takes 8"),
+        ("adder", bytes(6), "has 6 bytes of data, but shape [1] of type FP32 takes 4"),
+        ("numbers", b"", "the body is no inference request"),
+    ],
+)
+def test_data_of_another_size_is_refused(model: str, body: bytes, sentence: str, served: Running) -> None:
+    answer = raw(served, model, body)
+
+    assert (answer.status_code, sentence in answer.json()["error"]) == (400, True), answer.text
+
+
+def test_null_stands_for_what_may_be_left_out(served: Running) -> None:
+    tensor = {"name": "i", "shape": [3], "datatype": "INT64", "data": [1, 2, 3], "parameters": {"content_type": None}}
+    for empty in ({"outputs": None}, {"outputs": [{"name": "j", "parameters": None}]}):
+        body = {"id": None, "parameters": None, "inputs": [tensor], **empty}
+        answer = httpx.post(f"{served.http}/v2/models/numbers/infer", json=body)
+        assert answer.json()["outputs"][0]["data"] == [-1, -2, -3], answer.text
+    body = {"inputs": [{**tensor, "parameters": None}], "parameters": {"binary_data_output": None}}
+    assert httpx.post(f"{served.http}/v2/models/numbers/infer", json=body).status_code == 200
+
+
+def test_an_output_that_is_named_twice_is_refused(served: Running, web: triton_http.InferenceServerClient) -> None:
+    x = np.ones((1, 3, 4, 4), np.float32)
+    ours = [triton.InferRequestedOutput("mean")] * 2
+    code, text = refusal(lambda: served.client.infer("images", [given("x", x)], outputs=ours))
+    over_http = [triton_http.InferRequestedOutput("mean")] * 2
+
+    assert (code, "names 2 outputs" in text) == ("INVALID_ARGUMENT", True)
+    with pytest.raises(triton_http.InferenceServerException, match="names 2 outputs"):
+        web.infer("images", [in_http("x", x, "FP32")], outputs=over_http)
+
+
+def test_errors_begin_with_the_texts_that_clients_of_triton_look_for(served: Running) -> None:
+    numbers = [given("i", np.array([1, 2, 3], np.int64))]
+    client = served.client
+    client.unload_model("plain")
+    missing = triton.InferInput("i", [3], "INT64")
+    missing.set_shared_memory("none", 24)
+    texts = [
+        refusal(lambda: client.infer("none", numbers)),
+        refusal(lambda: client.infer("numbers", numbers, "7")),
+        refusal(lambda: client.get_model_metadata("plain")),
+        refusal(lambda: client.infer("numbers", [missing])),
+        refusal(lambda: client.register_system_shared_memory("a", "/none_of_these", 8)),
+    ]
+    client.load_model("plain")
+
+    beginnings = [
+        "Request for unknown model: 'none' is not found",
+        "Request for unknown model: 'numbers' version 7 is not found",
+        "Request for unknown model: 'plain' has no available versions",
+        "Unable to find shared memory region: 'none'",
+        "Unable to open shared memory region: '/none_of_these'",
+    ]
+    assert [(text[: len(start)], code) for (code, text), start in zip(texts, beginnings, strict=True)] == [
+        *((start, "NOT_FOUND") for start in beginnings[:4]),
+        (beginnings[4], "INTERNAL"),
+    ]
+
+
+def test_bytes_that_are_no_text_are_an_error_of_the_request(served: Running) -> None:
+    one = triton.InferInput("t", [1], "BYTES")
+    one.set_data_from_numpy(np.array([b"\xff"], np.object_))
+
+    code, text = refusal(lambda: served.client.infer("text", [one]))
+
+    assert (code, "has an element that is not UTF-8 text" in text) == ("INVALID_ARGUMENT", True)
+
+
+def test_settings_of_log_and_traces_have_the_keys_of_triton_and_may_be_written_back(
+    served: Running, web: triton_http.InferenceServerClient
+) -> None:
+    log, trace = web.get_log_settings(), web.get_trace_settings()
+
+    assert set(log) == {
+        *("log_file", "log_info", "log_warning", "log_error", "log_verbose_level", "log_format"),
+    }
+    assert set(trace) == {"trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency", "trace_mode"}
+    assert web.update_log_settings(log) == log
+    assert set(served.client.get_trace_settings().settings) == set(trace)
+
+
+def test_an_answer_has_no_parameters_that_its_model_did_not_set(served: Running) -> None:
+    numbers = [given("i", np.array([1, 2, 3], np.int64))]
+
+    answer = served.client.infer("numbers", numbers, request_id="7", parameters={"own": 3})
+
+    assert dict(answer.get_response().parameters) == {}
+    assert answer.get_response().id == "7"
