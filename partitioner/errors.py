@@ -95,6 +95,14 @@ class CompiledModelError(PartitionError):
         self.node = node
 
 
+class MergeError(PartitionError):
+    """Compiled models can't be one file."""
+
+    def __init__(self, files: str, problem: str) -> None:
+        super().__init__(f"{files} can't be merged: {problem}.")
+        self.problem = problem
+
+
 class PipelineError(PartitionError):
     """A stage of a pipeline can't be used, or doesn't fit the previous one.
 

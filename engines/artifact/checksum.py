@@ -16,8 +16,9 @@ from google.protobuf.message import Message
 
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
+from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.external_data import read_external_data
-from trtnode.partitioner.model.mapped_weights import data_outside
+from trtnode.partitioner.model.mapped_weights import ENGINE_PARTS, data_outside, engine_part
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,13 @@ CHECKSUM = "trtnode.checksum"
 WRITTEN_BY_US = "trtnode.report"
 """Key of a property that every compiled file has."""
 
-ENGINE_ATTRIBUTES = ("engine", "engine_file", "engine_references")
+CHECKSUM_OF_SEVERAL = "trtnode.checksum.2"
+"""Its key where TrtNodes have several engines: readers that know one engine would hash the others with the nodes."""
+
+KEYS = (CHECKSUM, CHECKSUM_OF_SEVERAL)
+
+UNHASHED = ENGINE_PARTS - {"envelope"}
+"""Attributes of TrtNodes that the checksum leaves out."""
 
 
 def stamp_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
@@ -37,9 +44,11 @@ def stamp_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
         model: The compiled model.
         path: Its file, beside which external data stands, if there is any.
     """
-    kept = [entry for entry in model.metadata_props if entry.key != CHECKSUM]
+    kept = [entry for entry in model.metadata_props if entry.key not in KEYS]
+    several = any(a.name == "envelope.1" for node in protobuf_walk.nodes(model) for a in node.attribute)
+    key = CHECKSUM_OF_SEVERAL if several else CHECKSUM
     del model.metadata_props[:]
-    model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=CHECKSUM, value=_checksum(model, path))))
+    model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=key, value=_checksum(model, path))))
 
 
 def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
@@ -53,8 +62,8 @@ def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
         ModelFileError: They differ.
     """
     properties = {entry.key: entry.value for entry in model.metadata_props}
-    if CHECKSUM in properties:
-        if properties[CHECKSUM] != _checksum(model, path):
+    if stated := [properties[key] for key in KEYS if key in properties]:
+        if set(stated) != {_checksum(model, path)}:
             problem = "its nodes or weights are damaged (they differ from its checksum)."
             raise ModelFileError(path, problem, "Copy the file again, or compile the model again.")
     elif WRITTEN_BY_US in properties:
@@ -101,5 +110,5 @@ def _without_engine(node: onnx.NodeProto) -> onnx.NodeProto:
         return node
     bare = onnx.NodeProto(name=node.name, op_type=node.op_type, overload=node.overload, input=node.input)
     bare.output.extend(node.output)
-    bare.attribute.extend(attribute for attribute in node.attribute if attribute.name not in ENGINE_ATTRIBUTES)
+    bare.attribute.extend(attribute for attribute in node.attribute if engine_part(attribute.name)[0] not in UNHASHED)
     return bare

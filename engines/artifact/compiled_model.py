@@ -63,17 +63,12 @@ class CompiledModel:
         Raises:
             EngineError: Some engines need those weights.
         """
-        if self.engines_stripped:
-            raise EngineError(
-                "Engines without weights need those of the model. Build them with weights, or keep these."
-            )
-        strip_fallback(self.model)
-        self._set_property(NATIVE_FALLBACK, "none")
+        without_replaced_nodes(self.model, self.engines_stripped > 0)
         return dataclasses.replace(self, native_fallback=False)
 
     def answer_nan_by(self, answer: str) -> None:
         """Say in the file who answers inputs with NaN or infinity unless its user decides: native or engine."""
-        self._set_property(NAN, answer)
+        _set_property(self.model, NAN, answer)
 
     def save(self, path: pathlib.Path) -> None:
         """Write the model, with sidecars where it is too large for one file.
@@ -84,10 +79,27 @@ class CompiledModel:
         stamp_checksum(self.model, path)
         write_model(self.model, path)
 
-    def _set_property(self, key: str, value: str) -> None:
-        kept = [entry for entry in self.model.metadata_props if entry.key != key]
-        del self.model.metadata_props[:]
-        self.model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=key, value=value)))
+
+def without_replaced_nodes(model: onnx.ModelProto, stripped: bool) -> None:
+    """Leave only engines where there are some, in place: the nodes and weights that they replace go.
+
+    Args:
+        model: A compiled model.
+        stripped: True if some engines hold no weights.
+
+    Raises:
+        EngineError: Those need the weights of the nodes.
+    """
+    if stripped:
+        raise EngineError("Engines without weights need those of the model. Build them with weights, or keep these.")
+    strip_fallback(model)
+    _set_property(model, NATIVE_FALLBACK, "none")
+
+
+def _set_property(model: onnx.ModelProto, key: str, value: str) -> None:
+    kept = [entry for entry in model.metadata_props if entry.key != key]
+    del model.metadata_props[:]
+    model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=key, value=value)))
 
 
 NATIVE_FALLBACK = "trtnode.native_fallback"

@@ -201,6 +201,14 @@ class Envelope:
         """
         if hashlib.sha256(engine).hexdigest() != self.engine_sha256:
             raise EngineRejectedError(segment, "its bytes are damaged (sha256 differs).")
+        self.check_machine(segment, version=version, device=device)
+
+    def check_machine(self, segment: str, *, version: str, device: Device) -> None:
+        """Refuse an engine that was made for something else, as ``verify`` does after it has hashed the bytes.
+
+        Raises:
+            EngineRejectedError: Something differs.
+        """
         if not self._runs_on_later(version):
             _compare(segment, f"{self.backend} version", self.backend_version, version)
         _compare(segment, "platform", self.platform, current_platform())

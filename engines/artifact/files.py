@@ -14,7 +14,7 @@ import onnx
 from trtnode.engines.errors import OutputFileError, OverwriteError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
-from trtnode.partitioner.model.mapped_weights import data_outside, place_outside, serialized
+from trtnode.partitioner.model.mapped_weights import data_outside, engine_part, place_outside, serialized
 from trtnode.partitioner.model.regular_files import open_regular
 
 INLINE_LIMIT_BYTES = 3 * 2**29
@@ -143,8 +143,12 @@ def _linked(file: str, folder: pathlib.Path) -> str:
 
 
 def _content_bytes(model: onnx.ModelProto) -> int:
-    engines = (a.t for n in protobuf_walk.nodes(model) for a in n.attribute if a.name == "engine" and a.HasField("t"))
+    engines = (a.t for n in protobuf_walk.nodes(model) for a in n.attribute if _is_engine(a))
     return sum(len(_data_of(t)) or t.ByteSize() for t in (*engines, *model.graph.initializer))
+
+
+def _is_engine(attribute: onnx.AttributeProto) -> bool:
+    return engine_part(attribute.name)[0] == "engine" and attribute.HasField("t")
 
 
 def _data_of(tensor: onnx.TensorProto) -> bytes | memoryview:
@@ -155,12 +159,12 @@ def _data_of(tensor: onnx.TensorProto) -> bytes | memoryview:
 def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
     for node in protobuf_walk.nodes(model):
         for attribute in node.attribute:
-            if attribute.name == "engine" and attribute.HasField("t"):
+            if _is_engine(attribute):
                 data = _data_of(attribute.t)
                 sidecar = f"{path.name}.{hashlib.sha256(data).hexdigest()[:32]}.engine"
                 write_atomically(path.parent / sidecar, data)
                 put_back.callback(attribute.CopyFrom, onnx.AttributeProto.FromString(attribute.SerializeToString()))
-                attribute.CopyFrom(onnx.helper.make_attribute("engine_file", sidecar))
+                attribute.CopyFrom(onnx.helper.make_attribute(f"engine_file{engine_part(attribute.name)[1]}", sidecar))
 
 
 def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:

@@ -32,12 +32,21 @@ def _stored_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -
     if content.engine is not None:
         return content.engine
     assert content.engine_file is not None
+    return sidecar_bytes(segment, content.engine_file, folder)
+
+
+def sidecar_bytes(segment: str, name: str, folder: pathlib.Path) -> bytes | memoryview:
+    """Read a file of engine bytes in a model's folder.
+
+    Raises:
+        EngineRejectedError: It is outside of the folder, or can't be read.
+    """
     root = folder.resolve()
     try:
-        target = (root / content.engine_file).resolve()
+        target = (root / name).resolve()
         if not target.is_relative_to(root):
-            raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} is outside the model's folder.")
+            raise EngineRejectedError(segment, f"its sidecar {name!r} is outside the model's folder.")
         return read_regular(target)
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         reason = error.strerror if isinstance(error, OSError) else error
-        raise EngineRejectedError(segment, f"its sidecar {content.engine_file!r} can't be read ({reason}).") from error
+        raise EngineRejectedError(segment, f"its sidecar {name!r} can't be read ({reason}).") from error

@@ -15,9 +15,10 @@ from trtnode.engines.artifact.keys import read_private_key
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.artifact.trust import sign
 from trtnode.engines.errors import EngineError, SigningError
-from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode, replaced_hash
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, is_trtnode, replaced_hash
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import load_model, read_proto
+from trtnode.partitioner.model.mapped_weights import engine_part
 
 
 def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) -> int:
@@ -40,26 +41,30 @@ def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) ->
     """
     private = read_private_key(key)
     model = load_model(source, check=check_checksum)
-    signed: dict[str, str] = {}
+    signed: dict[str, list[str]] = {}
     for op in filter(is_trtnode, ir.traversal.RecursiveGraphIterator(model.graph)):
-        signed[op.overload] = sign(_checked(source, model, op), private).to_json()
+        signed[op.overload] = [sign(one, private).to_json() for one in _checked(source, model, op)]
     if not signed:
         raise SigningError(source, "no node of it has an engine, so there is nothing to sign. Compile it first.")
     proto = read_proto(source)
     if target.parent.resolve() != source.parent.resolve() and _has_files_beside(proto):
         raise SigningError(target, "files beside the model hold a part of it. Write the signed model to its folder.")
     for node in protobuf_walk.nodes(proto):
-        for attribute in node.attribute if node.overload in signed else ():
-            if attribute.name == "envelope":
-                attribute.s = signed[node.overload].encode()
+        held = {attribute.name: attribute for attribute in node.attribute}
+        for index, envelope in enumerate(signed.get(node.overload, ()) if "envelope" in held else ()):
+            held[f"envelope.{index}" if index else "envelope"].s = envelope.encode()
     stamp_checksum(proto, source)
     write_atomically(target, proto.SerializeToString(deterministic=True))
-    return len(signed)
+    return sum(map(len, signed.values()))
 
 
-def _checked(source: pathlib.Path, model: ir.Model, op: ir.Node) -> Envelope:
-    """Return the envelope of a TrtNode, which must describe its engine and nodes: a signature covers all of them."""
-    content = embedded_engine(op)
+def _checked(source: pathlib.Path, model: ir.Model, op: ir.Node) -> list[Envelope]:
+    """Return the envelopes of a TrtNode."""
+    return [_checked_one(source, model, op, content) for content in embedded_engines(op)]
+
+
+def _checked_one(source: pathlib.Path, model: ir.Model, op: ir.Node, content: EmbeddedEngine) -> Envelope:
+    """Return an envelope, which must describe its engine and nodes: a signature covers all of them."""
     try:
         envelope = Envelope.from_json(content.envelope, op.overload)
         engine = engine_bytes(op.overload, content, source.parent)
@@ -74,6 +79,10 @@ def _checked(source: pathlib.Path, model: ir.Model, op: ir.Node) -> Envelope:
 
 
 def _has_files_beside(proto: onnx.ModelProto) -> bool:
-    if any(attribute.name == "engine_file" for node in protobuf_walk.nodes(proto) for attribute in node.attribute):
+    if any(
+        engine_part(attribute.name)[0] == "engine_file"
+        for node in protobuf_walk.nodes(proto)
+        for attribute in node.attribute
+    ):
         return True
     return any(onnx.external_data_helper.uses_external_data(tensor) for tensor in protobuf_walk.tensors(proto))

@@ -24,7 +24,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.runtime.known_engines import KnownEngines
 from trtnode.partitioner.compiled.stripping import strip_engines
-from trtnode.partitioner.compiled.trtnode import embedded_engine
+from trtnode.partitioner.compiled.trtnode import embedded_engines
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import view_model
@@ -55,7 +55,9 @@ def _compare(model: pathlib.Path, graph: Graph, engines: Mapping[str, Envelope])
 
 def _write(model: pathlib.Path, graph: Graph, name: str, envelope: Envelope, folder: pathlib.Path) -> EngineFile:
     path = folder / f"{len(list(folder.iterdir()))}.engine"
-    path.write_bytes(engine_bytes(name, embedded_engine(_trtnode(graph, name)), model.parent))
+    contents = embedded_engines(_trtnode(graph, name))
+    (content,) = (c for c in contents if Envelope.from_json(c.envelope, name).engine_sha256 == envelope.engine_sha256)
+    path.write_bytes(engine_bytes(name, content, model.parent))
     return EngineFile(path=path, envelope=envelope.to_json())
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -21,9 +20,10 @@ from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.samples import only_inputs
 from trtnode.engines.precision.accuracy_budget import Comparison
 from trtnode.engines.precision.options import AccuracyBudget
+from trtnode.engines.runtime.engine_loading import chosen_engine
 from trtnode.engines.runtime.plan import PlanStage, plan_stages
 from trtnode.engines.runtime.plan_loading import signature_of
-from trtnode.partitioner.compiled.trtnode import embedded_engine, view_with_engines
+from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
 
@@ -158,7 +158,7 @@ def align(
 
 def _least_sqnr_db(stage: PlanStage) -> float:
     """Return the ratio that the least exact precision of an engine leaves."""
-    envelope = Envelope.from_json(embedded_engine(stage.nodes[0].op).envelope, stage.name)
+    _, envelope = chosen_engine(stage.nodes[0].op)
     return min(MIN_SQNR_DB[precision] for precision in envelope.precision_effective.split("+"))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.build_options import BuildOptions
@@ -21,9 +20,10 @@ from trtnode.engines.errors import BuildError, EngineError, ExecutionError
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.precision.rules import QUANTIZED
 from trtnode.engines.runtime.buffers import input_buffer
+from trtnode.engines.runtime.engine_loading import chosen_engine
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.partitioner.compiled.trtnode import embedded_engine, is_compiled, replaced_model
+from trtnode.partitioner.compiled.trtnode import is_compiled, replaced_model
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -112,7 +112,7 @@ def run_inside(
         BuildError: The library refuses to build this.
         EngineError: The engine does not run.
     """
-    envelope = Envelope.from_json(embedded_engine(op).envelope, op.name or "")
+    _, envelope = chosen_engine(op)
     backend = get_backend(envelope.backend)
     inner = [value for node in model.functions[op.op_identifier()] for value in node.outputs if value.name in wanted]
     outputs = [_typed(value, wanted[value.name or ""]) for value in inner]

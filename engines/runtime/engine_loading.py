@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import pathlib
 from collections.abc import Mapping
 
@@ -13,17 +14,19 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import EMPTY, INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
-from trtnode.engines.backends.plugins import foreign, own
+from trtnode.engines.backends.plugins import foreign, libraries_by_place, own
 from trtnode.engines.backends.protocols import Backend, Engine, Origin
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.errors import BackendMissingError, EngineRejectedError
+from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
 from trtnode.engines.precision.boundary_types import may_hold
 from trtnode.engines.precision.rewriting import Setting, transform
 from trtnode.engines.runtime.options import SHARED, RunOptions
-from trtnode.partitioner.compiled.trtnode import embedded_engine, replaced_hash, replaced_model
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash, replaced_model
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
 from trtnode.partitioner.model.regular_files import read_regular
+
+logger = logging.getLogger(__name__)
 
 ORIGIN_SUFFIX = ".onnx"
 """Suffix of the model that an engine was built from."""
@@ -45,8 +48,7 @@ def open_engine(
         EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
         PartitionError: The TrtNode lacks an attribute.
     """
-    content = embedded_engine(node.op)
-    envelope = Envelope.from_json(content.envelope, node.name)
+    content, envelope = chosen_engine(node.op, run)
     _check_bindings(node, envelope)
     if run.trust is not None:
         if envelope.backend not in own() and envelope.backend in foreign():
@@ -56,6 +58,51 @@ def open_engine(
     engine = engine_bytes(node.name, content, folder)
     origin = functools.partial(_origin_of, graph.model, node.op, envelope)
     return envelope, load_engine(node.name, envelope, engine, run, origin=origin, profiled=profiled)
+
+
+def chosen_engine(op: ir.Node, run: RunOptions = SHARED) -> tuple[EmbeddedEngine, Envelope]:
+    """Find the engine of a TrtNode that is to run here: the best library's of those that may. No engine is read.
+
+    Args:
+        op: The TrtNode.
+        run: Options of the model.
+
+    Returns:
+        The engine with its envelope; the first one if none may run here, so that its refusal says why.
+
+    Raises:
+        EngineRejectedError: Its envelope can't be read.
+        PartitionError: The TrtNode lacks an attribute.
+    """
+    name, engines = op.name or "", embedded_engines(op)
+    places = {library: place for place, library in enumerate(libraries_by_place())}
+    best: tuple[int, EmbeddedEngine, Envelope] | None = None
+    for content in engines if len(engines) > 1 else ():
+        try:
+            envelope = Envelope.from_json(content.envelope, name)
+            check_fits(name, envelope, run)
+        except EngineError as problem:
+            logger.debug("%s", problem)
+            continue
+        place = places.get(envelope.backend, len(places))
+        if best is None or place < best[0]:
+            best = place, content, envelope
+    return best[1:] if best else (engines[0], Envelope.from_json(engines[0].envelope, name))
+
+
+def check_fits(segment: str, envelope: Envelope, run: RunOptions = SHARED) -> None:
+    """Refuse an engine that was made for another machine, or that nobody vouches for, by its envelope alone.
+
+    Raises:
+        EngineError: The refusal, or what its library lacks here.
+    """
+    if run.trust is not None:
+        run.trust.check(envelope, segment)
+    backend = get_backend(envelope.backend)
+    if problem := backend.unavailable_reason():
+        raise BackendMissingError(problem)
+    device = run.known.device(backend) if run.known else backend.device()
+    envelope.check_machine(segment, version=backend.version(), device=device)
 
 
 def load_engine(

@@ -23,6 +23,7 @@ from trtnode.partitioner.cut.segments import values_leaving, values_read
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node, TensorSpec, subgraph_nodes
 from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.mapped_weights import ENGINE_PARTS, engine_part
 
 if TYPE_CHECKING:
     from trtnode.engines.cuda.programs import GpuPrograms
@@ -141,7 +142,7 @@ def native_stage_model(graph: Graph, stage: PlanStage) -> onnx.ModelProto:
     """Return a stage without an engine as a standalone model, whose TrtNodes have their functions and no engines."""
     proto = extract_model(graph, stage.nodes, inputs=stage.inputs, outputs=stage.outputs)
     for node in protobuf_walk.nodes(proto):
-        kept = [a for a in node.attribute if a.name not in ("engine", "engine_file", "engine_references", "envelope")]
+        kept = [a for a in node.attribute if engine_part(a.name)[0] not in ENGINE_PARTS]
         if node.domain == TRTNODE_DOMAIN and len(kept) < len(node.attribute):
             del node.attribute[:]
             node.attribute.extend(kept)

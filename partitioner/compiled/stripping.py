@@ -11,6 +11,7 @@ from trtnode.partitioner.compiled.references import put_together, references_fro
 from trtnode.partitioner.errors import CompiledModelError
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
 from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.mapped_weights import engine_part
 
 
 def strip_fallback(model: onnx.ModelProto) -> None:
@@ -59,14 +60,16 @@ def make_engines_whole(model: onnx.ModelProto) -> None:
     tensors = {tensor.name: tensor for graph in protobuf_walk.graphs(model) for tensor in graph.initializer}
     for node in protobuf_walk.nodes(model):
         held = {attribute.name: attribute for attribute in node.attribute}
-        if node.domain == TRTNODE_DOMAIN and "engine_references" in held:
-            read = {index: tensors[name] for index, name in enumerate(node.input) if name in tensors}
+        listed = [name for name in held if engine_part(name)[0] == "engine_references"]
+        for name in listed if node.domain == TRTNODE_DOMAIN else ():
+            suffix = engine_part(name)[1]
+            read = {index: tensors[one] for index, one in enumerate(node.input) if one in tensors}
             weights = {index: ir.serde.deserialize_tensor(tensor) for index, tensor in read.items()}
-            references = references_from_bytes(held["engine_references"].t.raw_data)
-            engine = held["engine"].t
+            references = references_from_bytes(held[name].t.raw_data)
+            engine = held[f"engine{suffix}"].t
             engine.raw_data = put_together(engine.raw_data, references, weights).tobytes()
             engine.dims[:] = [len(engine.raw_data)]
-            node.attribute.remove(held["engine_references"])
+            node.attribute.remove(held[name])
 
 
 def _restored(graph: onnx.GraphProto, functions: Mapping[str, onnx.FunctionProto]) -> Iterator[onnx.NodeProto]:

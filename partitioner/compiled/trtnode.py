@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -107,8 +108,20 @@ def embed_engines(
     return proto
 
 
-def embedded_engine(op: ir.Node) -> EmbeddedEngine:
-    """Read the content of a TrtNode.
+def embedded_engines(op: ir.Node) -> list[EmbeddedEngine]:
+    """Read all engines of a TrtNode: the first, then those of ``envelope.1``, ``envelope.2`` and so on.
+
+    Raises:
+        CompiledModelError: As ``embedded_engine``.
+    """
+    others = itertools.takewhile(
+        lambda suffix: f"envelope{suffix}" in op.attributes, map(".{}".format, itertools.count(1))
+    )
+    return [embedded_engine(op, suffix) for suffix in ("", *others)]
+
+
+def embedded_engine(op: ir.Node, suffix: str = "") -> EmbeddedEngine:
+    """Read an engine of a TrtNode, the first by default.
 
     Raises:
         CompiledModelError: The node has no envelope, or neither an engine nor a sidecar's path.
@@ -116,10 +129,10 @@ def embedded_engine(op: ir.Node) -> EmbeddedEngine:
     name = op.overload or op.name or ""
     attributes = op.attributes
     try:
-        envelope = attributes.get_string("envelope")
-        engine_file = attributes.get_string("engine_file")
-        tensor = attributes.get_tensor("engine") if "engine" in attributes else None
-        ranges = attributes.get_tensor("engine_references") if "engine_references" in attributes else None
+        envelope = attributes.get_string(f"envelope{suffix}")
+        engine_file = attributes.get_string(f"engine_file{suffix}")
+        tensor = attributes.get_tensor(held) if (held := f"engine{suffix}") in attributes else None
+        ranges = attributes.get_tensor(held) if (held := f"engine_references{suffix}") in attributes else None
     except (TypeError, ValueError) as error:
         raise CompiledModelError(name, f"an attribute has the wrong type ({error})") from error
     if envelope is None:

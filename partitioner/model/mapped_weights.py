@@ -210,9 +210,19 @@ def _read(message: Any, data: mmap.mmap, begin: int, end: int, location: str) ->
             _read(part if isinstance(part, onnx.TensorProto) else part.add(), data, inside, after, location)
 
 
+ENGINE_PARTS = frozenset(("engine", "engine_file", "engine_references", "envelope"))
+"""What attributes of a TrtNode hold of an engine."""
+
+
+def engine_part(name: str) -> tuple[str, str]:
+    """Split the name of a TrtNode's attribute: what it holds, and the suffix of its engine, empty for the first."""
+    part, dot, number = name.partition(".")
+    return part, dot + number
+
+
 def _is_other_attribute(message: Any) -> bool:
     """Return whether a message is an attribute that holds no engine."""
-    return isinstance(message, onnx.AttributeProto) and message.name != "engine"
+    return isinstance(message, onnx.AttributeProto) and engine_part(message.name)[0] != "engine"
 
 
 _LARGE = {

@@ -121,6 +121,23 @@ def _configure_sign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
 
 
+def _configure_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", type=pathlib.Path, nargs="+", help="compiled models of one source, the first first")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def _configure_strip(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="a compiled model")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--keep", action="append", default=[], metavar="E", help="leave only engines of this library; may be repeated"
+    )
+    what.add_argument("--fallback", action="store_true", help="leave out the nodes and weights that engines replace")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="OUT", help="file to write; default: the model")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
 def _configure_align(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="a compiled model")
     parser.add_argument(
@@ -187,4 +204,18 @@ SIGN = Command(
     help="sign the engines of a compiled model",
     configure=_configure_sign,
     run=lazy("trtnode.serving.cli.trust:sign", reads=("model",)),
+)
+
+MERGE = Command(
+    name="merge",
+    help="write the engines of several compiled models into one",
+    configure=_configure_merge,
+    run=lazy("trtnode.serving.cli.trust:merge"),
+)
+
+STRIP = Command(
+    name="strip",
+    help="leave out engines of a compiled model, or what they replace",
+    configure=_configure_strip,
+    run=lazy("trtnode.serving.cli.trust:strip", reads=("model",)),
 )

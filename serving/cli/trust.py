@@ -1,13 +1,15 @@
-"""``trtnode keys`` and ``trtnode sign``, and the options by which other commands know whom to trust."""
+"""``trtnode keys``, ``sign``, ``merge`` and ``strip``, and the options by which other commands know whom to trust."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 
 from trtnode.engines.artifact.keys import generate_key
 from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.compile.compiled_files import merge_files, strip_file
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.option_values import cache_folder_from
 
@@ -48,4 +50,34 @@ def sign(arguments: argparse.Namespace) -> int:
         print(json.dumps({"output": str(output), "engines_signed": signed}))
     else:
         print(f"Wrote {output}: {counted(signed, 'engine')} signed.")
+    return 0
+
+
+def merge(arguments: argparse.Namespace) -> int:
+    """Write the engines of several compiled files into one.
+
+    Raises:
+        PartitionError: A file is no model, or they differ.
+        EngineError: The file can't be written.
+    """
+    return _tell(arguments, merge_files(arguments.models, arguments.output), arguments.output)
+
+
+def strip(arguments: argparse.Namespace) -> int:
+    """Write a compiled model without some engines, or without what they replace, in place unless an output is named.
+
+    Raises:
+        PartitionError: The file is no model.
+        EngineError: Engines are missing, or the file can't be written.
+    """
+    output = arguments.output or arguments.model
+    left = strip_file(arguments.model, output, keep=arguments.keep, fallback=arguments.fallback)
+    return _tell(arguments, left, output)
+
+
+def _tell(arguments: argparse.Namespace, engines: int, output: pathlib.Path) -> int:
+    if arguments.json:
+        print(json.dumps({"output": str(output), "engines": engines}))
+    else:
+        print(f"Wrote {output}: {counted(engines, 'engine')}.")
     return 0

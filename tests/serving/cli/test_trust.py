@@ -8,13 +8,14 @@ import pathlib
 
 import pytest
 
+from edited_models import edited, with_field
 from trtnode.serving.cli.program import GROUP, main
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.models.loader import engine_loader
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
-COMMANDS = ("compile", "keys", "run", "sign")
+COMMANDS = ("compile", "explain", "keys", "merge", "run", "sign", "strip")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("compiled")
     path = folder / "compiled.onnx"
-    code = main(["compile", str(EXAMPLES / "digits.onnx"), "-o", str(path), "--cache", str(folder / "cache")])
+    cache = str(folder / "cache")
+    code = main(["compile", str(EXAMPLES / "digits.onnx"), "-o", str(path), "--all-engines", "--cache", cache])
     assert code == 0
     return path
 
@@ -176,3 +178,49 @@ def test_trust_that_can_not_be_read_is_told_with_its_line(
         load_config(path, {})
 
     assert str(caught.value).startswith(f"{path}:3: {problem.format(folder=tmp_path)}")
+
+
+def test_files_of_one_source_become_one_whose_engines_are_listed_and_left_out(
+    compiled: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere.onnx"
+    elsewhere.write_bytes(compiled.read_bytes())
+    elsewhere = edited(elsewhere, with_field(device={"features": "another", "name": "another"}))
+    merged, left = tmp_path / "merged.onnx", tmp_path / "left.onnx"
+
+    codes = [main(["merge", str(elsewhere), str(compiled), "-o", str(merged), "--json"])]
+    facts = json.loads(capsys.readouterr().out)
+    codes += [run(merged, tmp_path), main(["explain", str(merged), "--no-cache"])]
+    listed = capsys.readouterr().out.splitlines()[-2:]
+    codes += [main(["strip", str(merged), "--fallback", "-o", str(left)]), run(left, tmp_path)]
+    codes += [main(["strip", str(merged), "--keep", "openvino"])]
+
+    assert (codes, facts["engines"]) == ([0] * 6, 2)
+    assert "another" in listed[0]
+    assert listed[1].endswith("runs here")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        pytest.param("merge {c} missing.onnx -o {o}", 1, "missing.onnx", id="missing"),
+        pytest.param(f"merge {{c}} {EXAMPLES / 'digits.onnx'} -o {{o}}", 1, "can't be merged", id="not-compiled"),
+        pytest.param("strip {c} -o {o}", 2, "one of the arguments --keep --fallback is required", id="nothing-to-do"),
+        pytest.param("strip {c} -o {o} --keep sparse", 1, "has no engine of sparse", id="no-such-engine"),
+        pytest.param(f"strip {EXAMPLES / 'digits.onnx'} -o {{o}} --fallback", 1, "no node of it", id="no-engine"),
+    ],
+)
+def test_files_that_can_not_be_merged_or_stripped_are_refused(
+    command: str,
+    code: int,
+    message: str,
+    compiled: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output = tmp_path / "out.onnx"
+
+    assert main(command.format(c=compiled, o=output).split()) == code
+
+    assert message in capsys.readouterr().err
+    assert not output.exists()

@@ -1,0 +1,133 @@
+"""Compiled files as a whole: merges those of one source, leaves engines or replaced nodes out, and lists engines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from trtnode.engines.artifact.checksum import check_checksum, stamp_checksum
+from trtnode.engines.artifact.compiled_model import without_replaced_nodes
+from trtnode.engines.artifact.envelope import TARGETS, Envelope
+from trtnode.engines.artifact.files import check_output, write_model
+from trtnode.engines.artifact.sidecars import sidecar_bytes
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.errors import EngineError
+from trtnode.engines.runtime.engine_loading import check_fits
+from trtnode.engines.runtime.options import SHARED
+from trtnode.partitioner.compiled.merging import engines_of, keep_engines, merge_engines, trtnodes
+from trtnode.partitioner.compiled.trtnode import embedded_engines, is_trtnode
+from trtnode.partitioner.errors import MergeError
+from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.external_data import take_data_inside
+from trtnode.partitioner.model.loading import read_proto
+from trtnode.partitioner.model.mapped_weights import engine_part
+
+
+def merge_files(sources: Sequence[pathlib.Path], output: pathlib.Path) -> int:
+    """Write the engines of several compiled files into one.
+
+    Args:
+        sources: Files of the same source and the same segments. The first gives nodes, weights and report.
+        output: The file to write.
+
+    Returns:
+        The number of engines in it.
+
+    Raises:
+        PartitionError: A file can't be read, or they differ.
+        EngineError: A sidecar can't be read, or the output can't be written.
+    """
+    check_output(output, *sources)
+    merged = _read(sources[0])
+    for source in sources[1:]:
+        try:
+            merge_engines(merged, _read(source))
+        except MergeError as error:
+            raise MergeError(f"{sources[0].name} and {source.name}", error.problem) from error
+    _write(merged, output)
+    return _count(merged)
+
+
+def strip_file(source: pathlib.Path, output: pathlib.Path, *, keep: Collection[str], fallback: bool) -> int:
+    """Write a compiled file without some of its engines, or without the nodes that they replace.
+
+    Args:
+        source: The file.
+        output: The file to write; may be the same.
+        keep: Libraries whose engines stay; empty keeps all.
+        fallback: True leaves out the replaced nodes and their weights.
+
+    Returns:
+        The number of engines that are left.
+
+    Raises:
+        PartitionError: The file can't be read.
+        EngineError: It has no engine of these libraries, or engines need the weights of the nodes.
+    """
+    model = _read(source)
+    if not _count(model):
+        raise EngineError(f"{source}: no node of it has an engine. Compile it first.")
+    if keep:
+        bare = list(keep_engines(model, lambda text: Envelope.from_json(text.decode(), "a segment").backend in keep))
+        if bare:
+            raise EngineError(f"{source}: {bare[0]} has no engine of {', '.join(sorted(keep))}. Keep one that it has.")
+    if fallback:
+        envelopes = [e["envelope"].s.decode() for node in trtnodes(model) for e in engines_of(node)]
+        without_replaced_nodes(model, any(Envelope.from_json(text, "a segment").is_stripped for text in envelopes))
+    _write(model, output)
+    return _count(model)
+
+
+def listed_engines(model: ir.Model, trust: Trust) -> Iterator[dict[str, Any]]:
+    """Yield facts about every engine of a compiled model, and why it doesn't run here: None if it does."""
+    for op in filter(is_trtnode, ir.traversal.RecursiveGraphIterator(model.graph)):
+        for content in embedded_engines(op):
+            fields: dict[str, Any] = {"segment": op.name}
+            with contextlib.suppress(EngineError):
+                envelope = Envelope.from_json(content.envelope, op.name or "")
+                fields |= {
+                    "backend": envelope.backend,
+                    "version": envelope.backend_version,
+                    "built_for": envelope.options.get(TARGETS) or envelope.device.features,
+                    "precision": envelope.precision_effective,
+                }
+            yield {**fields, "problem": _problem(op.name or "", content.envelope, trust)}
+
+
+def _problem(segment: str, text: str, trust: Trust) -> str | None:
+    try:
+        check_fits(segment, Envelope.from_json(text, segment), dataclasses.replace(SHARED, trust=trust))
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def _read(path: pathlib.Path) -> onnx.ModelProto:
+    """Read a file, with all that stands beside it."""
+    model = read_proto(path)
+    check_checksum(model, path)
+    take_data_inside(path, protobuf_walk.tensors(model))
+    for node in trtnodes(model):
+        for attribute in node.attribute:
+            part, suffix = engine_part(attribute.name)
+            if part == "engine_file":
+                engine = np.frombuffer(sidecar_bytes(node.name, attribute.s.decode(), path.parent), np.uint8)
+                tensor = onnx.numpy_helper.from_array(engine, "engine")
+                attribute.CopyFrom(onnx.helper.make_attribute(f"engine{suffix}", tensor))
+    return model
+
+
+def _write(model: onnx.ModelProto, path: pathlib.Path) -> None:
+    stamp_checksum(model, path)
+    write_model(model, path)
+
+
+def _count(model: onnx.ModelProto) -> int:
+    return sum(len(engines_of(node)) for node in trtnodes(model))
