@@ -96,11 +96,17 @@ class CompiledModelError(PartitionError):
 
 
 class MergeError(PartitionError):
-    """Compiled models can't be one file."""
+    """Compiled models can't be one file.
 
-    def __init__(self, files: str, problem: str) -> None:
+    Attributes:
+        problem: Why.
+        nodes: Those that are in engines of some of them, and native in others.
+    """
+
+    def __init__(self, files: str, problem: str, nodes: Sequence[str] = ()) -> None:
         super().__init__(f"{files} can't be merged: {problem}.")
         self.problem = problem
+        self.nodes = tuple(nodes)
 
 
 class PipelineError(PartitionError):

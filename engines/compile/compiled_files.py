@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import pathlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -12,12 +13,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import check_checksum, stamp_checksum
-from trtnode.engines.artifact.compiled_model import without_replaced_nodes
+from trtnode.engines.artifact.compiled_model import CompiledModel, without_replaced_nodes
 from trtnode.engines.artifact.envelope import TARGETS, Envelope
 from trtnode.engines.artifact.files import check_output, write_model
 from trtnode.engines.artifact.sidecars import sidecar_bytes
 from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.names import ALL_REWRITES
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.errors import EngineError
 from trtnode.engines.runtime.engine_loading import check_fits
 from trtnode.engines.runtime.options import SHARED
@@ -28,6 +33,49 @@ from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.external_data import take_data_inside
 from trtnode.partitioner.model.loading import read_proto
 from trtnode.partitioner.model.mapped_weights import engine_part
+
+SUMMED = ("engines_built", "engines_cached", "engine_bytes", "engines_stripped")
+"""Facts about a compiled model that count its engines."""
+
+
+def compile_for_each(
+    source: pathlib.Path, options: CompileOptions, engines: Sequence[str], *, cache: EngineCache | None = None
+) -> list[CompiledModel]:
+    """Compile for several libraries with one cut: a node that one of them leaves native is native for all.
+
+    All engines stay, since machines differ in which of them pay. Where rewrites differ by library, none is done.
+
+    Args:
+        source: The model.
+        options: Options of each compilation.
+        engines: Names of the libraries.
+        cache: As of ``compile_model``.
+
+    Returns:
+        The model for each library. The first has the engines of all; the others hold files that it needs to be saved.
+
+    Raises:
+        PartitionError: As of ``compile_model``; or one of them takes no node that all others take.
+        EngineError: As of ``compile_model``.
+    """
+    if len(engines) == 1:
+        return [compile_model(source, dataclasses.replace(options, engine=engines[0]), cache=cache)]
+    options = dataclasses.replace(options, all_engines=True)
+    while True:
+        each = [compile_model(source, dataclasses.replace(options, engine=one), cache=cache) for one in engines]
+        try:
+            for other in each[1:]:
+                merge_engines(each[0].model, other.model)
+            sums = {name: sum(getattr(one, name) for one in each) for name in SUMMED}
+            return [dataclasses.replace(each[0], **sums), *each[1:]]
+        except MergeError as error:
+            native = tuple(dict.fromkeys((*options.partition.native_nodes, *map(glob.escape, error.nodes))))
+            rewrites = options.no_optimize if error.nodes else (ALL_REWRITES,)
+            alike = dataclasses.replace(options.partition, native_nodes=native)
+            changed = dataclasses.replace(options, partition=alike, no_optimize=rewrites)
+            if changed == options:
+                raise
+            options = changed
 
 
 def merge_files(sources: Sequence[pathlib.Path], output: pathlib.Path) -> int:

@@ -88,17 +88,12 @@ def _check_segments(model: onnx.ModelProto, other: onnx.ModelProto) -> None:
         named = ", ".join(differing[:MOST_NAMED])
         more = f" and {len(differing) - MOST_NAMED} more" if len(differing) > MOST_NAMED else ""
         options = " ".join(f"--native-nodes '{name}'" for name in differing[:MOST_NAMED])
-        raise MergeError(
-            "the files", f"only one of them has these nodes in engines: {named}{more}. Compile both with {options}"
-        )
+        problem = f"only one of them has these nodes in engines: {named}{more}. Compile both with {options}"
+        raise MergeError("the files", problem, differing)
     if _segments(model) != _segments(other):
-        raise MergeError(
-            "the files", "their segments have other nodes. Compile both with --no-optimize and the same options"
-        )
+        raise MergeError("the files", f"their segments have other nodes. {ALIKE}")
     if _weights(model) != _weights(other) or _native(model) != _native(other):
-        raise MergeError(
-            "the files", "their weights or native nodes differ. Compile both with --no-optimize and the same options"
-        )
+        raise MergeError("the files", f"their weights or native nodes differ. {ALIKE}")
 
 
 def _functions(model: onnx.ModelProto) -> list[onnx.FunctionProto]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from trtnode.engines.backends.names import CALIBRATION_METHODS, LIBRARY_NAMES, NAN_ANSWERS
+from trtnode.engines.backends.names import AUTO, CALIBRATION_METHODS, LIBRARY_NAMES, NAN_ANSWERS, NATIVE
+from trtnode.engines.backends.plugins import engine_problem
 from trtnode.serving.cli.command import Command, lazy, number, positive
-from trtnode.serving.cli.compile_flags import add_compile_options
+from trtnode.serving.cli.compile_flags import OPTIONS, add_compile_options
 
 CUSTOM_OPERATORS = ("custom_op_library",)
 """The option of commands that open models and compile none."""
@@ -39,7 +40,25 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     add_nan_option(parser, "native")
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    add_compile_options(parser)
+    add_compile_options(parser, only=OPTIONS.keys() - {"engine"})
+    parser.add_argument(
+        "--engine",
+        dest="engines",
+        type=_libraries,
+        default=(AUTO,),
+        metavar="NAME",
+        help=f"{OPTIONS['engine'].option.help} Several, with commas between them, get engines each, with one cut",
+    )
+
+
+def _libraries(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if problem := engine_problem(name):
+            raise argparse.ArgumentTypeError(f"{name!r} {problem}")
+        if len(names) > 1 and name in (AUTO, NATIVE):
+            raise argparse.ArgumentTypeError(f"{name!r} can't be one of several; name libraries")
+    return names
 
 
 def _configure_calibrate(parser: argparse.ArgumentParser) -> None:

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import check_output
-from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.build.options import Choice, CompileOptions
+from trtnode.engines.compile.compiled_files import compile_for_each
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.compile_flags import options_from
@@ -40,12 +40,16 @@ def compile_(arguments: argparse.Namespace) -> int:
     """
     start = time.perf_counter()
     check_output(arguments.output, arguments.model)
+    arguments.engine, *others = arguments.engines
     options = options_from(arguments)
+    if others and options.tune:
+        raise InvalidOptionError("--tune", "engines of several libraries are for several machines. Tune on each alone")
     if options.tensorrt.strip_plan and arguments.strip_fallback:
         problem = "engines would take their weights from what --strip-fallback leaves out. Leave out one of the two"
         raise InvalidOptionError("--strip-plan", problem)
     with showing_progress("Compiling"):
-        compiled = compile_model(arguments.model, options, cache=cache_from(arguments))
+        each = compile_for_each(arguments.model, options, arguments.engines, cache=cache_from(arguments))
+        compiled = each[0]
     stripped = arguments.strip_fallback and compiled.native_fallback and compiled.engine_bytes > 0
     if stripped:
         compiled = compiled.without_fallback()
@@ -53,7 +57,8 @@ def compile_(arguments: argparse.Namespace) -> int:
         compiled.answer_nan_by(arguments.nan)
     compiled.save(arguments.output)
     facts = {**_facts(arguments, options, compiled, time.perf_counter() - start), "stripped": stripped}
-    facts["choice"] = _choice(options, compiled.report)
+    facts["choice"] = _choice(options, compiled.report) if not others else Choice.ALL.value
+    facts["unchecked"] = [one.report.unchecked for one in each if one.report.unchecked]
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -66,7 +71,7 @@ def _facts(
 ) -> dict[str, Any]:
     return {
         "output": str(arguments.output),
-        "engine": compiled.engine,
+        "engine": ",".join(arguments.engines if len(arguments.engines) > 1 else (compiled.engine,)),
         "precision": compiled.report.precision
         or {"asked": options.precision, "effective": compiled.precision_effective},
         "segments": len(compiled.report.segments),
@@ -100,8 +105,8 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "
         f"{others}, computing in {compiled.precision_effective}; {facts['choice']}."
     )
-    if compiled.report.unchecked:
-        console.print(f"Engines were built but not run: {compiled.report.unchecked}.", markup=False)
+    for reason in facts["unchecked"]:
+        console.print(f"Engines were built but not run: {reason}.", markup=False)
     if facts["stripped"]:
         console.print("Only engines run this file, on machines like this one: its native fallback is left out.")
     elif not compiled.native_fallback:

@@ -6,9 +6,12 @@ import importlib.metadata
 import json
 import pathlib
 
+import numpy as np
+import onnx
 import pytest
 
 from edited_models import edited, with_field
+from trtnode.engines.compile.prepare import load_executable
 from trtnode.serving.cli.program import GROUP, main
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
@@ -180,6 +183,28 @@ def test_trust_that_can_not_be_read_is_told_with_its_line(
     assert str(caught.value).startswith(f"{path}:3: {problem.format(folder=tmp_path)}")
 
 
+def test_one_command_builds_for_several_libraries_with_one_cut(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OpenVINO leaves LpNormalization native, so TensorRT for RTX does, too."""
+    text = "g (float[2,8] x) => (float[2,8] y) { a = Relu(x) b = LpNormalization<p = 2>(a) c = Neg(b) y = Exp(c) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), tmp_path / "m.onnx")
+    both = tmp_path / "both.onnx"
+    command = f"compile {tmp_path}/m.onnx -o {both} --engine openvino,tensorrt-rtx --targets sm86 --no-cache --json"
+
+    assert main(command.split()) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert main(["explain", str(both), "--no-cache", "--json"]) == 0
+    engines = json.loads(capsys.readouterr().out)["engines"]
+
+    assert (facts["engines_built"], facts["unchecked"]) == (4, ["no GPU here"])
+    assert [one["backend"] for one in engines] == ["openvino", "tensorrt-rtx"] * 2
+    assert [one["problem"] is None for one in engines] == [True, False] * 2
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+    results = [load_executable(path).run({"x": x})["y"] for path in (tmp_path / "m.onnx", both)]
+    np.testing.assert_allclose(*results, rtol=1e-5)
+
+
 def test_files_of_one_source_become_one_whose_engines_are_listed_and_left_out(
     compiled: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +225,9 @@ def test_files_of_one_source_become_one_whose_engines_are_listed_and_left_out(
     assert listed[1].endswith("runs here")
 
 
+BUILD = f"compile {EXAMPLES / 'digits.onnx'} -o {{o}} --engine"
+
+
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
@@ -208,6 +236,9 @@ def test_files_of_one_source_become_one_whose_engines_are_listed_and_left_out(
         pytest.param("strip {c} -o {o}", 2, "one of the arguments --keep --fallback is required", id="nothing-to-do"),
         pytest.param("strip {c} -o {o} --keep sparse", 1, "has no engine of sparse", id="no-such-engine"),
         pytest.param(f"strip {EXAMPLES / 'digits.onnx'} -o {{o}} --fallback", 1, "no node of it", id="no-engine"),
+        pytest.param(f"{BUILD} openvino,native", 2, "'native' can't be one of several", id="native-beside-another"),
+        pytest.param(f"{BUILD} openvino,tensorrtx", 2, "'tensorrtx' should be one of auto", id="unknown-library"),
+        pytest.param(f"{BUILD} openvino,sparse --tune", 2, "Tune on each alone", id="tuned-for-several"),
     ],
 )
 def test_files_that_can_not_be_merged_or_stripped_are_refused(
