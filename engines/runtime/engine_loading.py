@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import math
 import pathlib
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import EMPTY, INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
-from trtnode.engines.backends.plugins import foreign, libraries_by_place, own
+from trtnode.engines.backends.plugins import find_library, foreign, own
 from trtnode.engines.backends.protocols import Backend, Engine, Origin
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
@@ -75,8 +76,7 @@ def chosen_engine(op: ir.Node, run: RunOptions = SHARED) -> tuple[EmbeddedEngine
         PartitionError: The TrtNode lacks an attribute.
     """
     name, engines = op.name or "", embedded_engines(op)
-    places = {library: place for place, library in enumerate(libraries_by_place())}
-    best: tuple[int, EmbeddedEngine, Envelope] | None = None
+    fitting: list[tuple[EmbeddedEngine, Envelope]] = []
     for content in engines if len(engines) > 1 else ():
         try:
             envelope = Envelope.from_json(content.envelope, name)
@@ -84,10 +84,16 @@ def chosen_engine(op: ir.Node, run: RunOptions = SHARED) -> tuple[EmbeddedEngine
         except EngineError as problem:
             logger.debug("%s", problem)
             continue
-        place = places.get(envelope.backend, len(places))
-        if best is None or place < best[0]:
-            best = place, content, envelope
-    return best[1:] if best else (engines[0], Envelope.from_json(engines[0].envelope, name))
+        fitting.append((content, envelope))
+    if fitting:
+        return min(fitting, key=lambda one: _place(one[1].backend))
+    return engines[0], Envelope.from_json(engines[0].envelope, name)
+
+
+def _place(name: str) -> float:
+    """Return the place of a library in ``auto``. It is asked of those alone whose engines may run here."""
+    library = find_library(name)
+    return math.inf if library is None or library.place is None else library.place
 
 
 def check_fits(segment: str, envelope: Envelope, run: RunOptions = SHARED) -> None:

@@ -9,7 +9,6 @@ import pathlib
 import queue
 from collections.abc import Iterator
 
-import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
@@ -20,6 +19,7 @@ from onnx import TensorProto, helper
 from tritonclient.utils import shared_memory
 
 from tests.serving.conftest import READY_S, Eventually, Running, given, refusal, save
+from tests.serving.rest.conftest import LENGTH, call
 from trtnode.engines.build.options import CompileOptions
 from trtnode.serving.cli.serve import SERVE
 from trtnode.serving.config.command_line import config_from
@@ -326,12 +326,12 @@ def test_shared_memory_carries_inputs_and_outputs(served: Running) -> None:
 
 def test_the_server_has_the_configured_name(served: Running) -> None:
     assert served.client.get_server_metadata().name == "triton"
-    assert httpx.get(f"{served.http}/v2").json()["name"] == "triton"
+    assert json.loads(call(served, "/v2")[2])["name"] == "triton"
 
 
-def raw(served: Running, model: str, body: bytes) -> httpx.Response:
-    headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
-    return httpx.post(f"{served.http}/v2/models/{model}/infer", content=body, headers=headers)
+def raw(served: Running, model: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    headers = {LENGTH: "0", "Content-Type": "application/octet-stream"}
+    return call(served, f"/v2/models/{model}/infer", body, **headers)
 
 
 @pytest.mark.parametrize(
@@ -346,11 +346,11 @@ def raw(served: Running, model: str, body: bytes) -> httpx.Response:
 def test_a_body_may_be_the_data_of_the_only_input(
     model: str, body: bytes, shape: list[int], result: bytes, served: Running
 ) -> None:
-    answer = raw(served, model, body)
+    _, headers, content = raw(served, model, body)
 
-    size = int(answer.headers["Inference-Header-Content-Length"])
-    (output,) = json.loads(answer.content[:size])["outputs"]
-    assert (output["shape"], answer.content[size:]) == (shape, result)
+    size = int(headers[LENGTH.lower()])
+    (output,) = json.loads(content[:size])["outputs"]
+    assert (output["shape"], content[size:]) == (shape, result)
 
 
 @pytest.mark.parametrize(
@@ -363,19 +363,19 @@ def test_a_body_may_be_the_data_of_the_only_input(
     ],
 )
 def test_data_of_another_size_is_refused(model: str, body: bytes, sentence: str, served: Running) -> None:
-    answer = raw(served, model, body)
+    status, _, content = raw(served, model, body)
 
-    assert (answer.status_code, sentence in answer.json()["error"]) == (400, True), answer.text
+    assert (status, sentence in json.loads(content)["error"]) == (400, True), content
 
 
 def test_null_stands_for_what_may_be_left_out(served: Running) -> None:
     tensor = {"name": "i", "shape": [3], "datatype": "INT64", "data": [1, 2, 3], "parameters": {"content_type": None}}
     for empty in ({"outputs": None}, {"outputs": [{"name": "j", "parameters": None}]}):
         body = {"id": None, "parameters": None, "inputs": [tensor], **empty}
-        answer = httpx.post(f"{served.http}/v2/models/numbers/infer", json=body)
-        assert answer.json()["outputs"][0]["data"] == [-1, -2, -3], answer.text
+        content = call(served, "/v2/models/numbers/infer", json.dumps(body).encode())[2]
+        assert json.loads(content)["outputs"][0]["data"] == [-1, -2, -3], content
     body = {"inputs": [{**tensor, "parameters": None}], "parameters": {"binary_data_output": None}}
-    assert httpx.post(f"{served.http}/v2/models/numbers/infer", json=body).status_code == 200
+    assert call(served, "/v2/models/numbers/infer", json.dumps(body).encode())[0] == 200
 
 
 def test_an_output_that_is_named_twice_is_refused(served: Running, web: triton_http.InferenceServerClient) -> None:
