@@ -12,7 +12,7 @@ from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.mapped_weights import ENGINE_PARTS, engine_part
 
 Attributes = Mapping[str, onnx.AttributeProto]
-"""What a TrtNode holds of one engine, by part."""
+"""The attributes of a TrtNode that belong to one engine, by part."""
 
 SOURCE = "trtnode.source_sha256"
 

@@ -211,7 +211,7 @@ def _read(message: Any, data: mmap.mmap, begin: int, end: int, location: str) ->
 
 
 ENGINE_PARTS = frozenset(("engine", "engine_file", "engine_references", "envelope"))
-"""What attributes of a TrtNode hold of an engine."""
+"""Attributes of a TrtNode that belong to one engine."""
 
 
 def engine_part(name: str) -> tuple[str, str]:

@@ -141,7 +141,7 @@ class ServerConfig(Section):
     """The process and its ports."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)] = "trtnode"
-    """What the server calls itself in its metadata; `triton` for clients that ask for that."""
+    """The name of the server in its metadata; `triton` for clients that ask for that."""
     grpc: GrpcConfig = GrpcConfig()
     """The gRPC port."""
     http: HttpConfig = HttpConfig()

@@ -86,7 +86,7 @@ class InferenceService:
         """Why a server of several processes isn't ready, though these models may be; requests are answered all the
         same."""
         self.name = config.name
-        """What it calls itself in its metadata."""
+        """Its name in its metadata."""
         self.version = _installed_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""

@@ -20,7 +20,7 @@ MOST_DIGITS = 9
 
 
 class Effect(enum.StrEnum):
-    """What becomes of a field."""
+    """The consequence of a field."""
 
     FOLLOWED = "as in Triton"
     DIFFERS = "differs"

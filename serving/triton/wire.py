@@ -1,4 +1,4 @@
-"""What clients see of a model's tensors where Triton's configuration says more than the file: shapes, and labels."""
+"""A model's tensors as clients see them where Triton's configuration says more than the file: shapes, and labels."""
 
 from __future__ import annotations
 

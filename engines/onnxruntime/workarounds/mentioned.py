@@ -1,4 +1,4 @@
-"""Which operators a model has, found without reading its weights."""
+"""Finds whether a model has certain operators, without reading its weights."""
 
 from __future__ import annotations
 
