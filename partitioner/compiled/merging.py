@@ -78,12 +78,12 @@ def trtnodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 def _check_segments(model: onnx.ModelProto, other: onnx.ModelProto) -> None:
-    sources = [{p.key: p.value for p in one.metadata_props}.get(SOURCE) for one in (model, other)]
-    if sources[0] != sources[1]:
-        raise MergeError("the files", "they were compiled from two sources. Compile the same file for each")
     mine, theirs = _inside(model), _inside(other)
     if not mine or not theirs:
         raise MergeError("the files", "one of them has no engine. Compile it with --all-engines")
+    sources = [{p.key: p.value for p in one.metadata_props}.get(SOURCE) for one in (model, other)]
+    if sources[0] != sources[1]:
+        raise MergeError("the files", "they were compiled from two sources. Compile the same file for each")
     if differing := sorted(mine ^ theirs):
         named = ", ".join(differing[:MOST_NAMED])
         more = f" and {len(differing) - MOST_NAMED} more" if len(differing) > MOST_NAMED else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+from typing import Any
 
 from trtnode.engines.backends.names import AUTO, CALIBRATION_METHODS, LIBRARY_NAMES, NAN_ANSWERS, NATIVE
 from trtnode.engines.backends.plugins import engine_problem
@@ -43,12 +44,20 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     add_compile_options(parser, only=OPTIONS.keys() - {"engine"})
     parser.add_argument(
         "--engine",
-        dest="engines",
+        action=_Libraries,
         type=_libraries,
-        default=(AUTO,),
+        default=argparse.SUPPRESS,
         metavar="NAME",
         help=f"{OPTIONS['engine'].option.help} Several, with commas between them, get engines each, with one cut",
     )
+    parser.set_defaults(engines=(AUTO,))
+
+
+class _Libraries(argparse.Action):
+    """Takes the first of several libraries as the option, and notes them all."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _option: object = None) -> None:
+        namespace.engine, namespace.engines = values[0], values
 
 
 def _libraries(text: str) -> tuple[str, ...]:

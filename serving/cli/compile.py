@@ -40,7 +40,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     """
     start = time.perf_counter()
     check_output(arguments.output, arguments.model)
-    arguments.engine, *others = arguments.engines
+    others = arguments.engines[1:]
     options = options_from(arguments)
     if others and options.tune:
         raise InvalidOptionError("--tune", "engines of several libraries are for several machines. Tune on each alone")
