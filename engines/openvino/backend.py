@@ -71,6 +71,7 @@ class OpenVinoBackend(Backend):
         """Return OpenVINO properties for these options. An engine doesn't keep them, so they are set again at load."""
         return {
             "INFERENCE_PRECISION_HINT": INFERENCE_PRECISIONS[options.precision],
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # else activations beside compressed weights are rounded to int8
             "NUM_STREAMS": "1",
             "PERFORMANCE_HINT": "LATENCY",
         }

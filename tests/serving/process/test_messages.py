@@ -14,7 +14,7 @@ from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import StatsSampler, read_stats
 
-MORE_MB = 150
+MORE_MB = 200
 Make = Callable[[], bytes]
 
 
