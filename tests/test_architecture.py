@@ -56,7 +56,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "engines/diagnostics": {"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime"},
     "engines/compile": {
-        *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "quantization", "runtime", "sparse"},
+        *{"artifact", "backends", "build", "inputs", "onnxruntime", "runtime", "sparse", "tuning"},
+    },
+    "engines/conversion": {
+        *{"artifact", "backends", "build", "compile", "inputs", "onnxruntime", "precision", "quantization", "sparse"},
         "tuning",
     },
     "serving/executables": {"schema"},

@@ -38,6 +38,9 @@ NATIVE = "native"
 SPARSE = "sparse"
 """Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
 
+TYPED_ONNX = "typed-onnx"
+"""Writes models in a precision, for other engines. No user can choose it."""
+
 PRUNED_BLOCKS = (1, 4, 8)
 """Successive output channels that are pruned together: the blocks that the kernels of ``sparse`` have."""
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
-from trtnode.engines.backends.names import AUTO, NATIVE
+from trtnode.engines.backends.names import AUTO, NATIVE, TYPED_ONNX
 
 logger = logging.getLogger(__name__)
 
 GROUP = "trtnode.engines"
 OWN_PACKAGE = "trtnode"
 
-JUDGES = ("onnxruntime", "reference")
+JUDGES = ("onnxruntime", "reference", TYPED_ONNX)
 """Engines that stand for others where these can't run. No user can choose them."""
 
 
@@ -43,6 +43,7 @@ TENSORRT_RTX = EngineLibrary("trtnode.engines.tensorrt.backend:tensorrt_rtx", pl
 OPENVINO = EngineLibrary("trtnode.engines.openvino.backend:OpenVinoBackend", place=30)
 SPARSE = EngineLibrary("trtnode.engines.sparse.backend:SparseBackend", place=40)
 ONNXRUNTIME = EngineLibrary("trtnode.engines.onnxruntime.backend:OnnxRuntimeBackend")
+TYPED = EngineLibrary("trtnode.engines.onnxruntime.backend:TypedOnnxBackend")
 REFERENCE = EngineLibrary("trtnode.engines.backends.reference:ReferenceBackend")
 
 

@@ -6,8 +6,12 @@ float32 where it has no kernel, and then rounds less often than an engine may.
 
 from __future__ import annotations
 
+import pathlib
+
 from trtnode.engines.artifact.envelope import Envelope
-from trtnode.engines.backends.protocols import Origin
+from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.names import PRECISION_NAMES, TYPED_ONNX
+from trtnode.engines.backends.protocols import Origin, PrecisionSupport
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
@@ -47,3 +51,19 @@ class OnnxRuntimeBackend(ReferenceBackend):
             raise EngineRejectedError("ONNX Runtime", str(error)) from error
         outputs = [spec.name for spec in envelope.outputs]
         return ReferenceEngine(lambda feeds: session.run(feeds, outputs), envelope.inputs, envelope.outputs)
+
+
+class TypedOnnxBackend(OnnxRuntimeBackend):
+    """Stands for whatever library will build a typed model: its engine bytes are the model in its precision."""
+
+    name = TYPED_ONNX
+    reads_links = True
+
+    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
+        """Return all precisions, each in the types of the model. Beside integers, floats in float16 cost the least."""
+        effective: dict[str, str] = {precision: precision for precision in PRECISION_NAMES}
+        return PrecisionSupport(effective=effective, typed=frozenset({"fp16", "bf16"}), accelerated=frozenset({"fp16"}))
+
+    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
+        """Return the model, which was written in its precision."""
+        return model.read_bytes()

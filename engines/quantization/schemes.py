@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import ml_dtypes
 import numpy as np
 
+from trtnode.engines.backends.names import TYPED_ONNX
+
 WEIGHT_AXES = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the second input that counts output channels, where it is constant; Gemm's is 0 if it is transposed."""
 
@@ -82,6 +84,7 @@ SCHEMES: Mapping[str, QuantizationScheme] = {
     # (TensorRT developer guide, "Working with Quantized Types").
     "tensorrt": QuantizationScheme(name="tensorrt", signed=True, residual_only=True, on_processor=False),
     "tensorrt-rtx": QuantizationScheme(name="tensorrt-rtx", signed=True, residual_only=True, on_processor=False),
+    TYPED_ONNX: QuantizationScheme(name=TYPED_ONNX, signed=True, residual_only=True, on_processor=False),
     # Never signed: OpenVINO 2026.4 computes a Concat of int8 with unequal scales wrong. Never AveragePool: it pads
     # uint8 with 0 instead of the zero point.
     "openvino": QuantizationScheme(name="openvino", followers=frozenset({"Add", "Concat"}) | MOVING),

@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 import logging
 import math
+import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
@@ -31,6 +31,13 @@ from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.graph.view import Node
 
 logger = logging.getLogger(__name__)
+
+
+class Written(Protocol):
+    """A model in the precisions of a trial, which ``load_model`` reads from the file where it is saved."""
+
+    def save(self, path: pathlib.Path) -> None:
+        """Write it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +73,7 @@ class PrecisionSearch:
         builder: EngineBuilder,
         *,
         evaluation: accuracy_jobs.EvaluationData,
-        embed: Callable[[BuiltPartition], CompiledModel],
+        embed: Callable[[BuiltPartition], Written],
         table: CalibrationTable | None,
     ) -> None:
         """Prepare the search.

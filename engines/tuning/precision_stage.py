@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.artifact.cache import engine_key
-from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import sha256_of_file, sha256_of_model
 from trtnode.engines.backends.build_environment import measuring_environment
@@ -33,7 +32,7 @@ from trtnode.engines.quantization.schemes import SCHEMES
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs
 from trtnode.engines.tuning.measurements import TIMEOUT_S
-from trtnode.engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, effective_precision
+from trtnode.engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, Written, effective_precision
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.graph.view import Graph, specs
 from trtnode.partitioner.model.loading import read_proto
@@ -117,7 +116,7 @@ class PrecisionStage:
         elif not self._recall():
             self._table = self._find_table()
 
-    def rebuild(self, exact: BuiltPartition, embed: Callable[[BuiltPartition], CompiledModel]) -> BuiltPartition:
+    def rebuild(self, exact: BuiltPartition, embed: Callable[[BuiltPartition], Written]) -> BuiltPartition:
         """Replace checked float32 engines by engines of the precision asked for.
 
         Args:
@@ -159,7 +158,7 @@ class PrecisionStage:
             for sentence in precision_warnings(precision, usable_flags()):
                 logger.warning("%s", sentence)
 
-    def _search(self, partition: Partition, embed: Callable[[BuiltPartition], CompiledModel]) -> PrecisionSearch:
+    def _search(self, partition: Partition, embed: Callable[[BuiltPartition], Written]) -> PrecisionSearch:
         context = self._context
         evaluation = accuracy_jobs.EvaluationData(
             source=context.source.path,

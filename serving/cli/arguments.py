@@ -6,8 +6,18 @@ import argparse
 import pathlib
 from typing import Any
 
-from trtnode.engines.backends.names import AUTO, CALIBRATION_METHODS, LIBRARY_NAMES, NAN_ANSWERS, NATIVE
+from trtnode.engines.backends.names import (
+    AUTO,
+    CALIBRATION_METHODS,
+    LIBRARY_NAMES,
+    NAN_ANSWERS,
+    NATIVE,
+    PRECISION_NAMES,
+    PRUNED_BLOCKS,
+)
 from trtnode.engines.backends.plugins import engine_problem
+from trtnode.engines.precision.options import PrecisionOptions
+from trtnode.partitioner.options import each_option
 from trtnode.serving.cli.command import Command, lazy, number, positive
 from trtnode.serving.cli.compile_flags import OPTIONS, add_compile_options
 
@@ -98,6 +108,25 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     add_compile_options(parser, only=CUSTOM_OPERATORS)
 
 
+CONVERSION = {one.name for _, one in each_option(PrecisionOptions)} - {"precision"} | {
+    *{"check_inputs", "custom_op_library"},
+}
+"""The options of compilations that ``convert`` has."""
+
+
+def _configure_convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an FP32 ONNX model")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
+    parser.add_argument(
+        "--precision",
+        choices=[precision for precision in PRECISION_NAMES if precision != "fp32"],
+        required=True,
+        help="the precision of what it computes, as far as the accuracy budget allows",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_compile_options(parser, only=CONVERSION)
+
+
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="a compiled model, or any ONNX model")
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
@@ -185,6 +214,33 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
     _add_trust_options(parser)
 
 
+def _configure_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="an ONNX model with float32 weights")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="OUT", help="the file to write")
+    parser.add_argument(
+        "--sparsity", type=_share, required=True, metavar="S", help="share of weights that become zero: 0.9 is 90 %%"
+    )
+    parser.add_argument(
+        "--block", type=int, choices=PRUNED_BLOCKS, default=4, help="output channels pruned together; default: 4"
+    )
+    parser.add_argument("--all-layers", action="store_true", help="prune the first and the last layer too")
+    parser.add_argument(
+        "--dense", action="append", default=[], metavar="GLOB", help="nodes that keep their weights; may be repeated"
+    )
+    parser.add_argument(
+        "--data", metavar="DATA", help="samples of the inputs to compare answers on, as for `trtnode calibrate`"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_compile_options(parser, only=CUSTOM_OPERATORS)
+
+
+def _share(text: str) -> float:
+    share: float = number(0, 1)(text)
+    if share in (0, 1):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and below 1")
+    return share
+
+
 EXPLAIN = Command(
     name="explain",
     help="tell which nodes an engine takes, and why not the others",
@@ -204,6 +260,13 @@ CALIBRATE = Command(
     help="learn the ranges of a model's tensors, for int8 and fp8",
     configure=_configure_calibrate,
     run=lazy("trtnode.serving.cli.calibrate:calibrate_", reads=("model",)),
+)
+
+CONVERT = Command(
+    name="convert",
+    help="write a model in a lower precision, as plain ONNX for others",
+    configure=_configure_convert,
+    run=lazy("trtnode.serving.cli.convert:convert", reads=("model",)),
 )
 
 RUN = Command(
@@ -246,4 +309,11 @@ STRIP = Command(
     help="leave out engines of a compiled model, or what they replace",
     configure=_configure_strip,
     run=lazy("trtnode.serving.cli.trust:strip", reads=("model",)),
+)
+
+PRUNE = Command(
+    name="prune",
+    help="set the smallest weights of a model to zero, in blocks",
+    configure=_configure_prune,
+    run=lazy("trtnode.serving.cli.prune:prune", reads=("model",)),
 )

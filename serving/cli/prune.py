@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from trtnode.engines.compile.pruning import PruningReport, prune_file
+from trtnode.engines.conversion.pruning import PruningReport, prune_file
 from trtnode.engines.sparse.pruning import PruningScope
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.terminal.progress_bar import showing_progress

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
 import onnx
+from onnx import TensorProto
 
 from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
 from trtnode.partitioner.errors import PartitionError
@@ -15,6 +16,9 @@ from trtnode.partitioner.model.loading import read_proto
 MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that QDQPropagationTransformer puts between a DequantizeLinear and a QuantizeLinear of its own."""
 
+
+ABOVE_A_RELU = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16})
+"""Types that ReluQuantRewrite knows, so that it removes a Relu only where the lowest number stands for zero."""
 
 DISABLED = "optimization.disable_specified_optimizers"
 """Session option: names of optimizers."""
@@ -26,7 +30,7 @@ def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
     Args:
         source: A file or a small model.
     """
-    if not mentions(source, ["DequantizeLinear"]):
+    if not mentions(source, ["DequantizeLinear", "QuantizeLinear"]):
         return {}
     try:
         model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
@@ -49,8 +53,21 @@ def moves_dequantized_int32(scope: onnx.GraphProto | onnx.FunctionProto) -> bool
     return any(name not in narrow for name in wide)
 
 
+def quantizes_behind_relu(scope: onnx.GraphProto | onnx.FunctionProto) -> bool:
+    """Return whether results of a Relu become numbers of 4 bits, 8-bit floats, or of an unknown type.
+
+    The optimizer removes the Relu, as if these types had no negative numbers.
+    """
+    positive = {node.output[0] for node in scope.node if node.op_type == "Relu"}
+    readers = [n for n in scope.node if n.op_type == "QuantizeLinear" and n.input and n.input[0] in positive]
+    tensors = scope.initializer if readers and isinstance(scope, onnx.GraphProto) else ()
+    known = {tensor.name for tensor in tensors if tensor.data_type in ABOVE_A_RELU}
+    return any((n.attribute if len(n.input) < 3 else n.input[2] not in known) for n in readers)
+
+
 PATTERNS: Mapping[str, Callable[[onnx.GraphProto | onnx.FunctionProto], bool]] = {
     "QDQPropagationTransformer": moves_dequantized_int32,
+    "ReluQuantRewrite": quantizes_behind_relu,
 }
 """The pattern of each, in one graph or function."""
 
@@ -59,7 +76,7 @@ def _narrow(scope: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
     """Return the values that are known to be of another type than int32."""
     found = {node.output[0] for node in scope.node if node.op_type == "QuantizeLinear"}
     if isinstance(scope, onnx.GraphProto):
-        int32 = onnx.TensorProto.INT32
+        int32 = TensorProto.INT32
         found |= {v.name for v in (*scope.input, *scope.value_info) if v.type.tensor_type.elem_type not in (0, int32)}
         found |= {t.name for t in scope.initializer if t.data_type != int32}
     return found

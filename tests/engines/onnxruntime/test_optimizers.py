@@ -50,6 +50,22 @@ def test_moved_int32_keeps_its_values(move: str, opset: int, zero_point: str) ->
     assert plain.max() > 255
 
 
+@pytest.mark.parametrize("zero_point", ["int4 z = {0}", "uint4 z = {3}", "float8e4m3fn z = {0}", "float8e5m2 z = {0}"])
+def test_a_relu_before_numbers_of_few_bits_stays(zero_point: str) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[N] x) => (float[N] y) <float s = {{0.01}}, {zero_point}> {{
+            r = Relu (x)
+            q = QuantizeLinear (r, s, z)
+            y = DequantizeLinear (q, s, z)
+        }}"""
+    )
+
+    (answer,) = NativeSession(model).run({"x": np.array([-1, -0.5, 0, 0.03], np.float32)})
+
+    np.testing.assert_allclose(answer, [0, 0, 0, 0.03], atol=1e-3)
+
+
 def test_a_chain_of_moves_of_int32_answers_rightly_in_every_mode(workshop: Workshop) -> None:
     source = workshop.write(
         """g (int32[2,3] x) => (float[2,3] y) <float s = {0.1}, int64[2] sizes = {3, 2}> {
@@ -74,6 +90,7 @@ def test_a_chain_of_moves_of_int32_answers_rightly_in_every_mode(workshop: Works
             id="quantized-before",
         ),
         pytest.param("(int32[2,3] x) { d = DequantizeLinear (x, s) y = Relu (d) }", [], id="int32-that-is-not-moved"),
+        pytest.param("(float[2,3] x) { r = Relu (x) y = QuantizeLinear (r, s) }", [], id="relu-before-uint8"),
         pytest.param(
             "(float[2,3] x) { c = Cast <to = 6> (x) d = DequantizeLinear (c, s) y = Transpose (d) }",
             ["QDQPropagationTransformer"],
