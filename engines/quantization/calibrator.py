@@ -18,7 +18,6 @@ from trtnode.engines.errors import CalibrationDataError, ExecutionError, Quantiz
 from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.quantization.batch_norm_folding import CHANNEL_AXES
 from trtnode.engines.quantization.bias_correction import ChannelMeans
 from trtnode.engines.quantization.channel_equalization import ChannelExtremes, free_groups
 from trtnode.engines.quantization.dataset import CalibrationDataset
@@ -27,6 +26,7 @@ from trtnode.engines.quantization.range_estimators import EstimatorFactory, Rang
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
+from trtnode.partitioner.passes.batch_norms import CHANNEL_AXES
 
 logger = logging.getLogger(__name__)
 

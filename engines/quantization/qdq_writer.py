@@ -12,7 +12,6 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
-from trtnode.engines.quantization.batch_norm_folding import fold_batch_norms
 from trtnode.engines.quantization.bias_correction import expected_shift
 from trtnode.engines.quantization.channel_equalization import scale_channels
 from trtnode.engines.quantization.opset_raising import raised_copy
@@ -22,6 +21,7 @@ from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.new_values import add_constant, new_names
 from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.passes.batch_norms import fold_batch_norms
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Clean-ups before labelling: inlining, constants, shape arithmetic, identities, dead nodes, order, shapes."""
+"""Clean-ups before labelling: inlining, constants, shape arithmetic, normalization, dead nodes, order, shapes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.new_values import NAMES, NewNames
 from trtnode.partitioner.model.values import all_nodes, has_subgraphs, is_sorted, subgraphs
+from trtnode.partitioner.passes.batch_norms import fold_as_onnxruntime_does
 from trtnode.partitioner.passes.constant_folding import fold_constants
 from trtnode.partitioner.passes.contrib_operators import replace_contrib_gelu, replace_fused_convolutions
 from trtnode.partitioner.passes.inlining import inline_calls
@@ -175,11 +176,13 @@ PASSES: tuple[Callable[[ir.Model], None], ...] = (
     infer_shapes,
     replace_contrib_gelu,
     fold_and_infer,
+    fold_as_onnxruntime_does,
     remove_dead_nodes,
 )
 """The passes in order. Replacements and folding make more shapes known, so shapes are inferred again after them."""
 
 OPERATORS: Mapping[Callable[[ir.Model], None], str] = {
+    fold_as_onnxruntime_does: "BatchNormalization",
     remove_identities: "Identity",
     replace_contrib_gelu: "Gelu",
     replace_fused_convolutions: "FusedConv",

@@ -77,6 +77,7 @@ def test_envelope_says_what_the_engine_is(compiled: CompiledModel) -> None:
         "precision_asked": "fp32",
         "precision_effective": "fp32",
         "options": {
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
             "EMPTY": "[[[0, 0]]]",
             "INFERENCE_PRECISION_HINT": "f32",
             "NUM_STREAMS": "1",

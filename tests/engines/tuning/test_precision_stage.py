@@ -33,7 +33,7 @@ def test_the_report_has_what_was_asked_found_and_tried(int8: CompiledModel) -> N
     assert found["figures"]["samples"] == 40  # one in five of 200
     assert found["figures"]["top1_agreement"] >= 0.975
     assert found["calibration"]["samples"] == 160
-    assert found["segments"] == [{"name": "segment_0", "effective": "int8", "nodes_asked": {"int8": 13}}]
+    assert found["segments"] == [{"name": "segment_0", "effective": "int8", "nodes_asked": {"int8": 10}}]
     assert found["tried"][-1]["precision"] == "int8"
 
 

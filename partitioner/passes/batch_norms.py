@@ -1,4 +1,4 @@
-"""Folds BatchNormalization into the convolution before it, as engines do, so that the final weights are quantized."""
+"""Folds BatchNormalization into the convolution before it, as engines do, so that a file holds the weights of both."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
 """Axis of the weights that counts output channels, by operator."""
 
 
+def fold_as_onnxruntime_does(model: ir.Model) -> None:
+    """Fold where ONNX Runtime's ConvBNFusion does, with the same bits: convolutions of float32."""
+    _fold_all(model.graph, exactly=True)
+
+
 def fold_batch_norms(graph: ir.Graph) -> None:
     """Scale weights and bias of convolutions whose only reader is a BatchNormalization of constants, in place.
 
     The convolution then makes the value that the BatchNormalization made, under its name.
     """
+    _fold_all(graph, exactly=False)
+
+
+def _fold_all(graph: ir.Graph, *, exactly: bool) -> None:
     for norm in [op for op in graph if op.op_type == "BatchNormalization" and not op.domain]:
-        conv = norm.inputs[0].producer() if norm.inputs[0] is not None else None
-        if conv is not None and _may_fold(conv, norm):
+        conv = norm.inputs[0].producer() if norm.inputs and norm.inputs[0] is not None else None
+        if conv is not None and _may_fold(conv, norm) and not (exactly and _differs(conv, norm)):
             _fold(graph, conv, norm)
 
 
@@ -38,28 +47,35 @@ def _may_fold(conv: ir.Node, norm: ir.Node) -> bool:
     )
 
 
+def _differs(conv: ir.Node, norm: ir.Node) -> bool:
+    """Return whether ONNX Runtime leaves the two apart, or folds them with other roundings."""
+    constants = (*conv.inputs[1:], *norm.inputs[1:])
+    return conv.op_type != "Conv" or any(v is None or v.dtype != ir.DataType.FLOAT for v in constants)
+
+
 def _fold(graph: ir.Graph, conv: ir.Node, norm: ir.Node) -> None:
-    scale, shift, mean, variance = (_float64(v) for v in norm.inputs[1:])
-    factor = scale / np.sqrt(variance + norm.attributes.get_float("epsilon", 1e-5))
+    scale, shift, mean, variance = (_float32(v) for v in norm.inputs[1:])
+    factor = scale / np.sqrt(variance + np.float32(norm.attributes.get_float("epsilon", 1e-5)))
     weight, result = conv.inputs[1], norm.outputs[0]
     assert weight is not None
     dtype = weight.dtype
-    values = _float64(weight)
+    values = _float32(weight)
     shape = [1] * values.ndim
     shape[CHANNEL_AXES[conv.op_type]] = -1
-    bias = _float64(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2] is not None else 0.0
+    own = conv.inputs[2] if len(conv.inputs) > 2 else None
+    bias = shift - mean * factor if own is None else (_float32(own) - mean) * factor + shift
     conv.resize_inputs(3)
     conv.replace_input_with(
         1, add_constant(graph, f"{result.name}_folded_weight", values * factor.reshape(shape), dtype)
     )
-    conv.replace_input_with(2, add_constant(graph, f"{result.name}_folded_bias", (bias - mean) * factor + shift, dtype))
+    conv.replace_input_with(2, add_constant(graph, f"{result.name}_folded_bias", bias, dtype))
     ir.convenience.replace_all_uses_with(result, conv.outputs[0], replace_graph_outputs=True)
     graph.remove(norm, safe=True)
     made = conv.outputs[0]
     made.name, made.type, made.shape = result.name, result.type, result.shape
 
 
-def _float64(value: ir.Value | None) -> np.ndarray:
+def _float32(value: ir.Value | None) -> np.ndarray:
     assert value is not None
     assert value.const_value is not None
-    return value.const_value.numpy().astype(np.float64)
+    return value.const_value.numpy().astype(np.float32)
