@@ -17,12 +17,14 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.dimension_names import has_expressions
 from trtnode.engines.inputs.shape_profiles import sampled, sampled_at_points
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.type_inference import shapes_by
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
+from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Wishes
 from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
@@ -124,6 +126,11 @@ class CompileContext:
         """
         inputs = sampled(specs(graph.inputs), self.options.shapes)
         return self._related(inputs) or inputs
+
+    def related_shapes(self, graph: Graph) -> dict[str, tuple[Dimension, ...]]:
+        """Return the shapes of inputs, with expressions for sizes that follow from others; none where none does."""
+        related = self.known_sizes.get(sampled(specs(graph.inputs), self.options.shapes)) or ()
+        return {spec.name: spec.shape or () for spec in related} if has_expressions(related) else {}
 
     def has_samples(self, graph: Graph) -> bool:
         """Return whether engines can be compared: on given inputs, or on generated ones that the model runs on."""

@@ -66,6 +66,7 @@ def embed(
         precision=precision,
         unchecked=context.unchecked,
         memory=plan_memory(partition, engine_bytes=engine_bytes),
+        sizes=context.related_shapes(partition.graph),
     )
     model = built.embed()
     if context.unchecked and context.options.shapes:

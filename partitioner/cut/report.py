@@ -14,6 +14,7 @@ from trtnode.partitioner.cut.segments import NATIVE, Segment, nodes_outside, pla
 from trtnode.partitioner.cut.unknown_shapes import UnknownShapes
 from trtnode.partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
 
 
@@ -67,7 +68,8 @@ class Report:
 
     ``labelled_by`` says why the engine's library took no part in labelling; it is empty if it did. ``unchecked`` says
     why engines were built but not run; it is empty if they were. ``compiled_before`` says whether a compilation has
-    built and checked these segments here; it is None in the report of a compilation, and without segments.
+    built and checked these segments here; it is None in the report of a compilation, and without segments. ``sizes``
+    has the shapes of inputs where runs have shown that sizes follow from others, with sums of names for these.
     """
 
     model: str
@@ -93,6 +95,7 @@ class Report:
     unchecked: str = ""
     compiled_before: bool | None = None
     rewrites: tuple[Rewritten, ...] = ()
+    sizes: Mapping[str, Sequence[Dimension]] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
@@ -120,6 +123,7 @@ class Report:
             **({} if self.tuning is None else {"tuning": dict(self.tuning)}),
             **({} if self.precision is None else {"precision": dict(self.precision)}),
             **({} if self.memory is None else {"memory": dict(self.memory)}),
+            **({"sizes": {name: list(shape) for name, shape in self.sizes.items()}} if self.sizes else {}),
         }
 
     def _segment_as_json(self, segment: Segment) -> dict[str, Any]:

@@ -7,16 +7,18 @@ batch. So each likely size runs once at load: all sizes up to 16, above that the
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import math
 import pathlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from trtnode.engines.errors import EngineError
+from trtnode.engines.inputs.dimension_names import symbols_of, with_sizes
 from trtnode.engines.inputs.samples import Feeds, read_given
 from trtnode.engines.inputs.signature import Signature
 from trtnode.serving.batching.axis_check import no_batch_axis
@@ -58,7 +60,8 @@ def warm_up(
     sizes = itertools.repeat(1, config.warmup if config.warmup_inputs is None else 0)
     batches = batching.warm_sizes() if config.warmup and batching is not None else []
     try:
-        feeds = (_all_zeros(signature, size, config) for size in itertools.chain(sizes, batches))
+        likely = _likely_shapes(executable, config)
+        feeds = (_all_zeros(signature, size, likely) for size in itertools.chain(sizes, batches))
         _repeat(config, feeds, executable, names)
     except Exception as error:
         logger.warning(
@@ -91,12 +94,12 @@ def warm_lengths(
     most = batching.max_batch_size if batching is not None else 1
     rows = [1 << power for power in range(most.bit_length())] if config.warmup else []
     shapes = itertools.product(rows, lengths.buckets)
-    deadline = time.monotonic() + LENGTHS_S
+    likely, deadline = _likely_shapes(executable, config), time.monotonic() + LENGTHS_S
     for size, bucket in sorted(shapes, key=lambda one: (one[0] > 1, math.prod(one))):
         if time.monotonic() > deadline:
             logger.info("Model %r: the warm-up ended at batches of %d of length %d", config.name, size, bucket)
             return
-        feeds = lengths.padded(lengths.shortened(_all_zeros(signature, size, config)), bucket, _one_for(lengths.mask))
+        feeds = lengths.padded(lengths.shortened(_all_zeros(signature, size, likely)), bucket, _one_for(lengths.mask))
         with contextlib.suppress(EngineError):
             for _ in range(2):
                 run(feeds, names, None)
@@ -111,7 +114,7 @@ def try_once(executable: ServedExecutable, config: ModelConfig) -> None:
     signature = served_signature(config, executable)
     names = [tensor.name for tensor in signature.outputs]
     given = config.warmup_inputs
-    feeds = _all_zeros(signature, 1, config) if given is None else _given(executable, given)
+    feeds = _all_zeros(signature, 1, _likely_shapes(executable, config)) if given is None else _given(executable, given)
     try:
         executable.run(feeds, names)
     except MemoryError:
@@ -142,20 +145,27 @@ def measuring_feeds(executable: ServedExecutable, config: ModelConfig) -> Feeds:
         return _given(executable, config.warmup_inputs)
     signature = served_signature(config, executable)
     batched = config.batching is not None and no_batch_axis(signature) is None
-    return _all_zeros(signature, config.batching.max_batch_size if config.batching and batched else 1, config)
+    rows = config.batching.max_batch_size if config.batching and batched else 1
+    return _all_zeros(signature, rows, _likely_shapes(executable, config))
 
 
 def _given(executable: ServedExecutable, path: pathlib.Path) -> Feeds:
     return read_given(path, Signature(executable.inputs, executable.outputs))
 
 
-def _all_zeros(signature: WireSignature, rows: int, config: ModelConfig) -> Feeds:
-    """Return zeros in the best shapes of the first profile; sizes that nothing says are 1."""
-    best = config.options.shapes[0] if config.options.shapes else {}
-    return {
-        name: _zeros(signature.inputs[name], rows, best[name].opt if name in best and not best[name].values else ())
-        for name in signature.required
-    }
+def _likely_shapes(executable: ServedExecutable, config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return shapes by name: the best of the first profile, else those that the compilation found with sizes of 1."""
+    if config.options.shapes:
+        return {name: shape.opt for name, shape in config.options.shapes[0].items() if not shape.values}
+    shapes = (executable.description.get("report") or {}).get("sizes", {})
+    inputs = [dataclasses.replace(s, shape=tuple(shapes[s.name])) for s in executable.inputs if s.name in shapes]
+    sized = with_sizes(inputs, dict.fromkeys(symbols_of(inputs), 1))
+    return {spec.name: spec.static_shape or () for spec in sized or ()}
+
+
+def _all_zeros(signature: WireSignature, rows: int, likely: Mapping[str, tuple[int, ...]]) -> Feeds:
+    """Return zeros in likely shapes; sizes that nothing says are 1."""
+    return {name: _zeros(signature.inputs[name], rows, likely.get(name, ())) for name in signature.required}
 
 
 def _zeros(tensor: WireTensor, rows: int, best: tuple[int, ...]) -> np.ndarray:
