@@ -57,6 +57,9 @@ class ChoiceOptions:
         bool,
         Option("Measure for up to 10 s, and keep engines that make the model faster; without, by the estimate."),
     ] = True
+    measure_again: Annotated[
+        bool, Option("Measure although the choice of an earlier compilation is remembered, and remember the new one.")
+    ] = False
     tune: Annotated[bool, Option("Measure longer, and more choices of engines; comes before the other rules.")] = False
     all_engines: Annotated[
         bool, Option(f"Keep engines that make the model slower, too; {EVERY_ENGINE}=1 does so by default.")
@@ -71,6 +74,8 @@ class ChoiceOptions:
             yield "sparse_weights", "off leaves out the engine that is asked for"
         if self.tune and self.all_engines and not _every_engine():
             yield "all_engines", "leaves nothing to tune; leave out this or tune"
+        if self.measure_again and not self.measures and not _every_engine():
+            yield "measure_again", "other options leave nothing to measure; leave out this or those"
 
     @property
     def choice(self) -> Choice:

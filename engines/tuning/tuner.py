@@ -9,8 +9,10 @@ model that needs onnx.reference, which may take minutes for one run.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import logging
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +36,7 @@ from trtnode.engines.tuning.candidates import (
     SegmentTimes,
     choose,
     close_ones,
+    gain_interval,
     gaining,
     list_candidates,
 )
@@ -89,7 +92,7 @@ class Tuner:
         if not self._rounds_left or self._context.cache is None:
             return partition
         self._key = self._verdict_key(partition)
-        record = self._context.cache.get_record(self._key)
+        record = None if self._context.options.measure_again else self._context.cache.get_record(self._key)
         if record is None:
             return partition
         try:
@@ -130,7 +133,8 @@ class Tuner:
             return self._estimate(partition, str(error))
         if outcome is None:
             return self._estimate(partition, "it runs on no generated input. Give inputs that it runs on.")
-        self.figures = outcome.as_json()
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.figures = {**outcome.as_json(), "measured_at": now, "load": round(os.getloadavg()[0], 2)}
         kept = outcome.chosen.segments
         name = self._context.source.origin.name
         logger.info("%s: measured %s, with %d of %d engines", name, outcome, len(kept), len(partition.segments))
@@ -217,7 +221,12 @@ class Tuner:
         if turns is None:
             return None
         outcome = Outcome(
-            search="brief", times={}, candidates=candidates, p50_ms=_medians(turns), chosen=choose(candidates, turns)
+            search="brief",
+            times={},
+            candidates=candidates,
+            p50_ms=_medians(turns),
+            chosen=choose(candidates, turns),
+            gain=gain_interval(turns[ALL_ENGINES], turns[NO_ENGINE]),
         )
         try:
             return self._with_subset(subject, segments, outcome) if len(segments) > 1 else outcome
@@ -253,7 +262,7 @@ class Tuner:
             self._left_s -= time.monotonic() - began
 
     def _verdict_key(self, partition: Partition) -> str:
-        options = dataclasses.replace(self._context.options, check_inputs=None)
+        options = dataclasses.replace(self._context.options, check_inputs=None, measure_again=False)
         samples = self._context.options.check_inputs
         return engine_key(
             purpose="tuning",

@@ -40,6 +40,19 @@ def test_second_compilation_neither_builds_nor_measures(
     assert second.report.tuning == first.report.tuning
 
 
+def test_a_remembered_choice_is_measured_again_where_that_is_asked_for(
+    tune: Tune, in_process: InProcessWorker, cache: EngineCache
+) -> None:
+    tune(fast_middle(in_process), cache=cache)
+    slow = dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0)
+    clock, third = Clock(in_process, slow, lambda segments: 1 + len(segments)), fast_middle(in_process)
+
+    again = tune(clock, cache=cache, measure_again=True)
+
+    assert clock.asked
+    assert (again.engine, tune(third, cache=cache).engine, third.asked) == ("native", "native", [])
+
+
 def test_second_compilation_of_what_stays_native_builds_nothing(
     tune: Tune, in_process: InProcessWorker, cache: EngineCache
 ) -> None:
