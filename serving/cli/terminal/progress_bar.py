@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from rich import progress as rich_progress
-from rich.console import Console
 
 from trtnode.engines.backends.progress import Progress, listening
+from trtnode.serving.cli.terminal.console import open_console
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def showing_progress(work: str) -> Iterator[None]:
     Args:
         work: The first word on the screen.
     """
-    console = Console(stderr=True, emoji=False)
+    console = open_console(stderr=True)
     if not console.is_terminal:
         yield
         return
