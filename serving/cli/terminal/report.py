@@ -157,15 +157,21 @@ def _measured_segments(segments: Iterable[Mapping[str, Any]]) -> rich.table.Tabl
 
 
 def _print_native(report: Report, console: Console) -> None:
-    causes = sorted(_causes(report.native), key=lambda nodes: (nodes[0].code, -len(nodes)))
-    if causes:
+    if report.native:
         console.print("Native nodes", style="italic")
-    for nodes in causes:
+    for nodes, detail in native_causes(report):
+        console.print(nodes, markup=False)
+        if detail:
+            console.print(Padding(Text(detail), (0, 0, 0, 4), expand=False))
+
+
+def native_causes(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the nodes that run natively for one cause, and the cause, which is empty where the verdict says it."""
+    for nodes in sorted(_causes(report.native), key=lambda nodes: (nodes[0].code, -len(nodes))):
         listed = _listed(sorted({node.op_type for node in nodes}))
         example = f", such as {nodes[0].node}" if len(nodes) > 1 else f": {nodes[0].node}"
-        console.print(f"{nodes[0].code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
-        if not _is_measured(report, nodes[0]):
-            console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4), expand=False))
+        detail = "" if _is_measured(report, nodes[0]) else nodes[0].detail
+        yield f"{nodes[0].code}: {counted(len(nodes), 'node')} ({listed}){example}", detail
 
 
 def _is_measured(report: Report, node: NativeNode) -> bool:
