@@ -1,13 +1,14 @@
 """Ask a running server to clean ten held-out scans of handwritten digits.
 
 It works with any KServe V2 server that serves the model as ``scans``, and needs only ``tritonclient``. Run
-``python examples/scans/clean.py``, with ``--show`` to see the pictures. It exits with 1 if the server is missing or a
+``python examples/scans/predict.py``, with ``--show`` to see the pictures. It exits with 1 if the server is missing or a
 picture comes back no cleaner.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import sys
 import time
@@ -22,8 +23,23 @@ Array = npt.NDArray[np.float32]
 
 MODEL = "scans"
 TEST_DATA = Path(__file__).with_name("test.npz")
-TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 120.0  # a first start builds and measures engines
+POLL_INTERVAL_S = 0.5
+# gRPC waits longer after each refused connection; the limit finds a starting server at once.
+CHANNEL_ARGS = [("grpc.max_reconnect_backoff_ms", 500)]
 SHADES = " .:-=+*#%@"
+
+
+def wait_until_ready(client: InferenceServerClient, timeout_s: float) -> bool:
+    """Ask until the model is ready; return False if it is not within ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(InferenceServerException):
+            if client.is_model_ready(MODEL, client_timeout=REQUEST_TIMEOUT_S):
+                return True
+        time.sleep(POLL_INTERVAL_S)
+    return False
 
 
 def clean(client: InferenceServerClient, scan: Array) -> tuple[Array, float]:
@@ -31,7 +47,7 @@ def clean(client: InferenceServerClient, scan: Array) -> tuple[Array, float]:
     tensor = InferInput("scan", list(scan.shape), "FP32")
     tensor.set_data_from_numpy(scan)
     start = time.perf_counter()
-    result = client.infer(MODEL, [tensor], client_timeout=TIMEOUT_S)
+    result = client.infer(MODEL, [tensor], client_timeout=REQUEST_TIMEOUT_S)
     latency_ms = 1000 * (time.perf_counter() - start)
     return np.clip(result.as_numpy("clean"), 0, 1), latency_ms
 
@@ -72,12 +88,15 @@ def main() -> int:
     parser.add_argument("--url", default="127.0.0.1:8001", help="host:port of its gRPC endpoint (default: %(default)s)")
     parser.add_argument("--show", action="store_true", help="draw each scan, and what becomes of it")
     arguments = parser.parse_args()
-    try:
-        with InferenceServerClient(arguments.url) as client:
+    with InferenceServerClient(arguments.url, channel_args=CHANNEL_ARGS) as client:
+        if not wait_until_ready(client, READY_TIMEOUT_S):
+            print(f"No server at {arguments.url} had {MODEL!r} ready within {READY_TIMEOUT_S:.0f} s.", file=sys.stderr)
+            return 1
+        try:
             return 0 if clean_all(client, show=arguments.show) else 1
-    except InferenceServerException as error:
-        print(f"The server at {arguments.url} gave no answer: {error}. Start one with `make serve`.", file=sys.stderr)
-        return 1
+        except InferenceServerException as error:
+            print(f"The server at {arguments.url} refused the request: {error}", file=sys.stderr)
+            return 1
 
 
 if __name__ == "__main__":
