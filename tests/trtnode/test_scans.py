@@ -11,6 +11,7 @@ import types
 import numpy as np
 import onnxruntime
 import pytest
+from PIL import Image
 
 import trtnode
 
@@ -85,11 +86,14 @@ def test_the_model_cleans_scans_and_loses_nothing_in_int8(tmp_path: pathlib.Path
     assert quantized == pytest.approx(natively, abs=0.3)
 
 
-def test_the_client_tells_how_clean_each_scan_came_back() -> None:
+def test_the_client_tells_how_clean_each_scan_came_back_and_draws_some(tmp_path: pathlib.Path) -> None:
     with trtnode.serve(SCANS / "scans.onnx", engine="native", port=0, http_port=0) as server:
         command = [sys.executable, SCANS / "predict.py", "--url", server.address, "--show"]
+        command += ["--picture", tmp_path / "scans.png"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count(" dB, cleaned ") == 10
     assert done.stdout.splitlines()[-1].startswith("10 of 10 cleaner, median latency ")
+    with Image.open(tmp_path / "scans.png") as picture:
+        assert picture.size == (2 * 3 * 160, 2 * 2 * 64)

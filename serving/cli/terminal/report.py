@@ -278,11 +278,11 @@ def measured(report: Report) -> Iterator[str]:
         yield f"Measured here: {milliseconds(time)} with {told}."
     else:
         gains, left_out = time < native, chosen == NO_ENGINE
-        times_faster = "Not clearly faster" if left_out else f"Faster, measured here, {native / time:.3g} times"
-        faster = times_faster if gains else "Not faster, measured here"
+        faster = "Not faster" if not gains else "Not clearly faster" if left_out else "Faster"
+        ratio = f", {native / time:.3g} times" if gains and not left_out else ""
         kept = " No engine is kept." if left_out else "" if gains else " They are kept all the same."
         with_engines = f"{milliseconds(time)} with {'engines' if told == ALL_ENGINES else told}"
-        yield f"{faster}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
+        yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
 

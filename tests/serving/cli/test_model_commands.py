@@ -107,7 +107,7 @@ def test_explain_prints_the_first_30_segments_and_counts_the_others(
 
 
 def test_explain_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["explain", str(DIGITS), "--engine", "openvino", "--json"])
+    main(["explain", str(DIGITS), "--engine", "openvino", "--json", "--no-cache"])
 
     report = json.loads(capsys.readouterr().out)
     assert report.keys() == REPORT_KEYS | {"compiled_before"}
@@ -223,6 +223,22 @@ def test_what_was_measured_is_told_of_engines_that_stay_without_measurement(
     verdict = "Not faster, measured here: 2 ms with engines instead of 1 ms natively. They are kept all the same."
     assert compiled[0] == capsys.readouterr().out.splitlines()[0] == verdict
     assert len(clock.asked) == 1
+
+
+@pytest.mark.usefixtures("choosing_engines")
+def test_a_gain_within_the_margin_is_not_called_faster(
+    tmp_path: pathlib.Path,
+    worker: SubprocessWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(worker, {}, table({"": 1.0, "0": 0.99}))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+
+    compile_digits(tmp_path / "compiled.onnx", tmp_path / "cache")
+
+    verdict = "Not clearly faster, measured here: 0.99 ms with engines instead of 1 ms natively. No engine is kept."
+    assert capsys.readouterr().out.splitlines()[0] == verdict
 
 
 @pytest.mark.usefixtures("choosing_engines")
