@@ -72,7 +72,8 @@ def compile(  # noqa: A001  (it is what the command is called)
         model: The file.
         output: Where to write the compiled file; None leaves that to ``CompiledModel.save``.
         options: The options of the compilation.
-        progress: Called in this thread with each step of the work: a phase, and how many of its steps are done.
+        progress: Called with each step of the work: a phase, and how many of its steps are done. Of compilations at the
+            same time in this process, the one that began last is told of all.
         named: The options by name, as flags of `trtnode compile`: ``precision="int8", calibration="samples.npz"``.
 
     Returns:
